@@ -1,0 +1,49 @@
+# Two commands do everything, and set up what they need: `make run` and `make test`.
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-all bench-engine lint setup java clean distclean
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+# More for pytest: make test ARGS="-k settings"
+ARGS ?=
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+run: java $(STAMP) ## run the main job from its start: a year of flights, one executor killed on the way
+	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
+	@$(BIN)/taskplace run conf/flights.yaml
+
+test: java $(STAMP) ## run the tests (under 10 minutes on 2 cores)
+	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+test-all: java $(STAMP) ## run the tests, long forms included
+	@$(BIN)/python -m pytest $(ARGS)
+
+bench-engine: $(STAMP) ## measure the engine and the topologies, without Spark
+	@$(BIN)/python benchmarks/bench_topology.py --limit 2
+	@$(BIN)/python benchmarks/bench_engine.py
+
+lint: $(STAMP) ## check style, types and import directions
+	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .
+	@scripts/quietly.sh "ruff format" $(BIN)/ruff format --check .
+	@scripts/quietly.sh "mypy" $(BIN)/mypy
+	@scripts/quietly.sh "import rules" $(BIN)/lint-imports
+
+setup: java $(STAMP) ## make .venv and install what is missing
+
+java:
+	@scripts/java.sh
+
+$(STAMP): pyproject.toml scripts/setup.sh
+	@scripts/setup.sh
+	@touch $@
+
+clean: ## remove what runs and tools have left
+	@rm -rf var work app-[0-9]* build spark-warehouse metastore_db derby.log *.egg-info
+	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	@find . -path ./.venv -prune -o -type d -name __pycache__ -print0 | xargs -0 rm -rf
+
+distclean: clean ## remove the virtual environment as well
+	@rm -rf .venv

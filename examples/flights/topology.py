@@ -1,0 +1,53 @@
+"""The own part of the flights job's topology, which stands in `conf/flights.yaml`.
+
+    flights ─┐
+             ├─ with-weather ─ labelled ═ by-aircraft ═ once ─ delays ─> parquet
+    weather ─┘
+    └──────── subtopology 0 ─────────┘   └──────── subtopology 1 ───────────┘
+
+Both inputs are keyed by (origin, time_hour), so a flight meets its hour's weather in one task, and the
+weather is kept in that task's store. The repartition by tail number brings all flights of an aircraft
+together. There each flight is let through once: a repeat of a row has the same tail number, so it meets its
+first delivery.
+
+The rules are those of `truth.py`.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskplace.spark.processors import Context
+
+#: The columns that the job reads, as Spark names their types.
+FLIGHT_COLUMNS = {
+    "origin": "string",
+    "time_hour": "timestamp",
+    "year": "int",
+    "month": "int",
+    "day": "int",
+    "carrier": "string",
+    "flight": "int",
+    "sched_dep_time": "int",
+    "tailnum": "string",
+    "dep_delay": "int",
+}
+MEASURES = {"visib": "double", "precip": "double", "wind_speed": "double"}
+WEATHER_COLUMNS = {"origin": "string", "time_hour": "timestamp", **MEASURES}
+
+
+def label(context: Context, flights: pa.Table) -> pa.Table:
+    """Put the weather of each flight's hour into one word, and give every flight an aircraft."""
+    bad = pc.fill_null(
+        pc.or_kleene(
+            pc.or_kleene(pc.less(flights["visib"], 3), pc.greater(flights["precip"], 0)),
+            pc.greater(flights["wind_speed"], 20),
+        ),
+        False,
+    )
+    unknown = pc.is_null(flights["visib"])
+    weather = pc.if_else(unknown, "unknown", pc.if_else(bad, "bad", "good"))
+    tailnum = pc.fill_null(flights["tailnum"], "unknown")
+    kept = flights.drop_columns(["tailnum", *MEASURES])
+    return kept.append_column("tailnum", tailnum).append_column("weather", weather)

@@ -1,0 +1,23 @@
+# Words and deeds the set-up scripts share. Sourced, not run; builtins only, so that it works on a bare machine.
+
+# stop MESSAGE...: say it, one line for each argument, and end with an error.
+stop() {
+    printf '%s\n' "$@" >&2
+    exit 1
+}
+
+# can_apt: may this script install Debian packages here?
+can_apt() {
+    [[ ${EUID} -eq 0 ]] && command -v apt-get >/dev/null
+}
+
+# apt_install PACKAGE...: install them; the output is shown only if that fails.
+apt_install() {
+    local output
+    echo "installing $* (apt-get)"
+    if ! output=$(DEBIAN_FRONTEND=noninteractive apt-get update -qq 2>&1 &&
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" 2>&1); then
+        printf '%s\n' "${output}" >&2
+        return 1
+    fi
+}

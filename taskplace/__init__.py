@@ -1,0 +1,55 @@
+"""Kafka-Streams-grade task placement for stateful PySpark.
+
+The engine in three lines: describe the cluster as a `Problem`, ask for its `plan`, put the step in force.
+
+>>> import taskplace
+>>> problem = {"tasks": [{"id": "0_0"}, {"id": "0_1"}], "instances": [{"id": "a"}, {"id": "b"}]}
+>>> now = taskplace.plan(problem)
+>>> {name: [str(t) for t in roles.active] for name, roles in now.assignment.items()}
+{'a': ['0_0'], 'b': ['0_1']}
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from taskplace.explain import explain
+from taskplace.lag import LagIndex
+from taskplace.model.config import PlacementConfig
+from taskplace.model.plan import Move, Optimality, Plan, Roles
+from taskplace.model.problem import Instance, Problem, Task
+from taskplace.planner import plan
+from taskplace.verify import Violation, check
+from topology.ids import TaskId
+
+__version__ = "0.1.0"
+
+
+def simulate(*args: Any, **options: Any) -> Any:
+    """Return how a cluster develops; `taskplace.simulate.run.simulate`, which is loaded when first used.
+
+    >>> trajectory = simulate({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]})
+    >>> trajectory.stable
+    True
+    """
+    return importlib.import_module("taskplace.simulate.run").simulate(*args, **options)
+
+
+__all__ = [
+    "Instance",
+    "LagIndex",
+    "Move",
+    "Optimality",
+    "PlacementConfig",
+    "Plan",
+    "Problem",
+    "Roles",
+    "Task",
+    "TaskId",
+    "Violation",
+    "check",
+    "explain",
+    "plan",
+    "simulate",
+]

@@ -1,0 +1,66 @@
+"""What it costs to place an active somewhere: moves, new copies, lag, in levels that fit below 2^63."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskplace.assign.flow import cost_budget
+from taskplace.model.columns import NONE, WARMUP, Columns, Ints
+from taskplace.model.placement import FIXED, OPEN
+
+
+class Costs:
+    """Costs in levels: a move outweighs all new copies together, a new copy all that is below it.
+
+    Below are, in this order: a copy that warms up now comes before others, so that a target once begun is pursued;
+    steps of lag; and ties, which are broken by fixed weights of tasks and places, for the same reason. The larger
+    the problem, the coarser the lower levels, since all has to fit below 2^63.
+    """
+
+    def __init__(self, c: Columns, tasks: int, node_count: int, *, share: int = 1) -> None:
+        self.c = c
+        budget = cost_budget(node_count) // share  # of a multiple of a move
+        # What the levels below a copy may multiply up to; two factors of `tasks` are for copies and for moves.
+        grain = max(3, budget // (4 * tasks * tasks + 4))
+        edge = grain ** (1 / 3)
+        weight = int(min(tasks, max(1, edge)))
+        self.ties = int(min(64, max(1, edge / 2)))
+        self.unit = 2 * self.ties  # one step of lag: more than the two ties of an arc together
+        self.steps = int(min(1024, max(1, grain // (weight * self.unit) - 4)))
+        self.begun = (self.steps + 1) * self.unit * weight
+        self.copy = (self.begun + (self.steps + 2) * self.unit) * tasks + 1
+        self.move = 2 * self.copy * (tasks + 1)
+        self.miss = self.move * (2 * c.m + 1)
+        self.scale = max(int(c.end[c.stateful].max(initial=0)), 1)
+
+    def lag(self, lag: Ints) -> Ints:
+        """Steps of lag, rounded up; all of them where it is not known."""
+        steps = np.ceil(np.minimum(lag / self.scale, 1.0) * self.steps).astype(np.int64)
+        return np.where(lag < 0, self.steps, steps) * self.unit
+
+    def rows(self, rows: Ints, base: Ints) -> Ints:
+        """What it costs to go where there is a copy."""
+        c = self.c
+        kind = base[c.task[rows]]
+        moved = np.where((kind != OPEN) & ((kind == FIXED) | ~c.best[rows]), self.move, 0)
+        begun = c.best[rows] | (c.role[rows] != NONE)
+        fresh = np.where(begun | (kind == OPEN), 0, self.copy)
+        other = np.where(c.role[rows] == WARMUP, 0, self.begun)
+        behind = np.where(c.best[rows], 0, fresh + self.lag(c.lag[rows]))
+        return moved + behind + other + self.tie(c.task[rows])
+
+    def roam(self, tasks: Ints, base: Ints) -> Ints:
+        """What it costs to go where there is none."""
+        c = self.c
+        moved = np.where(base[tasks] == OPEN, 0, self.move)
+        fresh = np.where(base[tasks] == OPEN, 0, self.copy) + self.lag(c.end[tasks]) + self.unit
+        return moved + np.where(c.universal[tasks], 0, fresh) + self.begun + self.tie(tasks)
+
+    def tie(self, index: Ints) -> Ints:
+        """A fixed weight below `ties` for everything that has a number."""
+        mixed = (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= np.uint64(0xBF58476D1CE4E5B9)
+        mixed ^= mixed >> np.uint64(32)
+        out: Ints = (mixed % np.uint64(self.ties)).astype(np.int64)
+        return out

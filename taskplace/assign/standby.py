@@ -1,0 +1,95 @@
+"""Where standbys belong, once the actives are placed: another minimum-cost flow.
+
+    task -> instance -> sink
+    task -> anywhere -> instance          (large problems)
+
+Lexicographic: as many standbys as possible, each on another instance than the active and the other standbys; loads
+(actives + standbys) as level as possible; as few new copies as possible; the current standbys; the least lag; and
+among equals, the standbys of one instance's actives on many instances, so that losing it burdens none of them.
+
+Two networks for the same optimum. The full one has an arc from every task to every instance. The sparse one (see
+`anywhere`) has arcs to copies only, linear in tasks + copies; it cannot know that "anywhere" excludes the instances a
+task is on already, so these are sorted out afterwards, by exchanging places.
+
+Source: KIP-441.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from taskplace.assign.anywhere import place_sparsely
+from taskplace.assign.flow import Network
+from taskplace.assign.prices import StandbyPrices, sink_arcs
+from taskplace.model.columns import Columns, Ints
+from taskplace.model.shares import level_loads
+
+FULL_NETWORK = 4_000
+"""Up to so many arcs (tasks * instances) the full network is as fast as the sparse one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyTarget:
+    """`task`, `inst`: one entry per standby, sorted by task, then by instance; `replicas` of them per task."""
+
+    task: Ints
+    inst: Ints
+    replicas: int
+
+
+def replicas_possible(c: Columns, wanted: int) -> int:
+    """Return how many standbys every stateful task can have: one per instance with room, less the active."""
+    return max(0, min(wanted, int((c.room > 0).sum()) - 1))
+
+
+def place_standbys(c: Columns, active: Ints, wanted: int, full: int | None = None) -> StandbyTarget:
+    """Return the standbys for stateful tasks whose actives are at `active`.
+
+    Cost: a solve of tasks * instances arcs, where these are at most `full` (FULL_NETWORK); else of tasks + copies.
+    """
+    replicas = replicas_possible(c, wanted)
+    tasks = np.flatnonzero(c.stateful)
+    if replicas == 0 or not len(tasks):
+        return StandbyTarget(tasks[:0], tasks[:0], replicas)
+    actives = np.bincount(active[tasks], minlength=c.m)
+    low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.room)
+    low, high = np.maximum(low - actives, 0), np.maximum(high - actives, 0)
+    limit = FULL_NETWORK if full is None else full
+    solver = _full if len(tasks) * c.m <= limit else place_sparsely
+    # Level loads, if they can be had without parked copies; as level as can be; with parked copies in the end.
+    for strict, parked in ((True, False), (False, False), (False, True)):
+        prices = StandbyPrices(c, active, tasks, replicas, strict=strict, parked=parked)
+        found = solver(prices, low, high)
+        if found is not None:
+            order = np.lexsort((found[1], found[0]))
+            return StandbyTarget(found[0][order], found[1][order], replicas)
+    raise AssertionError("without bounds there is always a flow")
+
+
+def _full(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
+    c, tasks = p.c, p.tasks
+    places = np.flatnonzero(c.room > 0)
+    price = np.repeat(p.new(tasks)[:, None], c.m, axis=1)
+    price += p.spread(tasks[:, None], np.arange(c.m)[None, :])
+    where = np.full(c.n, -1, np.int64)
+    where[tasks] = np.arange(len(tasks))
+    price[where[c.task[p.rows]], c.inst[p.rows]] = p.held
+    allowed = p.active[tasks][:, None] != np.arange(c.m)[None, :]
+    allowed &= (c.room > 0)[None, :]
+    if p.excluded.size:
+        hit = where[p.excluded // c.m] >= 0
+        allowed[where[p.excluded[hit] // c.m], p.excluded[hit] % c.m] = False
+    net = Network()
+    node, seat, sink = net.nodes(len(tasks)), net.nodes(c.m), net.nodes(1)
+    row, column = np.nonzero(allowed)
+    to_seat = net.arcs(node[row], seat[column], 1, price[row, column])
+    net.supply(node, p.replicas)
+    net.supply(sink, -p.replicas * len(tasks))
+    sink_arcs(net, seat[places], sink, low[places], high[places], p, int(price.max()))
+    flow = net.solve()
+    if flow is None:
+        return None
+    used = flow[to_seat] > 0
+    return tasks[row[used]], column[used]

@@ -1,0 +1,128 @@
+"""The target: where every task belongs, given the cluster as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from taskplace.assign import registry, weights
+from taskplace.assign.active import ActiveTarget, place_actives
+from taskplace.assign.spread import place_spread, shared_values, sharing_notes
+from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_possible
+from taskplace.assign.stateless import place_stateless
+from taskplace.assign.sticky import place_sticky
+from taskplace.assign.traffic import place_near_input
+from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.placement import FIXED, Target, bases, moved
+from taskplace.model.problem import Problem
+from taskplace.model.shares import floors_and_ceilings, level_loads
+
+
+def find_target(problem: Problem) -> Target:
+    """Return the target that the configured assignor (`task.assignor.class`) wants.
+
+    Errors: `ConfigError` if there is no such assignor.
+    """
+    c, config = problem.columns, problem.config
+    name = config.task_assignor_class
+    if name == "high_availability":
+        return high_availability(c, config)
+    base = bases(c)
+    if name == "sticky":
+        actives, standbys = place_sticky(c, base, config.num_standby_replicas)
+        return _joined(c, actives, standbys)
+    assign = registry.find(name)
+    replicas = replicas_possible(c, config.num_standby_replicas)
+    try:
+        return registry.checked(problem, assign(problem), base, replicas)
+    except Exception as error:  # whatever it is: somebody else's code must not stop the cluster
+        kept = registry.in_force(c, base, replicas)
+        fallback = "the assignment in force is kept" if kept else "high_availability is used"
+        note = f"assignor {name!r} is not followed: {error or type(error).__name__}; {fallback}"
+        return replace(kept or high_availability(c, config), notes=(note,))
+
+
+def high_availability(c: Columns, config: PlacementConfig) -> Target:
+    """Return the target of fewest moves under both balances: actives, then standbys, then stateless tasks."""
+    base = bases(c)
+    racks = config.rack_aware_assignment_strategy != "none"
+    tags = config.rack_aware_assignment_tags
+    uneven = weights.uneven(c)
+    if not racks and not tags and not uneven:
+        steady = _steady(c, config, base)
+        if steady is not None:
+            return steady
+    notes: tuple[str, ...] = ()
+    if racks:
+        actives, notes = place_near_input(c, base, config)
+    else:
+        actives = place_actives(c, base)
+    if uneven:
+        place = weights.level_weights(c, actives.place)
+        actives = replace(actives, place=place, moves=int(moved(c, base, place).sum()))
+    replicas = replicas_possible(c, config.num_standby_replicas)
+    if tags and replicas and c.stateful.any():
+        group, shared = shared_values(c.tags, tags)
+        task, inst = place_spread(c, actives.place, replicas, group, shared)
+        standbys = StandbyTarget(task, inst, replicas)
+        notes += tuple(sharing_notes(c, actives.place, standbys.task, standbys.inst, tags))
+    else:
+        standbys = place_standbys(c, actives.place, config.num_standby_replicas)
+    return _joined(c, actives, standbys, notes)
+
+
+def _joined(
+    c: Columns, actives: ActiveTarget, standbys: StandbyTarget, notes: tuple[str, ...] = ()
+) -> Target:
+    return Target(
+        active=place_stateless(c, actives.place),
+        standby_task=standbys.task,
+        standby_inst=standbys.inst,
+        replicas=standbys.replicas,
+        base=actives.base,
+        moves=actives.moves,
+        lower_bound=actives.lower_bound,
+        balanced=actives.balanced,
+        notes=notes,
+    )
+
+
+def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
+    """Return the assignment in force if it is a target already; found by counting, without solving anything.
+
+    It is one if no task has to move (every owner may stay), loads are within both balances, and standbys are
+    complete and even: then it costs nothing, and everything else costs more.
+    """
+    wanted = config.num_standby_replicas
+    if not c.n or (c.owner < 0).any() or (c.room[c.owner] == 0).any() or (base[c.stateful] != FIXED).any():
+        return None
+    if len(c.parked) or (c.role == WARMUP).any():
+        return None
+    stateful = np.flatnonzero(c.stateful)
+    owner = c.owner[stateful]
+    low, high = floors_and_ceilings(len(stateful), c.room)
+    actives = np.bincount(owner, minlength=c.m)
+    if ((actives < low) | (actives > high)).any():
+        return None
+    grid = np.bincount(c.sub[stateful] * c.m + owner, minlength=len(c.subtopologies) * c.m).reshape(-1, c.m)
+    for counts in grid:
+        low, high = floors_and_ceilings(int(counts.sum()), c.room)
+        if ((counts < low) | (counts > high)).any():
+            return None
+    replicas = replicas_possible(c, wanted)
+    rows = np.flatnonzero(c.role == STANDBY)
+    if (~c.stateful[c.task[rows]]).any() or (c.room[c.inst[rows]] == 0).any():
+        return None
+    if (np.bincount(c.task[rows], minlength=c.n)[stateful] != replicas).any():
+        return None
+    loads = actives + np.bincount(c.inst[rows], minlength=c.m)
+    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.room)
+    if ((loads < low) | (loads > high)).any():
+        return None
+    if len(stateful) < c.n and (place_stateless(c, np.where(c.stateful, c.owner, -1)) != c.owner).any():
+        return None
+    if np.count_nonzero(c.role == ACTIVE) != c.n:
+        return None
+    return Target(c.owner, c.task[rows], c.inst[rows], replicas, base, 0, 0, steady=True)

@@ -1,0 +1,129 @@
+"""Actives close to their input (KIP-925): the same flow, with a price on reads across racks.
+
+An instance is in the rack that its tag "rack" names; a task reads across racks once for every input partition that no
+replica in its rack serves (`Task.racks`). `rack.aware.assignment.strategy` is
+
+- min_traffic: the total balance is kept, that of each subtopology is given up for less traffic;
+- balance_subtopology: both balances are kept, and traffic is the least that they allow.
+
+The price of a target is traffic_cost * cross-rack reads + non_overlap_cost * moves (10 and 1 unless configured, as
+KIP-925 has it for this assignor); below that, new copies and lag, as without racks. So a move is worth a saved read
+here, and moves are no longer the fewest possible.
+
+Shapes: tasks * (copies + racks) arcs. If racks are not known for all instances, traffic is not looked at.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskplace.assign.active import ActiveTarget, Placement, place_actives
+from taskplace.assign.costs import Costs
+from taskplace.assign.flow import Network
+from taskplace.model.columns import Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.placement import moved
+
+RACK_TAG = "rack"
+
+
+def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
+    """Return the rack of each instance and [tasks, racks] cross-rack reads; None if racks are not known."""
+    names = [t.get(RACK_TAG, "") for t in c.tags]
+    if not all(names) or not any(c.racks):
+        return None
+    racks = sorted(set(names))
+    rack_of = np.array([racks.index(n) for n in names], np.int64)
+    reads = np.zeros((c.n, len(racks)), np.int64)
+    for t, partitions in enumerate(c.racks):
+        for served in partitions:
+            if served:  # nothing is known of a partition that no rack is said to serve
+                reads[t] += [rack not in served for rack in racks]
+    return rack_of, reads
+
+
+def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[ActiveTarget, tuple[str, ...]]:
+    """Return the target of all stateful tasks, and what to warn of. See `place_actives`."""
+    plain = place_actives(c, base)
+    known = cross_rack_reads(c)
+    if known is None:
+        note = f"rack.aware.assignment.strategy needs a tag {RACK_TAG!r} on every instance, and racks of partitions"
+        return plain, (f"{note}: placed without racks",)
+    rack_of, reads = known
+    found = _NearInput(c, base, config, rack_of, reads).solve_once()
+    if found is None:
+        return plain, ("racks are not looked at beside what is parked",)
+    moves = found[1]
+    return ActiveTarget(found[0], base, moves, min(moves, plain.lower_bound)), ()
+
+
+class _NearInput(Placement):
+    def __init__(self, c: Columns, base: Ints, config: PlacementConfig, rack_of: Ints, reads: Ints) -> None:
+        super().__init__(c, base)
+        self.rack_of, self.reads = rack_of, reads
+        price = config.rack_aware_assignment_traffic_cost
+        self.traffic_cost = 10 if price is None else price
+        price = config.rack_aware_assignment_non_overlap_cost
+        self.move_cost = 1 if price is None else price
+        if config.rack_aware_assignment_strategy == "min_traffic":
+            self.low = np.zeros_like(self.low)
+            self.high = np.where(c.room > 0, len(self.tasks), 0) * np.ones_like(self.high)
+
+    def solve_once(self) -> tuple[Ints, int] | None:
+        """Return (place, moves), or None if parked pairs leave no balanced placement."""
+        c, tasks = self.c, self.tasks
+        places = np.flatnonzero(c.room > 0)
+        racks = self.reads.shape[1]
+        net = Network()
+        hub = net.nodes(self.s_count * racks).reshape(self.s_count, racks)
+        pair = net.nodes(self.s_count * c.m).reshape(self.s_count, c.m)
+        seat, sink = net.nodes(c.m), net.nodes(1)
+        node = np.full(c.n, -1, np.int64)
+        node[tasks] = net.nodes(len(tasks))
+        most = int(self.reads.max(initial=0)) * self.traffic_cost + max(self.move_cost, 1)
+        cost = Costs(c, len(tasks), int(node.max(initial=0)) + 2, share=most)
+        read = cost.move * self.traffic_cost * self.reads  # [tasks, racks]
+        cost.move *= self.move_cost
+
+        grid = pair[:, places]
+        net.arcs(
+            grid, np.broadcast_to(seat[places], grid.shape), self.high[:, places], 0, low=self.low[:, places]
+        )
+        to = sink.repeat(len(places))
+        net.arcs(seat[places], to, self.total_high[places], 0, low=self.total_low[places])
+        entry = net.arcs(hub[:, self.rack_of[places]], grid, len(tasks), 0)
+        net.supply(node[tasks], 1)
+        net.supply(sink, -len(tasks))
+
+        homes = tasks[self.home[tasks] >= 0]
+        at_home = self.home[homes]
+        stay = net.arcs(node[homes], pair[c.sub[homes], at_home], 1, read[homes, self.rack_of[at_home]])
+        rows = self.usable_rows()
+        near = read[c.task[rows], self.rack_of[c.inst[rows]]]
+        go = net.arcs(
+            node[c.task[rows]], pair[c.sub[c.task[rows]], c.inst[rows]], 1, cost.rows(rows, self.base) + near
+        )
+        parked = np.unique(c.parked // c.m)
+        free = tasks[~np.isin(tasks, parked)]
+        roamer, rack = np.repeat(free, racks), np.tile(np.arange(racks), len(free))
+        roam = net.arcs(
+            node[roamer], hub[c.sub[roamer], rack], 1, cost.roam(roamer, self.base) + read[roamer, rack]
+        )
+        wide, at = self.everywhere_but_parked(parked[c.stateful[parked]], places)
+        far = net.arcs(
+            node[wide], pair[c.sub[wide], at], 1, cost.roam(wide, self.base) + read[wide, self.rack_of[at]]
+        )
+        flow = net.solve()
+        if flow is None:
+            return None
+        place = np.full(c.n, -1, np.int64)
+        for task, inst, used in (
+            (homes, at_home, flow[stay]), (c.task[rows], c.inst[rows], flow[go]), (wide, at, flow[far])
+        ):  # fmt: skip
+            place[task[used > 0]] = inst[used > 0]
+        seats = flow[entry].reshape(self.s_count, len(places))
+        wandering, into = roamer[flow[roam] > 0], rack[flow[roam] > 0]
+        for r in range(racks):
+            here = self.rack_of[places] == r
+            self.seat_wanderers(wandering[into == r], seats[:, here], places[here], place)
+        return place, int(moved(c, self.base, place).sum())

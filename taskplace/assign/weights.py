@@ -1,0 +1,96 @@
+"""Tasks of unequal weight: exchanges that bring every instance within one task of its share of the load.
+
+The flow balances numbers of tasks; where weights differ, tasks of the same subtopology change places between an
+instance that has too much and one that has too little, which leaves both balances as they are. It stops as soon as no
+load is further from its share than the heaviest task is heavy, or no exchange helps: what is good enough is left
+alone, so a target once reached is kept.
+
+Properties: the largest load never rises. Placing unsplittable weights optimally is NP-hard (it is bin packing), so
+the result is reported with a bound that no placement can beat, and the gap to it (`weighted_load_*` in the metrics).
+Shapes: n weights; O(tasks of the two instances) for each exchange, at most one exchange per task.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from taskplace.model.columns import Columns, Ints
+
+PARTNERS = 8
+"""So many instances on the other side of their share are tried as partners of an exchange."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def uneven(c: Columns) -> bool:
+    """Return whether stateful tasks differ in weight."""
+    weights = c.weight[c.stateful]
+    return bool(len(weights)) and bool((weights != weights[0]).any())
+
+
+def level_weights(c: Columns, place: Ints) -> Ints:
+    """Return `place` with exchanges that bring the loads of instances closer to their shares."""
+    tasks = np.flatnonzero(c.stateful)
+    place = place.copy()
+    share = c.weight[tasks].sum() * c.room / c.room.sum()
+    load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
+    heaviest = float(c.weight[tasks].max())
+    parked = set(c.parked.tolist())
+    for _ in range(len(tasks)):
+        excess = np.where(c.room > 0, load - share, 0.0)
+        if np.abs(excess).max() <= heaviest:
+            break
+        found = _best_exchange(c, tasks, place, excess, parked)
+        if found is None:
+            break
+        t, u = found
+        a, b = int(place[t]), int(place[u])
+        place[t], place[u] = b, a
+        moved = c.weight[t] - c.weight[u]
+        load[a] -= moved
+        load[b] += moved
+    return place
+
+
+def _best_exchange(
+    c: Columns, tasks: Ints, place: Ints, excess: Floats, parked: set[int]
+) -> tuple[int, int] | None:
+    """Return (task, lighter task) of the exchange that helps most between the worst instance and any other.
+
+    "Helps": the sum of squared distances from the shares falls, and with it no distance grows beyond the larger one.
+    """
+    worst = int(np.abs(excess).argmax())
+    best: tuple[float, int, int] | None = None
+    mine = tasks[place[tasks] == worst]
+    against = np.where(c.room > 0, excess * -np.sign(excess[worst]), -np.inf)
+    for other in np.argsort(-against, kind="stable")[:PARTNERS].tolist():
+        if other == worst or against[other] <= 0:
+            continue
+        theirs = tasks[place[tasks] == other]
+        gap = (excess[worst] - excess[other]) / 2  # the difference to be moved, ideally
+        for s in np.intersect1d(c.sub[mine], c.sub[theirs]).tolist():
+            ours, others = mine[c.sub[mine] == s], theirs[c.sub[theirs] == s]
+            moved = c.weight[ours][:, None] - c.weight[others][None, :]
+            gain = np.abs(gap) - np.abs(gap - moved)
+            k = int(gain.argmax())
+            t, u = int(ours[k // len(others)]), int(others[k % len(others)])
+            if gain.flat[k] <= 1e-9 * max(1.0, abs(gap)) or parked & {t * c.m + other, u * c.m + worst}:
+                continue
+            if best is None or gain.flat[k] > best[0]:
+                best = (float(gain.flat[k]), t, u)
+    return None if best is None else best[1:]
+
+
+def load_and_bound(c: Columns, place: Ints) -> tuple[float, float]:
+    """Return the largest load per slot of a placement, and the least that any placement can have.
+
+    The bound: the mean load per slot, or the heaviest task alone on the roomiest instance, whichever is more.
+    """
+    tasks = np.flatnonzero(c.stateful)
+    if not len(tasks) or not c.room.any():
+        return 0.0, 0.0
+    load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
+    used = c.room > 0
+    mean = float(c.weight[tasks].sum() / c.room.sum())
+    return float((load[used] / c.room[used]).max()), max(mean, float(c.weight[tasks].max() / c.room.max()))

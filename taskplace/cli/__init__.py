@@ -1,0 +1,139 @@
+"""The command line.
+
+    taskplace run FILE [--set key=value]... [--check]     run an application
+    taskplace topology FILE [--dot] [--svg FILE]          show its subtopologies and tasks, or draw them
+    taskplace plan|explain|verify|simulate FILE           a problem.json, without Spark
+
+Exit codes:
+    0     done; for plan, explain, verify and simulate: stable, nothing has to move
+    1     it failed: the check found differences, a plan breaks an invariant, Spark cannot be used
+    2     bad input: nothing was started
+    3     plan, explain, verify, simulate: moves are planned
+    130   interrupted
+
+Errors are one line on standard error. Spark is loaded by `run`, and by applications that load it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from taskplace.cli import codes
+from taskplace.errors import InputError, TaskplaceError
+from topology.errors import TopologyError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code.
+
+    >>> main(["run", "no-such-file.yaml"])
+    2
+    """
+    args = _parser().parse_args(argv)
+    try:
+        code: int = args.command(args)
+        sys.stdout.flush()
+        return code
+    except (InputError, TopologyError) as error:
+        return _say(error, codes.BAD_INPUT)
+    except TaskplaceError as error:
+        return _say(error, codes.FAILED)
+    except KeyboardInterrupt:
+        return _say("interrupted", codes.INTERRUPTED)
+    except BrokenPipeError:
+        # The reader has gone (`| head`); what is still buffered must not be reported at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return codes.FAILED
+
+
+def _say(what: object, code: int) -> int:
+    print("taskplace:", " ".join(str(what).split()), file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="taskplace", description="Task placement for stateful PySpark.")
+    parser.add_argument("--version", action="version", version=f"taskplace {version('taskplace')}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    run = commands.add_parser("run", help="run an application from its YAML file")
+    _application(run)
+    run.add_argument("--check", action="store_true", help="judge file, class and topology; start nothing")
+    run.set_defaults(command=_run)
+
+    topology = commands.add_parser("topology", help="show the subtopologies and tasks of an application")
+    _application(topology)
+    form = topology.add_mutually_exclusive_group()
+    form.add_argument("--output", choices=("text", "json", "dot"), default="text")
+    form.add_argument(
+        "--dot",
+        action="store_const",
+        const="dot",
+        dest="output",
+        help="the graph, for Graphviz: --output dot",
+    )
+    form.add_argument("--svg", metavar="FILE", help="draw it; - is standard output")
+    topology.set_defaults(command=_topology)
+
+    for name, what in _ENGINE.items():
+        command = commands.add_parser(name, help=what)
+        command.add_argument("file", metavar="FILE", help="a problem.json; - is standard input")
+        command.add_argument("--output", choices=("text", "json"), default="text")
+        command.set_defaults(command=_engine, name=name)
+        if name == "simulate":
+            command.add_argument("--events", metavar="EVENTS", help="a JSON list of groups of events")
+            command.add_argument("--restore-rate", type=float, help="records a second that a copy catches up")
+            command.add_argument("--limit", type=int, default=1000, help="rounds at the most, per event")
+        if name == "explain":
+            command.add_argument("--task", metavar="TASK", help="this task alone, such as 0_3")
+        if name == "verify":
+            command.add_argument(
+                "--plan", metavar="PLAN", help="a plan.json to verify, instead of the engine's own"
+            )
+    return parser
+
+
+_ENGINE = {
+    "plan": "plan the placement of a problem",
+    "explain": "say why each task is where the plan puts it",
+    "verify": "check a plan against every invariant",
+    "simulate": "play a cluster through events, round by round",
+}
+
+
+def _application(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="the application's YAML file")
+    parser.add_argument(
+        "--set", metavar="KEY=VALUE", action="append", default=[], help="override a key; may be repeated"
+    )
+
+
+# Each command is loaded when it is called: `taskplace plan` needs no YAML, and only `run` needs Spark.
+
+
+def _run(args: argparse.Namespace) -> int:
+    from taskplace.cli.run import run
+
+    return run(args)
+
+
+def _topology(args: argparse.Namespace) -> int:
+    from taskplace.cli.run import topology
+
+    return topology(args)
+
+
+def _engine(args: argparse.Namespace) -> int:
+    from taskplace.cli import engine
+
+    commands = {
+        "plan": engine.plan,
+        "explain": engine.explain,
+        "verify": engine.verify,
+        "simulate": engine.simulate,
+    }
+    return commands[args.name](args)

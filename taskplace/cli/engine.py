@@ -1,0 +1,136 @@
+"""`taskplace plan`, `explain`, `verify` and `simulate`: the engine on a problem.json, without Spark.
+
+The first three plan the problem, which is deterministic; they differ in what they print. `simulate` plans on, as
+the cluster develops. The exit code says whether anything is to be done: 0 stable, 3 moves are planned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import taskplace
+import taskplace.simulate as simulation
+from taskplace.cli import codes
+from taskplace.errors import InputError
+from taskplace.explain import explain as explain_task
+from taskplace.explain import explain_plan
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Problem
+from taskplace.verify import verify as verify_plan
+
+
+def plan(args: argparse.Namespace) -> int:
+    """Print the plan of a problem: as a plan.json, or for people."""
+    made = taskplace.plan(_problem(args.file))
+    if args.output == "json":
+        sys.stdout.write(made.to_json())
+    else:
+        _print_plan(made)
+    return _code(made)
+
+
+def explain(args: argparse.Namespace) -> int:
+    """Print what the plan changes, and why each task is where the plan puts it, or one task with `--task`."""
+    problem = _problem(args.file)
+    made = taskplace.plan(problem)
+    tasks = [args.task] if args.task else [str(task.id) for task in problem.tasks]
+    why = {task: explain_task(problem, made, task) for task in tasks}
+    if args.output == "json":
+        whole = {"schema": "taskplace.explanation/1", "plan": explain_plan(problem, made), "tasks": why}
+        print(json.dumps(whole, indent=1))
+    else:
+        print("\n".join(why.values() if args.task else [explain_plan(problem, made), *why.values()]))
+    return _code(made)
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Check a plan against every invariant: the engine's own, or the one in `--plan`."""
+    problem = _problem(args.file)
+    made = Plan.from_dict(_json(args.plan)) if args.plan else taskplace.plan(problem)
+    found = verify_plan(problem, made)
+    if args.output == "json":
+        violations = [{"invariant": v.invariant, "text": v.text} for v in found]
+        print(
+            json.dumps({"schema": "taskplace.verification/1", "valid": not found, "violations": violations})
+        )
+    else:
+        print("\n".join(f"broken: {v}" for v in found) if found else f"valid; {_state(made)}")
+    return codes.FAILED if found else _code(made)
+
+
+def simulate(args: argparse.Namespace) -> int:
+    """Print how a cluster develops from a problem through events, or replay a transcript."""
+    document = _json(args.file)
+    if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
+        trajectory = simulation.replay(document)
+    else:
+        events = _json(args.events) if args.events else []
+        if not isinstance(events, list):
+            raise InputError(args.events, found=type(events).__name__, expected="a list of groups of events")
+        groups = [group if isinstance(group, list) else [group] for group in events]
+        trajectory = simulation.simulate(
+            Problem.from_dict(document), groups, restore_rate=args.restore_rate, limit=args.limit
+        )
+    print(trajectory.to_json() if args.output == "json" else trajectory)
+    return codes.DONE if trajectory.stable else codes.MOVES
+
+
+def _code(made: Plan) -> int:
+    return codes.DONE if made.stable else codes.MOVES
+
+
+def _print_plan(made: Plan) -> None:
+    width = max((len(name) for name in made.assignment), default=0)
+    for name, roles in sorted(made.assignment.items()):
+        held = ", ".join(
+            f"{len(tasks)} {role}"
+            for role, tasks in zip(("active", "standby", "warm-up"), roles, strict=True)
+        )
+        print(f"{name:<{width}}  {held}")
+    for move in made.moves:
+        print(f"  {move}")
+    for warning in made.warnings:
+        print(f"warning: {warning}")
+    print(_state(made))
+
+
+def _state(made: Plan) -> str:
+    best = made.optimality
+    if made.stable:
+        return "stable: nothing has to move"
+    changes = f"{len(made.moves)} changes now, {'more to follow' if made.followup else 'the last ones'}"
+    forced = f", {best.forced_promotions} forced promotions" if best.forced_promotions else ""
+    return f"{changes}; {best.moves} moves to the target, minimum possible {best.lower_bound}{forced}"
+
+
+def _problem(path: str) -> Problem:
+    return Problem.from_dict(_json(path))
+
+
+def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(path, found=f"the key {twice!r} twice in one object", expected="every key once")
+    return found
+
+
+def _json(path: str) -> Any:
+    """Read a JSON document; "-" is standard input. Errors name the file."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+        return json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, path))
+    except OSError as error:
+        raise InputError(path, found=error.strerror, expected="a readable JSON file") from None
+    except UnicodeDecodeError:
+        raise InputError(path, found="bytes that are not UTF-8", expected="a JSON document") from None
+    except RecursionError:
+        raise InputError(path, found="brackets nested too deeply", expected="a JSON document") from None
+    except json.JSONDecodeError as error:
+        where = f"{path}:{error.lineno}:{error.colno}"
+        raise InputError(where, found=error.msg, expected="a JSON document") from None

@@ -1,0 +1,88 @@
+"""`taskplace run` and `taskplace topology`: the commands that need an application."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable
+
+from taskplace.cli.application import Application, load_application
+from taskplace.errors import UnsupportedSpark
+from taskplace.report import Reporter, reporter_for
+from taskplace.settings import Settings
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run an application until its input ends or it is stopped; return the exit code.
+
+    Everything that can be judged without Spark is judged first: the file, the class, the topology.
+    """
+    settings = Settings.load(args.file, args.set)
+    application = load_application(settings)
+    built = application.topology().build()
+    tasks = built.tasks()  # raises with the reason when the topology is not ready
+    if args.check:
+        parts = f"{len(built.subtopologies)} subtopologies, {len(tasks)} tasks"
+        print(f"{args.file}: valid; {built.name}: {parts}")
+        return 0
+    reporter = reporter_for(settings.report_progress)
+    warnings = _Warnings(reporter)
+    logging.getLogger().addHandler(warnings)
+    try:
+        if hasattr(application, "prepare"):
+            reporter.note("preparing the input")
+            application.prepare()
+        return _spark_run()(settings, application, reporter)
+    finally:
+        logging.getLogger().removeHandler(warnings)
+        reporter.close()
+
+
+class _Warnings(logging.Handler):
+    """Shows warnings where everything else is shown: a line to standard error would tear the live view apart."""
+
+    def __init__(self, reporter: Reporter) -> None:
+        super().__init__(logging.WARNING)
+        self._reporter = reporter
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # Py4J logs what it raises as well, with a traceback for every call that an interrupt breaks off.
+        if record.module not in ("java_gateway", "clientserver"):
+            self._reporter.note(record.getMessage())
+
+
+def _spark_run() -> Callable[[Settings, Application, Reporter], int]:
+    try:
+        from taskplace.spark import app
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "taskplace":
+            raise
+        hint = "install it: pip install 'taskplace[spark]'"
+        raise UnsupportedSpark(f"running needs Spark, and {error.name!r} is missing; {hint}") from None
+    run: Callable[[Settings, Application, Reporter], int] = app.run
+    return run
+
+
+def topology(args: argparse.Namespace) -> int:
+    """Print the topology of an application: its subtopologies, stores and tasks; or draw it."""
+    settings = Settings.load(args.file, args.set)
+    built = load_application(settings).topology().build()
+    if args.svg is not None:
+        from taskplace.cli.drawing import write_svg
+
+        write_svg(built, args.svg)
+    elif args.output == "json":
+        json.dump(built.to_dict(), sys.stdout, indent=2)
+        print()
+    elif args.output == "dot":
+        print(built.to_dot(), end="")
+    else:
+        print(built.describe())
+        for sub in built.subtopologies:
+            stores = ", ".join(store.name for store in sub.stores) or "no stores"
+            print(f"subtopology {sub.id}: {sub.partitions} tasks, {stores}")
+        if not (ready := built.readiness()):
+            print(f"not ready: {ready.reason}")
+    return 0

@@ -1,0 +1,70 @@
+"""Every error taskplace raises on purpose.
+
+TaskplaceError
+├── InputError            bad input: configuration, problem, plan file (exit code 2)
+│   └── ConfigError       a configuration key or value
+├── InvalidPlan           a plan that breaks an invariant; it is never put in force
+├── UnsupportedSpark      this Spark version or mode cannot be used, and why
+├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
+└── Fenced                another driver has taken this checkpoint over; this one must stop
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class TaskplaceError(Exception):
+    """The base of all errors that taskplace raises on purpose."""
+
+
+class InputError(TaskplaceError, ValueError):
+    """Bad input, found before anything was started.
+
+    >>> raise InputError("tasks[3].id", found="0-3", expected="a task id like '0_3'")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: tasks[3].id: found '0-3', expected a task id like '0_3'
+    """
+
+    def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
+        self.path = path
+        self.found = found
+        self.expected = expected
+        self.hint = hint
+        super().__init__(f"{path}: found {found!r}, expected {expected}{hint and '; ' + hint}")
+
+
+class ConfigError(InputError):
+    """A configuration key that is unknown, or a value out of its range."""
+
+    @classmethod
+    def unknown_key(cls, path: str, key: object, known: Iterable[str]) -> ConfigError:
+        """Return the error for a key nobody knows, naming the nearest known one.
+
+        >>> print(ConfigError.unknown_key("c", "num.standby.replica", ["num.standby.replicas"]))
+        c.num.standby.replica: found an unknown key, expected one of 1 known keys; did you mean 'num.standby.replicas'?
+        """
+        known = sorted(known)
+        near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else "known: " + ", ".join(known)
+        where = f"{path}.{key}" if path else str(key)
+        error = cls(where, found=key, expected=f"one of {len(known)} known keys", hint=hint)
+        error.args = (f"{error.path}: found an unknown key, expected {error.expected}; {hint}",)
+        return error
+
+
+class InvalidPlan(TaskplaceError):
+    """A plan breaks an invariant of the engine (see `taskplace.verify`); it must not be put in force."""
+
+
+class UnsupportedSpark(TaskplaceError):
+    """This Spark version or mode cannot be used; the message says what works."""
+
+
+class CheckpointError(TaskplaceError):
+    """The checkpoint does not fit this application, or a file in it is missing or damaged."""
+
+
+class Fenced(TaskplaceError):
+    """Another driver has committed to this checkpoint; this one must stop."""

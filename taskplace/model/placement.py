@@ -1,0 +1,100 @@
+"""Placements as columns: the target that an assignor returns, and the step that the refiner makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taskplace.model.columns import Bools, Columns, Ints
+
+FIXED, FORCED, RESUME, OPEN = 0, 1, 2, 3
+"""Where a stateful task's active belongs if nothing has to be balanced.
+
+FIXED: with its owner, whose copy is among the best (see `Columns.best`), or nobody has any. Leaving it is a move.
+FORCED: the owner is gone or lags, and other copies are caught up: with any of those, without a move.
+RESUME: nobody is caught up, and the owner is gone or lacks more than others: with one that lacks least, likewise.
+OPEN: nobody has it, and nobody has a copy (or nobody needs one): anywhere.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where every task belongs.
+
+    `active`: [n] instance of each task. `standby_task`, `standby_inst`: one entry per standby, sorted by
+    task, then by instance. `replicas`: standbys per stateful task. `base`: [n] FIXED, FORCED or OPEN.
+    `moves`: stateful tasks that leave their base; `lower_bound`: the fewest that is possible.
+    `balanced`: whether both balances could be met. `steady`: the assignment in force is the target already.
+    """
+
+    active: Ints
+    standby_task: Ints
+    standby_inst: Ints
+    replicas: int
+    base: Ints
+    moves: int
+    lower_bound: int
+    balanced: bool = True
+    steady: bool = False
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is safe to run now; the same columns as `Target`, and the warm-ups.
+
+    `waiting`: copies that have to warm up, but not now: `max.warmup.replicas` are under way.
+    `behind`: copies that the step waits for: the target wants them, and they have to catch up first.
+    `followup`: whether the step is not yet the target.
+    """
+
+    active: Ints
+    standby_task: Ints
+    standby_inst: Ints
+    warmup_task: Ints
+    warmup_inst: Ints
+    waiting: int = 0
+    behind: int = 0
+    followup: bool = False
+    changed: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+
+
+def bases(c: Columns) -> Ints:
+    """Return FIXED, FORCED, RESUME or OPEN for each task (meaningful for stateful tasks). O(tasks + copies)."""
+    owned = c.owner >= 0
+    has_best = _tasks_of(c, c.best)
+    base = np.full(c.n, OPEN, np.int64)
+    base[has_best & ~c.universal] = RESUME
+    base[_tasks_of(c, c.caught) & ~c.universal] = FORCED
+    base[owned & (~has_best | c.universal | best_at(c, c.owner))] = FIXED
+    return base
+
+
+def moved(c: Columns, base: Ints, place: Ints) -> Bools:
+    """Return which stateful tasks leave their base, if they are placed so."""
+    chosen = (base == FORCED) | (base == RESUME)
+    leaves: Bools = c.stateful & (((base == FIXED) & (place != c.owner)) | (chosen & ~best_at(c, place)))
+    return leaves
+
+
+def any_caught(c: Columns) -> Bools:
+    """Return, for each task, whether some copy of it is caught up."""
+    return c.universal | _tasks_of(c, c.caught)
+
+
+def caught_at(c: Columns, place: Ints) -> Bools:
+    """Return, for each task t, whether its copy on instance place[t] is caught up."""
+    return c.universal | _tasks_of(c, c.caught & (c.inst == place[c.task]))
+
+
+def best_at(c: Columns, place: Ints) -> Bools:
+    """Return, for each task t, whether nobody has a better copy than instance place[t]."""
+    none_has_any = ~_tasks_of(c, c.best)
+    return c.universal | none_has_any | _tasks_of(c, c.best & (c.inst == place[c.task]))
+
+
+def _tasks_of(c: Columns, rows: Bools) -> Bools:
+    out = np.zeros(c.n, np.bool_)
+    out[c.task[rows]] = True
+    return out

@@ -1,0 +1,218 @@
+"""The answer to a problem: who runs what now (the step), where it leads (the target), and why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from topology.ids import TaskId
+
+SCHEMA = "taskplace.plan/1"
+
+MOVE_ROLES = ("active", "promotion", "standby", "warmup")
+
+
+class Roles(NamedTuple):
+    """What one instance is to run; each a sorted tuple of task ids.
+
+    >>> Roles().active
+    ()
+    """
+
+    active: tuple[TaskId, ...] = ()
+    standby: tuple[TaskId, ...] = ()
+    warmup: tuple[TaskId, ...] = ()
+
+
+class Move(NamedTuple):
+    """One change of this plan against the assignment in force.
+
+    `role` says what `to` becomes: "active" (a planned move, or the start of a task that ran nowhere),
+    "promotion" (forced: the owner is gone or lags, and `to` holds a copy that is caught up), "standby", or
+    "warmup". `from_` is whom it takes over from, None if nobody. `why` is a short sentence for people.
+
+    >>> str(Move(TaskId(0, 3), "warmup", "a", "b", "balance"))
+    '0_3: warmup a -> b (balance)'
+    """
+
+    task: TaskId
+    role: str
+    from_: str | None
+    to: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.task}: {self.role} {self.from_ or '-'} -> {self.to} ({self.why})"
+
+    @property
+    def forced(self) -> bool:
+        """Whether this is a forced promotion."""
+        return self.role == "promotion"
+
+
+@dataclass(frozen=True, slots=True)
+class Optimality:
+    """How good the target is.
+
+    `moves`: stateful actives that change their instance on the way from now to the target, forced
+    promotions not counted. `lower_bound`: the fewest that any target under both balances can do with.
+    `forced_promotions`: counted apart, since no plan can avoid them.
+    """
+
+    moves: int = 0
+    lower_bound: int = 0
+    forced_promotions: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A placement: the step to put in force now, and the target it leads to.
+
+    `assignment`, `target`: one `Roles` per instance of the problem. `followup`: plan again (probing
+    rebalance), as the step is not yet the target. `moves`: what changes now. `optimality`: see there.
+    `metrics`: figures.
+    `warnings`: what could not be satisfied, each with counts and a remedy. `fingerprint`: of the problem.
+
+    >>> plan = Plan({"a": Roles((TaskId(0, 0),))}, {"a": Roles((TaskId(0, 0),))})
+    >>> Plan.from_dict(plan.to_dict()) == plan
+    True
+    """
+
+    assignment: Mapping[str, Roles]
+    target: Mapping[str, Roles]
+    followup: bool = False
+    moves: tuple[Move, ...] = ()
+    optimality: Optimality = Optimality()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+    fingerprint: str = ""
+
+    @property
+    def stable(self) -> bool:
+        """Whether nothing changes and nothing is left to do: same assignment, no follow-up."""
+        return not self.followup and not self.moves
+
+    def active(self, task: TaskId) -> str:
+        """Return the instance that runs `task` now; O(tasks). Raises InputError for a task it does not
+        know.
+        """
+        for name, roles in self.assignment.items():
+            if task in roles.active:
+                return name
+        raise InputError("task", found=str(task), expected="a task of this plan")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as a "taskplace.plan/1" dict; equal plans give equal dicts, keys in the same
+        order.
+        """
+        return {
+            "schema": SCHEMA,
+            "fingerprint": self.fingerprint,
+            "assignment": {
+                name: {
+                    "active": [str(t) for t in roles.active],
+                    "standby": [str(t) for t in roles.standby],
+                    "warmup": [str(t) for t in roles.warmup],
+                }
+                for name, roles in sorted(self.assignment.items())
+            },
+            "target": {
+                name: {"active": [str(t) for t in roles.active], "standby": [str(t) for t in roles.standby]}
+                for name, roles in sorted(self.target.items())
+            },
+            "followup": self.followup,
+            "moves": [
+                {"task": str(m.task), "role": m.role, "from": m.from_, "to": m.to, "why": m.why}
+                for m in self.moves
+            ],
+            "optimality": {
+                "moves": self.optimality.moves,
+                "lower_bound": self.optimality.lower_bound,
+                "forced_promotions": self.optimality.forced_promotions,
+            },
+            "metrics": dict(sorted(self.metrics.items())),
+            "warnings": list(self.warnings),
+        }
+
+    def to_json(self) -> str:
+        """Return the plan as JSON text; equal plans give equal bytes."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Plan:
+        """Return the plan that a "taskplace.plan/1" dict describes; only `assignment` is required.
+
+        >>> Plan.from_dict({"assignment": {"a": {"active": ["0_0", 1]}}})
+        Traceback (most recent call last):
+        taskplace.errors.InputError: assignment.a.active[1]: found 1, expected a task id like '0_3'
+        """
+        known = ("schema", *(f.name for f in fields(cls)))
+        top = reading.mapping(value, "plan", known)
+        if top.get("schema", SCHEMA) != SCHEMA:
+            raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
+        if "assignment" not in top:
+            raise InputError("assignment", found=None, expected="an object of instances")
+        names = ("moves", "lower_bound", "forced_promotions")
+        counts = reading.mapping(top.get("optimality", {}), "optimality", names)
+        assignment = _read_roles(top["assignment"], "assignment")
+        metrics = reading.mapping(top.get("metrics", {}), "metrics")
+        for key, number in metrics.items():
+            if isinstance(number, bool) or not isinstance(number, (int, float)):
+                raise InputError(f"metrics.{key}", found=number, expected="a number")
+        return cls(
+            assignment=assignment,
+            target=_read_roles(top["target"], "target") if "target" in top else {},
+            followup=reading.boolean(top.get("followup", False), "followup"),
+            moves=tuple(
+                _read_move(m, f"moves[{k}]")
+                for k, m in enumerate(reading.listing(top.get("moves", ()), "moves"))
+            ),
+            optimality=Optimality(
+                **{n: reading.integer(counts.get(n, 0), f"optimality.{n}") or 0 for n in names}
+            ),
+            metrics=dict(metrics),
+            warnings=tuple(
+                reading.text(w, f"warnings[{k}]")
+                for k, w in enumerate(reading.listing(top.get("warnings", ()), "warnings"))
+            ),
+            fingerprint=str(top.get("fingerprint", "")),
+        )
+
+
+def _read_roles(value: Any, path: str) -> dict[str, Roles]:
+    out = {}
+    for name, roles in sorted(reading.mapping(value, path).items()):
+        m = reading.mapping(roles, f"{path}.{name}", Roles._fields)
+        out[name] = Roles(
+            *(
+                tuple(
+                    sorted(
+                        reading.task_id(t, f"{path}.{name}.{role}[{k}]")
+                        for k, t in enumerate(reading.listing(m.get(role, ()), f"{path}.{name}.{role}"))
+                    )
+                )
+                for role in Roles._fields
+            )
+        )
+    return out
+
+
+def _read_move(value: Any, path: str) -> Move:
+    m = reading.mapping(value, path, ("task", "role", "from", "to", "why"))
+    for key in ("task", "role", "to"):
+        if key not in m:
+            raise InputError(f"{path}.{key}", found=None, expected="a value")
+    if m["role"] not in MOVE_ROLES:
+        raise InputError(f"{path}.role", found=m["role"], expected="one of " + ", ".join(MOVE_ROLES))
+    origin = m.get("from")
+    return Move(
+        reading.task_id(m["task"], f"{path}.task"),
+        m["role"],
+        None if origin is None else reading.text(origin, f"{path}.from"),
+        reading.text(m["to"], f"{path}.to"),
+        str(m.get("why", "")),
+    )

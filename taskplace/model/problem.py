@@ -1,0 +1,295 @@
+"""The cluster as it is: the tasks, the instances with their copies, and the configuration."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from taskplace.model.columns import Columns, build
+from taskplace.model.config import PlacementConfig
+from topology.ids import TaskId
+
+SCHEMA = "taskplace.problem/1"
+
+
+class Task(NamedTuple):
+    """A task to place.
+
+    `end_offset` is the length of its changelog in records; None if it is not known, so that nobody without a
+    copy can be caught up. An empty changelog (0) makes every instance caught up, and so does `logged=False`:
+    a store without a changelog has no lag (KIP-441). `racks` holds, for each of its input partitions, the
+    racks that serve it (KIP-925). `weight` is its share of the load, in units of your choice.
+
+    >>> Task(TaskId(0, 3)).stateful
+    True
+    """
+
+    id: TaskId
+    stateful: bool = True
+    end_offset: int | None = 0
+    weight: float = 1.0
+    logged: bool = True
+    racks: tuple[tuple[str, ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Instance:
+    """A place that runs tasks, with what it runs and holds now.
+
+    `active`, `standby`, `warmup`: the roles it has in the assignment in force.
+    `lags`: records behind, for every copy it holds, also for copies without a role (left over). A task that
+    is not in here has no copy here, even if a role says so: it has not started yet.
+    `parked`: tasks whose warm-up made no progress here; they are planned elsewhere
+    (`taskplace.refine.parking`).
+    `restore_rate`: records per second that a copy catches up here; used with `acceptable.recovery.seconds`.
+    A `draining` instance keeps what it must until it is caught up elsewhere, and gets nothing new.
+
+    >>> Instance("executor-1", capacity=4, active=[TaskId(0, 1)], lags={TaskId(0, 1): 0}).active
+    (TaskId(subtopology=0, partition=1),)
+    """
+
+    id: str
+    capacity: int = 1
+    tags: Mapping[str, str] = field(default_factory=dict)
+    draining: bool = False
+    active: tuple[TaskId, ...] = ()
+    standby: tuple[TaskId, ...] = ()
+    warmup: tuple[TaskId, ...] = ()
+    lags: Mapping[TaskId, int] = field(default_factory=dict)
+    parked: tuple[TaskId, ...] = ()
+    restore_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("active", "standby", "warmup", "parked"):
+            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A placement problem: value in, plan out. The order of tasks and instances does not matter.
+
+    Errors: `InputError` naming the path, when the problem is built from a dict, or when it is first used.
+
+    >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a"), Instance("b")])
+    >>> Problem.from_dict(problem.to_dict()) == problem
+    True
+    >>> Problem([Task(TaskId(0, 0)), Task(TaskId(0, 0))], [Instance("a")]).columns
+    Traceback (most recent call last):
+    taskplace.errors.InputError: tasks: found '0_0', expected every task once
+    """
+
+    tasks: Sequence[Task]
+    instances: Sequence[Instance]
+    config: PlacementConfig = field(default_factory=PlacementConfig)
+
+    def __post_init__(self) -> None:
+        # Sorted, which gives the canonical order: everything after this is a function of the values alone.
+        object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=attrgetter("id"))))
+        object.__setattr__(self, "instances", tuple(sorted(self.instances, key=attrgetter("id"))))
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The problem as numpy columns; built once, on first use, which is also what checks the values."""
+        return build(self.tasks, self.instances, self.config)
+
+    @property
+    def fingerprint(self) -> str:
+        """A short hash of all that a plan depends on: equal problems have equal fingerprints."""
+        return self.columns.fingerprint
+
+    def instance(self, name: str) -> Instance:
+        """Return the instance of that id, or raise InputError naming the known ones."""
+        for found in self.instances:
+            if found.id == name:
+                return found
+        known = ", ".join(i.id for i in self.instances[:20])
+        raise InputError(
+            "instance", found=name, expected=f"one of the {len(self.instances)} instances", hint=known
+        )
+
+    @classmethod
+    def from_json(cls, document: str) -> Problem:
+        """Return the problem in a JSON document; see `from_dict`."""
+        try:
+            value = json.loads(document)
+        except json.JSONDecodeError as error:
+            where = f"line {error.lineno}, column {error.colno}"
+            raise InputError("problem", found=f"{error.msg} ({where})", expected="a JSON document") from None
+        return cls.from_dict(value)
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Problem:
+        """Return the problem that a "taskplace.problem/1" dict describes; optional fields may be missing.
+
+        >>> Problem.from_dict({"tasks": [{"id": "0-3"}], "instances": []})
+        Traceback (most recent call last):
+        taskplace.errors.InputError: tasks[0].id: found '0-3', expected a task id like '0_3'
+        """
+        top = reading.mapping(value, "problem", ("schema", "config", "tasks", "instances"))
+        schema = top.get("schema", SCHEMA)
+        if schema != SCHEMA:
+            raise InputError("schema", found=schema, expected=f"'{SCHEMA}'")
+        for key in ("tasks", "instances"):
+            if key not in top:
+                raise InputError(key, found=None, expected="a list")
+        config = PlacementConfig.from_properties(top.get("config", {}))
+        known: dict[str, TaskId] = {}
+        tasks = _read_tasks(reading.listing(top["tasks"], "tasks"), known)
+        if len({t.id for t in tasks}) < len(tasks):
+            _once([str(t.id) for t in tasks], "tasks", "task")
+        instances = [
+            _read_instance(i, f"instances[{k}]", known)
+            for k, i in enumerate(reading.listing(top["instances"], "instances"))
+        ]
+        _once([i.id for i in instances], "instances", "instance")
+        problem = cls(tuple(tasks), tuple(instances), config)
+        _ = problem.columns  # checks what only shows when all is known
+        return problem
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the problem as a "taskplace.problem/1" dict; fields with their default value are left
+        out.
+        """
+        return {
+            "schema": SCHEMA,
+            "config": self.config.to_properties(),
+            "tasks": [_task_dict(t) for t in self.tasks],
+            "instances": [_instance_dict(i) for i in self.instances],
+        }
+
+
+_TASK_KEYS = frozenset(Task._fields)
+
+
+def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
+    """Return the tasks. Those that are written plainly take a short way; `_read_task` knows what to complain of."""
+    out = []
+    for k, value in enumerate(values):
+        if type(value) is dict and value.keys() <= _TASK_KEYS and "racks" not in value:
+            get = value.get
+            name, stateful, end = get("id"), get("stateful", True), get("end_offset", 0)
+            weight, logged = get("weight", 1.0), get("logged", True)
+            if (
+                (type(name) is str and type(stateful) is bool and type(logged) is bool)
+                and (type(end) is int and 0 <= end < 2**63)
+                and (type(weight) is float and 0 < weight < math.inf)
+            ):
+                found = known.get(name)
+                if found is None:
+                    found = known[name] = reading.task_id(name, f"tasks[{k}].id")
+                out.append(Task(found, stateful, end, weight, logged))
+                continue
+        out.append(_read_task(value, f"tasks[{k}]", known))
+    return out
+
+
+def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
+    m = reading.mapping(value, path, Task._fields)
+    if "id" not in m:
+        raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
+    get = m.get
+    racks = reading.listing(get("racks", ()), f"{path}.racks")
+    return Task(
+        _read_id(m["id"], f"{path}.id", known),
+        reading.boolean(get("stateful", True), f"{path}.stateful"),
+        reading.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
+        reading.positive(get("weight", 1.0), f"{path}.weight") or 1.0,
+        reading.boolean(get("logged", True), f"{path}.logged"),
+        tuple(
+            tuple(reading.text(r, f"{path}.racks[{k}]") for r in reading.listing(rs, f"{path}.racks[{k}]"))
+            for k, rs in enumerate(racks)
+        ),
+    )
+
+
+_INSTANCE_KEYS = tuple(Instance.__dataclass_fields__)
+
+
+def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
+    m = reading.mapping(value, path, _INSTANCE_KEYS)
+    if "id" not in m:
+        raise InputError(f"{path}.id", found=None, expected="a text that is not empty")
+    get = m.get
+
+    def ids(name: str) -> tuple[TaskId, ...]:
+        values = reading.listing(get(name, ()), f"{path}.{name}")
+        if all(type(v) is str for v in values):
+            found = tuple(t for t in map(known.get, values) if t is not None)
+            if len(found) == len(values):
+                return found
+        return tuple(_read_id(v, f"{path}.{name}[{k}]", known) for k, v in enumerate(values))
+
+    tags = reading.mapping(get("tags", {}), f"{path}.tags")
+    lags = reading.mapping(get("lags", {}), f"{path}.lags")
+    return Instance(
+        reading.text(m["id"], f"{path}.id"),
+        reading.integer(get("capacity", 1), f"{path}.capacity") or 0,
+        {reading.text(k, f"{path}.tags"): reading.text(v, f"{path}.tags.{k}") for k, v in tags.items()},
+        reading.boolean(get("draining", False), f"{path}.draining"),
+        ids("active"),
+        ids("standby"),
+        ids("warmup"),
+        _read_lags(lags, f"{path}.lags", known),
+        ids("parked"),
+        reading.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
+    )
+
+
+def _read_lags(value: Mapping[str, Any], path: str, known: dict[str, TaskId]) -> dict[TaskId, int]:
+    out = {}
+    for k, lag in value.items():
+        task = known.get(k)
+        if task is None or type(lag) is not int or not 0 <= lag < 2**63:
+            task, lag = _read_id(k, f"{path}.{k}", known), reading.integer(lag, f"{path}.{k}") or 0
+        out[task] = lag
+    return out
+
+
+def _read_id(value: Any, path: str, known: dict[str, TaskId]) -> TaskId:
+    found = known.get(value) if isinstance(value, str) else None
+    if found is None:
+        found = known[value] = reading.task_id(value, path)
+    return found
+
+
+def _once(names: Iterable[str], path: str, what: str) -> None:
+    first: dict[str, int] = {}
+    for k, name in enumerate(names):
+        if name in first:
+            raise InputError(
+                f"{path}[{k}].id",
+                found=name,
+                expected=f"every {what} once",
+                hint=f"first at {path}[{first[name]}]",
+            )
+        first[name] = k
+
+
+def _task_dict(task: Task) -> dict[str, Any]:
+    out: dict[str, Any] = {"id": str(task.id), "stateful": task.stateful, "end_offset": task.end_offset}
+    out["weight"] = task.weight
+    if not task.logged:
+        out["logged"] = False
+    if task.racks:
+        out["racks"] = [list(r) for r in task.racks]
+    return out
+
+
+def _instance_dict(i: Instance) -> dict[str, Any]:
+    out: dict[str, Any] = {"id": i.id, "capacity": i.capacity, "tags": dict(sorted(i.tags.items()))}
+    out["draining"] = i.draining
+    for name in ("active", "standby", "warmup"):
+        out[name] = [str(t) for t in getattr(i, name)]
+    out["lags"] = {str(t): lag for t, lag in sorted(i.lags.items())}
+    if i.parked:
+        out["parked"] = [str(t) for t in i.parked]
+    if i.restore_rate is not None:
+        out["restore_rate"] = i.restore_rate
+    return out

@@ -1,0 +1,96 @@
+"""Reading JSON-like input: each helper returns the value or raises one `InputError` with its path."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from taskplace.errors import InputError
+from topology.ids import TaskId
+
+_MAX = 2**63 - 1
+
+
+def mapping(value: Any, path: str, known: Iterable[str] = ()) -> Mapping[str, Any]:
+    """Return `value` if it is a mapping whose keys are all among `known` (any, if none are given).
+
+    >>> mapping({"idd": 1}, "tasks[0]", ["id", "weight"])
+    Traceback (most recent call last):
+    taskplace.errors.InputError: tasks[0].idd: found 'idd', expected one of id, weight; did you mean 'id'?
+    """
+    if not isinstance(value, Mapping):
+        raise InputError(path, found=value, expected="an object")
+    names = list(known)
+    for key in value if names else ():
+        if key not in names:
+            expected = "one of " + ", ".join(names)
+            raise InputError(f"{path}.{key}", found=key, expected=expected, hint=nearest(key, names))
+    return value
+
+
+def nearest(found: object, known: Iterable[str]) -> str:
+    """Return the hint that names the nearest known word, or nothing if none is near.
+
+    >>> nearest("kil", ["add", "kill"])
+    "did you mean 'kill'?"
+    """
+    near = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else ""
+
+
+def listing(value: Any, path: str) -> Sequence[Any]:
+    """Return `value` if it is a list."""
+    if not isinstance(value, (list, tuple)):
+        raise InputError(path, found=value, expected="a list")
+    return value
+
+
+def text(value: Any, path: str) -> str:
+    """Return `value` if it is a string that is not empty."""
+    if not isinstance(value, str) or not value:
+        raise InputError(path, found=value, expected="a text that is not empty")
+    return value
+
+
+def boolean(value: Any, path: str) -> bool:
+    """Return `value` if it is true or false."""
+    if not isinstance(value, bool):
+        raise InputError(path, found=value, expected="true or false")
+    return value
+
+
+def integer(value: Any, path: str, least: int = 0, *, optional: bool = False) -> int | None:
+    """Return `value` if it is an integer of at least `least`; null too, if `optional`."""
+    if value is None and optional:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX:
+        expected = f"an integer of at least {least}" + (" or null" if optional else "")
+        raise InputError(path, found=value, expected=expected)
+    return value
+
+
+def positive(value: Any, path: str, *, optional: bool = False) -> float | None:
+    """Return `value` as a float if it is a finite number above 0; null too, if `optional`."""
+    if value is None and optional:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+        raise InputError(path, found=value, expected="a number above 0" + (" or null" if optional else ""))
+    return float(value)
+
+
+def task_id(value: Any, path: str) -> TaskId:
+    """Return the task id that `value` names.
+
+    >>> task_id("0-3", "tasks[3].id")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: tasks[3].id: found '0-3', expected a task id like '0_3'
+    """
+    try:
+        found = TaskId.parse(value)
+    except ValueError:
+        raise InputError(path, found=value, expected="a task id like '0_3'") from None
+    if max(found) >= 2**31:
+        raise InputError(path, found=value, expected="a task id with numbers below 2147483648")
+    return found

@@ -1,0 +1,19 @@
+"""The JSON Schemas of the contracts, as files in the package."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from typing import Any
+
+NAMES = ("problem", "plan")
+
+
+def schema(name: str) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of "problem" or "plan".
+
+    >>> schema("plan")["$id"]
+    'taskplace.plan/1'
+    """
+    loaded: dict[str, Any] = json.loads(files(__name__).joinpath(f"{name}.json").read_text(encoding="utf-8"))
+    return loaded

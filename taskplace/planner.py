@@ -1,0 +1,216 @@
+"""From a problem to a plan: target, step, verification."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from taskplace.assign.target import find_target
+from taskplace.assign.weights import load_and_bound, uneven
+from taskplace.errors import InvalidPlan
+from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target
+from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
+from taskplace.model.problem import Problem
+from taskplace.refine.step import next_step
+from taskplace.verify import violations
+
+_T = TypeVar("_T")
+
+
+def plan(problem: Problem | Mapping[str, Any]) -> Plan:
+    """Return the plan for a problem: the step to put in force now, and the target it leads to.
+
+    The plan is a function of the problem alone: equal problems, in whatever order, give equal plans. It has
+    been verified (`taskplace.verify`). Put the step in force, let copies catch up, and plan again while
+    `followup` is set.
+
+    Errors: `InputError` for a bad problem; `InvalidPlan` if the plan breaks an invariant (never put in
+    force).
+
+    >>> from taskplace.model.problem import Instance, Task, TaskId
+    >>> a, b = TaskId(0, 0), TaskId(0, 1)
+    >>> ran = Instance("a", active=[a, b], lags={a: 0, b: 0})
+    >>> now = plan(Problem([Task(a, end_offset=50_000), Task(b, end_offset=50_000)], [ran, Instance("b")]))
+    >>> [str(m) for m in now.moves], now.followup
+    (['0_1: warmup a -> b (balance)'], True)
+    """
+    typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
+    c, config = typed.columns, typed.config
+    target = find_target(typed)
+    step = next_step(c, target, config.max_warmup_replicas)
+    optimality = Optimality(
+        target.moves, target.lower_bound, int((c.stateful & (target.base == FORCED)).sum())
+    )
+    broken = list(violations(c, config, step, target, optimality))
+    if broken:
+        raise InvalidPlan("; ".join(str(v) for v in broken))
+    assignment, goal = _assignments(typed, step, target)
+    return Plan(
+        assignment=assignment,
+        target=goal,
+        followup=step.followup,
+        moves=_moves(c, step, target),
+        optimality=optimality,
+        metrics=_metrics(c, config, step, target),
+        warnings=(*c.notes, *target.notes, *_warnings(c, config, target)),
+        fingerprint=c.fingerprint,
+    )
+
+
+_EMPTY = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def _assignments(problem: Problem, step: Step, target: Target) -> tuple[dict[str, Roles], dict[str, Roles]]:
+    """Return assignment and target as roles per instance."""
+    c = problem.columns
+    if target.steady and not c.unknown and not c.notes:  # nothing changes: no need to build what is there
+        now = {i.id: Roles(i.active, i.standby) for i in problem.instances}
+        return now, now
+    standby, warmup = (step.standby_task, step.standby_inst), (step.warmup_task, step.warmup_inst)
+    now = _roles(c, step.active, standby, warmup)
+    if not step.followup and not len(step.warmup_task):
+        return now, now
+    return now, _roles(c, target.active, (target.standby_task, target.standby_inst))
+
+
+def _roles(
+    c: Columns, active: Ints, standby: tuple[Ints, Ints], warmup: tuple[Ints, Ints] = _EMPTY
+) -> dict[str, Roles]:
+    lists = [_by_instance(c, *pairs) for pairs in ((np.arange(c.n), active), standby, warmup)]
+    return dict(zip(c.names, map(Roles, *lists), strict=True))
+
+
+def _by_instance(c: Columns, task: Ints, inst: Ints) -> list[tuple[Any, ...]]:
+    if not len(task):
+        return [()] * c.m
+    order = np.argsort(inst * c.n + task)
+    ids = _named(c.ids, task[order])
+    cuts = np.searchsorted(inst[order], np.arange(c.m + 1)).tolist()
+    return [tuple(ids[a:b]) for a, b in itertools.pairwise(cuts)]
+
+
+def _named(names: Sequence[_T], index: Ints) -> list[_T]:
+    """Return names[k] for each k."""
+    return list(map(names.__getitem__, index.tolist()))
+
+
+def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
+    """Return what changes, in the order of tasks: actives, standbys, warm-ups."""
+    if target.steady:
+        return ()
+    now = {role: c.task[c.role == role] * c.m + c.inst[c.role == role] for role in (STANDBY, WARMUP)}
+    names = (*c.names, None)  # names[-1]: nobody
+
+    # Actives: from whom, and why.
+    task = np.flatnonzero(step.active != c.owner)
+    base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
+    gone, drains = owner < 0, c.room[owner] == 0
+    why = np.select(
+        [base == FORCED, base == RESUME, gone, drains],
+        [np.where(gone, _GONE, _LAGS), _RESUMES, _STARTS, _DRAINS],
+        _BALANCE,
+    )
+    origin = np.where(base == RESUME, -1, owner)
+    parts = [(task, np.where(base == FORCED, _PROMOTION, _ACTIVE), origin, step.active[task], why)]
+
+    new = ~np.isin(step.standby_task * c.m + step.standby_inst, now[STANDBY])
+    task, inst = step.standby_task[new], step.standby_inst[new]
+    why = np.where(inst == c.owner[task], _KEEPS, _COPY)
+    parts.append((task, np.full(len(task), _STANDBY), np.full(len(task), -1), inst, why))
+
+    new = ~np.isin(step.warmup_task * c.m + step.warmup_inst, now[WARMUP])
+    task, inst = step.warmup_task[new], step.warmup_inst[new]
+    origin = step.active[task]
+    why = np.select([inst != target.active[task], c.room[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE)
+    parts.append((task, np.full(len(task), _WARMUP), origin, inst, why))
+
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    kind = np.repeat(np.arange(3), [len(part[0]) for part in parts])
+    order = np.lexsort((columns[3], kind, columns[0]))
+    task, role, origin, inst, why = (column[order] for column in columns)
+    fields = (
+        _named(c.ids, task), _named(MOVE_ROLES, role), _named(names, origin), _named(c.names, inst), _named(_WHY, why)
+    )  # fmt: skip
+    return tuple(map(Move, *fields))
+
+
+_ACTIVE, _PROMOTION, _STANDBY, _WARMUP = range(4)  # positions in MOVE_ROLES
+_GONE, _LAGS, _RESUMES, _STARTS, _DRAINS, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(9)
+_WHY = (
+    "the owner is gone",
+    "the owner lags",
+    "start, with the copy that lacks least",
+    "start",
+    "drain",
+    "balance",
+    "keeps its copy",
+    "standby",
+    "standby move",
+)
+
+
+def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) -> dict[str, float]:
+    stateful = np.flatnonzero(c.stateful)
+    grid = np.zeros((len(c.subtopologies), c.m), np.int64)
+    np.add.at(grid, (c.sub[stateful], target.active[stateful]), 1)
+    roomy = grid[:, c.room > 0]
+    counts = roomy.sum(axis=0)
+    # KIP-441's own figures. Its second, numbers of instances per subtopology, cannot be met by 1 against 48
+    # partitions, so both are reported, and the shares of `taskplace.model.shares` are what is enforced.
+    spread = (roomy > 0).sum(axis=1)[roomy.sum(axis=1) > 0]
+    tasks_apart = int(counts.max(initial=0) - counts.min()) if len(counts) else 0
+    instances_apart = int(spread.max() - spread.min()) if len(spread) else 0
+    kept = int((c.stateful & (target.base == FIXED) & (step.active == c.owner)).sum())
+    return {
+        "tasks": c.n,
+        "stateful_tasks": len(stateful),
+        "instances": c.m,
+        "actives_kept": kept,
+        "standbys": len(step.standby_task),
+        "warmups": len(step.warmup_task),
+        "warmups_waiting": step.waiting,
+        "copies_to_warm": step.behind,
+        "standbys_possible": target.replicas,
+        **_weights(c, target),
+        "active_spread": tasks_apart,
+        "subtopology_instances_spread": instances_apart,
+        "kip441_balanced": int(max(tasks_apart, instances_apart) <= config.balance_factor),
+    }
+
+
+def _weights(c: Columns, target: Target) -> dict[str, float]:
+    """Return how even the weighted load of the target is, where weights differ: the bound, and the gap to it."""
+    if not uneven(c):
+        return {}
+    load, bound = load_and_bound(c, target.active)
+    return {
+        "weighted_load_max": round(load, 9),
+        "weighted_load_bound": round(bound, 9),
+        "weighted_load_gap": round(load / bound - 1, 9),
+    }
+
+
+def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
+    out = []
+    wanted = config.num_standby_replicas
+    stateful = int(c.stateful.sum())
+    if target.replicas < wanted and stateful:
+        more = wanted - target.replicas
+        out.append(
+            f"{stateful} of {stateful} stateful tasks get {target.replicas} of the {wanted} standby replicas "
+            f"configured: {int((c.room > 0).sum())} instances can take work; add {more} to place them all"
+        )
+    if len(c.parked):
+        pairs = [f"{c.ids[p // c.m]} on {c.names[p % c.m]}" for p in c.parked.tolist()]
+        out.append(
+            f"{len(pairs)} copies are parked, they made no progress: {', '.join(pairs[:5])}; "
+            "they are planned elsewhere; look at their instances, and release them"
+        )
+    if not target.balanced:
+        out.append("both balances cannot be met beside what is parked: they are met as far as possible")
+    return out

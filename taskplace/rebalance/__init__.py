@@ -1,0 +1,7 @@
+"""When to plan: triggers, the probing schedule, and the loop that puts plans in force by generation."""
+
+from taskplace.rebalance.loop import Decision, RebalanceLoop
+from taskplace.rebalance.schedule import ProbingSchedule
+from taskplace.rebalance.triggers import Trigger
+
+__all__ = ["Decision", "ProbingSchedule", "RebalanceLoop", "Trigger"]

@@ -1,0 +1,146 @@
+"""The rebalance loop: look, decide whether to plan, plan, and put the plan in force under a new generation.
+
+Suggest, then decide: the rules of `taskplace.rebalance.triggers` suggest; only the loop plans. It is driven
+from outside, between two batches, and keeps no thread; time comes from the clock it is given.
+
+Properties:
+- A plan is verified before it is in force (`taskplace.plan` does it). If it is not valid, the assignment in force
+  stays, the reason is logged, and the next probing rebalance tries again; a first plan has to be valid.
+- A generation changes when, and only when, the assignment does.
+- The same trigger for a situation that planning could not improve does not come again before the next
+  probing interval: a warm-up that has caught up and stays one is not a reason for ever.
+- A warm-up or standby that stands still for `patience` probing rebalances is parked, and its task planned elsewhere.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from taskplace.errors import InvalidPlan
+from taskplace.model.config import PlacementConfig
+from taskplace.model.plan import Plan, Roles
+from taskplace.model.problem import Instance, Problem, Task
+from taskplace.rebalance.schedule import ProbingSchedule
+from taskplace.rebalance.triggers import RULES, Situation, Trigger
+from taskplace.refine.parking import ProgressWatch, with_parked
+from topology.ids import TaskId
+
+log = logging.getLogger(__name__)
+
+Planner = Callable[[Problem], Plan]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A plan that was made: why, under which generation it is in force, and whether it changed anything."""
+
+    plan: Plan
+    generation: int
+    triggers: tuple[Trigger, ...]
+    changed: bool
+
+    @property
+    def reason(self) -> str:
+        """The triggers in one line."""
+        return "; ".join(map(str, self.triggers))
+
+
+class RebalanceLoop:
+    """Holds the assignment in force, and decides when to change it.
+
+    Lifetime: `plan` and `generation` change together, in `look`; `_ignored` is emptied by every other trigger.
+
+    >>> from taskplace.model.ids import TaskId
+    >>> loop = RebalanceLoop(PlacementConfig())
+    >>> decision = loop.look([Task(TaskId(0, 0))], [Instance("a")])
+    >>> decision.generation, decision.reason
+    (1, 'start: 1 tasks on 1 instances')
+    >>> loop.look([Task(TaskId(0, 0))], [Instance("a", lags={TaskId(0, 0): 0})]) is None
+    True
+    """
+
+    def __init__(
+        self,
+        config: PlacementConfig,
+        *,
+        generation: int = 0,
+        planner: Planner | None = None,
+        patience: int = 10,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.config = config
+        self.generation = generation
+        self.plan: Plan | None = None
+        self.probing = ProbingSchedule(config.probing_rebalance_interval_ms, clock)
+        self._planner = planner or _default_planner
+        self._watch = ProgressWatch(patience)
+        self._planned_for: tuple[Instance, ...] = ()
+        self._tasks: frozenset[TaskId] = frozenset()
+        self._ignored: frozenset[Trigger] = frozenset()
+
+    def look(
+        self, tasks: Sequence[Task], instances: Iterable[Instance], *, because: Sequence[Trigger] = ()
+    ) -> Decision | None:
+        """Plan if there is a reason to; return what was decided, or None.
+
+        `instances` carry capacity, tags, draining and lags; their roles are filled in from the plan in force.
+        `because` names reasons from outside, such as an executor lost within a batch; with one it always plans.
+        """
+        present = self._with_roles(instances)
+        situation = Situation(
+            config=self.config,
+            plan=self.plan,
+            planned_instances=self._planned_for,
+            planned_tasks=self._tasks,
+            instances=present,
+            tasks=tuple(tasks),
+            probing_due=self.probing.due(),
+        )
+        suggested = tuple(trigger for rule in RULES for trigger in rule(situation))
+        fresh = tuple(trigger for trigger in suggested if trigger not in self._ignored)
+        if not fresh and not because:
+            return None
+        problem = Problem(tuple(tasks), present, self.config)
+        if any(trigger.kind == "probing" for trigger in fresh):
+            problem = self._watch.observe(problem)  # by the timer alone: between two batches, nobody gets far
+        else:
+            problem = with_parked(problem, self._watch.by_instance())
+        try:
+            plan = self._planner(problem)
+        except InvalidPlan as error:
+            if self.plan is None:
+                raise
+            log.error("the plan for %s is not valid, the assignment in force stays: %s", suggested, error)
+            self.probing.planned(followup=True)
+            return None
+        changed = self.plan is None or _roles(plan) != _roles(self.plan)
+        self.generation += changed
+        self.plan = plan
+        self._planned_for = present
+        self._tasks = frozenset(task.id for task in tasks)
+        self._ignored = (
+            frozenset() if changed else self._ignored | {t for t in fresh if t.kind == "caught up"}
+        )
+        self.probing.planned(followup=plan.followup)
+        return Decision(plan, self.generation, (*because, *fresh), changed)
+
+    def _with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
+        in_force = self.plan.assignment if self.plan else {}
+        return tuple(
+            replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)
+            for instance in sorted(instances, key=lambda i: i.id)
+            for roles in (in_force.get(instance.id, Roles()),)
+        )
+
+
+def _roles(plan: Plan) -> dict[str, Roles]:
+    return {name: roles for name, roles in plan.assignment.items() if any(roles)}
+
+
+def _default_planner(problem: Problem) -> Plan:
+    from taskplace.planner import plan  # loads the solver, on first use
+
+    return plan(problem)

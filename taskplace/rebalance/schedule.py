@@ -1,0 +1,33 @@
+"""The probing schedule: plan again on a timer, as long as the step is not yet the target (KIP-441)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class ProbingSchedule:
+    """A timer that is armed while there is a follow-up to make.
+
+    `next_at` is in seconds of `clock`; None while nothing is pending.
+
+    >>> now = [0.0]
+    >>> schedule = ProbingSchedule(600_000, clock=lambda: now[0])
+    >>> schedule.due(), schedule.planned(followup=True)
+    (False, None)
+    >>> now[0] = 600.0
+    >>> schedule.due()
+    True
+    """
+
+    def __init__(self, interval_ms: int, clock: Callable[[], float]) -> None:
+        self.interval = interval_ms / 1000
+        self.next_at: float | None = None
+        self._clock = clock
+
+    def planned(self, *, followup: bool) -> None:
+        """Take note of a plan: arm the timer anew if it wants a follow-up, stop it if not."""
+        self.next_at = self._clock() + self.interval if followup else None
+
+    def due(self) -> bool:
+        """Return whether the interval is over."""
+        return self.next_at is not None and self._clock() >= self.next_at

@@ -1,0 +1,193 @@
+"""The step: what is safe to run now, on the way to the target.
+
+Per task: the active goes to its target now if nobody has a better copy: if it is caught up, or if nobody is and it
+lacks least. Otherwise the owner keeps it (or the most-caught-up copy is promoted), and the target warms up, as
+`budget` allows.
+
+Properties
+- no stall: never active on a lagging copy while a caught-up one is available;
+- never fewer standbys than configured (where instances allow it): those that are missing are made at once;
+  only *moves* of standbys wait for a warm-up;
+- nothing good is dropped early: a caught-up standby goes only once as many others are caught up, so a task
+  never loses its last caught-up copy;
+- work in progress is kept: a copy that follows the changelog where the target wants one goes on following.
+
+Non-goals: it never decides where a task belongs (`taskplace.assign`).
+Cost: O(tasks + copies) in numpy, and a few microseconds for each task that is not where it belongs.
+
+Source: KIP-441.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
+from taskplace.model.placement import Step, Target, best_at
+from taskplace.refine.budget import Want, within_budget
+
+
+@dataclass(slots=True)
+class _Copies:
+    """The copies of one task: instance -> (role, lag); and what is decided for it."""
+
+    task: int
+    owner: int
+    role: dict[int, int]
+    lag: dict[int, int]
+    caught: set[int]
+    best: set[int]
+    universal: bool
+    goal_active: int
+    goal_standby: list[int]
+    active: int = -1
+    standby: list[int] = field(default_factory=list)
+    wants: list[Want] = field(default_factory=list)
+
+    def is_caught(self, inst: int) -> bool:
+        return self.universal or inst in self.caught
+
+    def behind(self, inst: int, whole: int) -> int:
+        lag = self.lag.get(inst, -1)
+        return whole if lag < 0 else lag
+
+
+def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
+    """Return the step towards `target` from the assignment in force."""
+    active = target.active.copy()
+    hold = c.stateful & ~best_at(c, target.active)
+    touched = _touched(c, target, hold)
+    untouched = np.ones(c.n, np.bool_)
+    untouched[touched] = False
+    keep = untouched[target.standby_task]
+    standby = [(target.standby_task[keep], target.standby_inst[keep])]
+    wants: list[Want] = []
+    followup, behind = False, 0
+    tasks, insts = [], []
+    for copies in _copies(c, target, touched):
+        _refine(c, copies, target.replicas)
+        active[copies.task] = copies.active
+        tasks.extend([copies.task] * len(copies.standby))
+        insts.extend(copies.standby)
+        wants.extend(copies.wants)
+        if copies.active != copies.goal_active or copies.standby != copies.goal_standby:
+            followup = True
+            behind += sum(not copies.is_caught(i) for i in (copies.goal_active, *copies.goal_standby))
+    standby.append((np.array(tasks, np.int64), np.array(insts, np.int64)))
+    begun, waiting = within_budget(wants, max_warmups)
+    standby_task, standby_inst = _sorted(*(np.concatenate(part) for part in zip(*standby, strict=True)))
+    warm = np.array([(w.task, w.inst) for w in begun], np.int64).reshape(-1, 2)
+    warmup_task, warmup_inst = _sorted(warm[:, 0], warm[:, 1])
+    return Step(
+        active, standby_task, standby_inst, warmup_task, warmup_inst, len(waiting), behind, followup, touched
+    )
+
+
+def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> Ints:
+    """Return the stateful tasks that need thought: held back, or with copies, and other roles than the
+    target's.
+    """
+    rows = np.flatnonzero(c.role == STANDBY)
+    now = c.task[rows] * c.m + c.inst[rows]
+    goal = target.standby_task * c.m + target.standby_inst
+    differs = hold | (c.stateful & (c.owner != target.active))
+    if len(now) != len(goal) or (now != goal).any():
+        differs[np.setxor1d(now, goal, assume_unique=True) // c.m] = True
+    differs[c.task[c.role == WARMUP]] = True
+    has_copies = c.start[1:] > c.start[:-1]
+    return np.flatnonzero(differs & c.stateful & has_copies)
+
+
+def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
+    at = np.searchsorted(target.standby_task, np.stack([tasks, tasks + 1]))
+    goals = target.standby_inst.tolist()
+    for t, first, last, g0, g1, owner, goal, universal in zip(
+        tasks.tolist(), c.start[tasks].tolist(), c.start[tasks + 1].tolist(), at[0].tolist(), at[1].tolist(),
+        c.owner[tasks].tolist(), target.active[tasks].tolist(), c.universal[tasks].tolist(), strict=True,
+    ):  # fmt: skip
+        inst = c.inst[first:last].tolist()
+        caught, best = c.caught[first:last].tolist(), c.best[first:last].tolist()
+        yield _Copies(
+            t,
+            owner,
+            dict(zip(inst, c.role[first:last].tolist(), strict=True)),
+            dict(zip(inst, c.lag[first:last].tolist(), strict=True)),
+            {i for i, ok in zip(inst, caught, strict=True) if ok},
+            {i for i, ok in zip(inst, best, strict=True) if ok},
+            universal,
+            goal,
+            goals[g0:g1],
+        )
+
+
+def _refine(c: Columns, k: _Copies, replicas: int) -> None:
+    """Decide one task: its active, its standbys, and the warm-ups it would like."""
+    end = int(c.end[k.task])
+    whole = end if end >= 0 else 2**62
+    goal = {k.goal_active, *k.goal_standby}
+    k.active = _active(c, k, whole)
+    following = {i for i, role in k.role.items() if role in (ACTIVE, STANDBY)} | {k.active}
+
+    def settled(inst: int) -> bool:
+        return inst in following or k.is_caught(inst)
+
+    open_ = sorted(
+        (i for i in goal if not settled(i)),
+        key=lambda i: (i == k.goal_active, k.role.get(i, NONE) != WARMUP, k.behind(i, whole), i),
+    )
+    missing = max(0, 1 + replicas - len(following))
+    chosen = {i for i in goal if settled(i)} | set(open_[:missing])
+    chosen.discard(k.active)
+    ready = sum(k.is_caught(i) for i in chosen)
+    spare = sorted(
+        following - goal - {k.active},
+        key=lambda i: (not k.is_caught(i), k.role.get(i) != STANDBY, c.room[i] == 0, k.behind(i, whole), i),
+    )
+    replaced = [i for i in spare if k.role.get(i) == STANDBY]
+    for i in spare:
+        if len(chosen) < replicas or (k.is_caught(i) and ready < replicas):
+            chosen.add(i)
+            ready += k.is_caught(i)
+    k.standby = sorted(chosen)
+    for i in open_[missing:]:
+        to_active = i == k.goal_active
+        origin = k.active if to_active or not replaced else replaced[0]
+        k.wants.append(
+            Want(
+                under_way=k.role.get(i, NONE) == WARMUP,
+                drains=bool(c.room[origin] == 0),
+                for_active=to_active,
+                behind=k.behind(i, whole),
+                task=k.task,
+                inst=i,
+                origin=origin,
+            )
+        )
+
+
+def _active(c: Columns, k: _Copies, whole: int) -> int:
+    if k.universal or not k.best or k.goal_active in k.best:
+        return k.goal_active
+    if k.owner in k.best:
+        return k.owner
+    # A forced promotion that is not where the task will stay: prefer one that keeps a copy anyway, a
+    # standby, the least lag. It costs no more moves than any other, since every one of them has to move on.
+    order = {STANDBY: 0, WARMUP: 1}
+    return min(
+        k.best,
+        key=lambda i: (
+            i not in k.goal_standby,
+            c.room[i] == 0,
+            order.get(k.role.get(i, NONE), 2),
+            k.behind(i, whole),
+            i,
+        ),
+    )
+
+
+def _sorted(task: Ints, inst: Ints) -> tuple[Ints, Ints]:
+    order = np.lexsort((inst, task))
+    return task[order], inst[order]

@@ -1,0 +1,59 @@
+"""What a person sees while a stream runs.
+
+- `events`: what the runtime tells, plain values;
+- `words`: the same numbers in the same words, wherever they are shown;
+- `plain`: lines, for logs and continuous integration;
+- `terminal`: a progress bar and a table that stay in place.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+from taskplace.report.events import (
+    BatchDone,
+    CheckResult,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Reporter,
+    Summary,
+)
+from taskplace.report.plain import PlainReporter, SilentReporter
+
+__all__ = [
+    "BatchDone",
+    "CheckResult",
+    "ExecutorLost",
+    "InstanceView",
+    "PlainReporter",
+    "Rebalanced",
+    "Reporter",
+    "SilentReporter",
+    "Summary",
+    "reporter_for",
+]
+
+
+def reporter_for(mode: str, stream: TextIO | None = None) -> Reporter:
+    """Return the reporter for `report.progress`: auto, rich, plain or none.
+
+    `auto` is rich on a terminal that can move its cursor, plain anywhere else. Without a `stream` it is
+    standard output.
+
+    >>> import io
+    >>> type(reporter_for("auto", io.StringIO())).__name__
+    'PlainReporter'
+    """
+    stream = stream or sys.stdout
+    if mode == "auto":
+        mode = "rich" if stream.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "plain"
+    if mode == "none":
+        return SilentReporter()
+    if mode == "plain":
+        return PlainReporter(stream)
+    from taskplace.report.terminal import TerminalReporter  # rich takes a while to load
+
+    return TerminalReporter(stream)

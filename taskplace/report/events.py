@@ -1,0 +1,170 @@
+"""What happens while a stream runs, as plain values a reporter can show.
+
+The runtime makes these events and knows nothing about how they are shown; a `Reporter` shows them and knows
+nothing about the runtime. The same five values feed a terminal, a log file and a test.
+
+Properties:
+- frozen value objects of plain types: equal when their fields are equal, safe to keep;
+- batch ids count from 0, as Spark's do; seconds are wall-clock seconds; lags and counts are records;
+- this module imports neither Spark nor a terminal library.
+
+Non-goal: metrics for machines. They are in the manifests and in the query's progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+WHOLE = "whole batch"
+OF_TASKS = "tasks: "
+
+
+@dataclass(frozen=True)
+class InstanceView:
+    """One instance as it stands after a batch.
+
+    `active`, `standby` and `warmup` are numbers of tasks; `lag` is the number of records its copies have
+    still to apply, all copies together; `alive` is false for an instance that was lost.
+
+    >>> InstanceView("executor-1", active=8, standby=8, warmup=0, lag=0).copies
+    16
+    """
+
+    id: str
+    active: int
+    standby: int
+    warmup: int
+    lag: int
+    alive: bool = True
+
+    @property
+    def copies(self) -> int:
+        """All copies of tasks on this instance, whatever their role."""
+        return self.active + self.standby + self.warmup
+
+
+@dataclass(frozen=True)
+class BatchDone:
+    """A batch was committed and published.
+
+    `total` is the number of batches expected, or None when nobody knows; `phases` says where the seconds went
+    and keeps its order; `rows` counts the input rows of the batch, all sources together.
+
+    >>> BatchDone(3, 27, 13_000, 5.5, {"state": 3.0, "commit": 0.5}, (), 2).rows_per_second
+    2363.6363636363635
+    """
+
+    batch_id: int
+    total: int | None
+    rows: int
+    seconds: float
+    phases: Mapping[str, float]
+    placement: tuple[InstanceView, ...]
+    generation: int
+
+    @property
+    def rows_per_second(self) -> float:
+        """Input rows of the batch over its wall-clock seconds; 0 for a batch that took no time."""
+        return self.rows / self.seconds if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Rebalanced:
+    """A new assignment is in force.
+
+    `moves` holds one readable line a move; `followup` says that the step is not yet the target, so that
+    another rebalance will come.
+    """
+
+    generation: int
+    batch_id: int
+    reason: str
+    moves: tuple[str, ...] = ()
+    promotions: int = 0
+    warmups: int = 0
+    followup: bool = False
+
+
+@dataclass(frozen=True)
+class ExecutorLost:
+    """An instance is gone; `tasks` active tasks were on it; `cancelled` if a stage was cancelled for it."""
+
+    instance: str
+    batch_id: int
+    tasks: int
+    cancelled: bool = False
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """The application's own answer to "is the result right?".
+
+    `text` is one line for the summary; `detail` holds further lines: counts, and the first differing rows.
+
+    >>> CheckResult(True, "result equals the batch query").ok
+    True
+    """
+
+    ok: bool
+    text: str
+    detail: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The whole run.
+
+    - `promotions`: copies that became active because they were caught up, after a loss or a warm-up;
+    - `replayed_records`: changelog records that active tasks had to apply before they could begin a batch;
+      `snapshot_records`: those that came out of snapshots instead; `followed_records`: what standbys and warm-ups
+      applied, beside the batches;
+    - `scratch_restores`: active tasks rebuilt without a local copy; 0 is what standbys are for;
+    - `elsewhere`: tasks that Spark ran on another instance than planned;
+    - `phases`: the median seconds of each phase of a batch. `WHOLE` among them is what their shares are
+      taken of; names that start with `OF_TASKS` are sums over a batch's tasks, within the phases, not beside;
+    - `check`: the answer of the application's own check, None if there was none; `ok`: whether it was right;
+      `detail`: its further lines.
+    """
+
+    batches: int
+    rows: int
+    rebalances: int
+    promotions: int
+    replayed_records: int
+    snapshot_records: int
+    scratch_restores: int
+    elsewhere: int
+    phases: Mapping[str, float] = field(default_factory=dict)
+    seconds: float = 0.0
+    check: str | None = None
+    ok: bool | None = None
+    detail: tuple[str, ...] = ()
+    followed_records: int = 0
+
+
+class Reporter(Protocol):
+    """Shows events, in the order in which things happened; `note` may come from any thread at any time.
+
+    A reporter never raises for an event it cannot show, and never slows a batch: what it has to say, it says
+    at once. `close()` may be called more than once, and is called however the run ends.
+    """
+
+    def batch(self, event: BatchDone) -> None:
+        """Show a committed batch."""
+
+    def rebalance(self, event: Rebalanced) -> None:
+        """Show a new assignment and why there is one."""
+
+    def failure(self, event: ExecutorLost) -> None:
+        """Show the loss of an instance."""
+
+    def note(self, text: str) -> None:
+        """Show one line about what is going on, such as "starting Spark"."""
+
+    def summary(self, summary: Summary) -> None:
+        """Show how the whole run went; the last event."""
+
+    def close(self) -> None:
+        """Give the terminal back."""

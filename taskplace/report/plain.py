@@ -1,0 +1,81 @@
+"""One line for each event: for logs, for continuous integration, for a terminal without a cursor."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TextIO
+
+from taskplace.report import words
+from taskplace.report.events import BatchDone, ExecutorLost, Rebalanced, Summary
+
+
+class PlainReporter:
+    """Writes lines and flushes each, so that a log can be followed.
+
+    A stream that is gone (a closed pipe) silences the reporter; the run goes on.
+
+    >>> import sys
+    >>> PlainReporter(sys.stdout).failure(ExecutorLost("executor-1", 10, 8))
+    lost executor-1 in batch 10 with 8 active tasks
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def batch(self, event: BatchDone) -> None:
+        """Write a committed batch."""
+        self._write(words.batch_line(event))
+
+    def rebalance(self, event: Rebalanced) -> None:
+        """Write a new assignment, its reason and its first moves."""
+        self._write(words.rebalance_line(event), *(f"  {line}" for line in words.move_lines(event)))
+
+    def failure(self, event: ExecutorLost) -> None:
+        """Write the loss of an instance."""
+        self._write(words.loss_line(event))
+
+    def note(self, text: str) -> None:
+        """Write one line."""
+        self._write(text)
+
+    def summary(self, summary: Summary) -> None:
+        """Write the whole run; the check's answer stands last, where one looks first."""
+        rows = [f"  {label:<36}{value:>14}" for label, value in words.summary_rows(summary)]
+        phases = [
+            f"  {name:<36}{took:>14}{share:>7}" for name, took, share in words.phase_rows(summary.phases)
+        ]
+        self._write("summary", *rows)
+        if phases:
+            self._write("where a batch's time goes (median)", *phases)
+        self._write(*(f"  {line}" for line in summary.detail), f"check: {words.check_line(summary)}")
+
+    def close(self) -> None:
+        """Nothing to give back."""
+
+    def _write(self, *lines: str) -> None:
+        # ValueError: the stream was closed in this process; OSError: its reader is gone.
+        with contextlib.suppress(OSError, ValueError):
+            self._stream.write("".join(f"{line}\n" for line in lines))
+            self._stream.flush()
+
+
+class SilentReporter:
+    """Shows nothing."""
+
+    def batch(self, event: BatchDone) -> None:
+        """Show nothing."""
+
+    def rebalance(self, event: Rebalanced) -> None:
+        """Show nothing."""
+
+    def failure(self, event: ExecutorLost) -> None:
+        """Show nothing."""
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def summary(self, summary: Summary) -> None:
+        """Show nothing."""
+
+    def close(self) -> None:
+        """Nothing to give back."""

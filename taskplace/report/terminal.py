@@ -1,0 +1,135 @@
+"""A view that stays in place: a progress bar, the placement per executor, events scrolling above."""
+
+from __future__ import annotations
+
+from typing import TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from taskplace.report import words
+from taskplace.report.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
+
+WIDTH = 44  # of every table at least, so that titles stay on one line
+
+
+class TerminalReporter:
+    """Shows a run with `rich`.
+
+    - the bar and the table are redrawn in place, a few times a second, by rich's own thread;
+    - rebalances and losses are printed above them and stay in the scrollback;
+    - `close()` leaves the last table standing and gives the cursor back.
+
+    `console` is for tests; otherwise it is made for `stream`.
+    """
+
+    def __init__(self, stream: TextIO | None = None, console: Console | None = None) -> None:
+        self.console = console or Console(file=stream)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(*columns, console=self.console)
+        # The clock of the bar starts here: what comes before the first batch is time a person waits, too.
+        self._bar = self._progress.add_task("batches", total=None)
+        self._last: BatchDone | None = None
+        self._live: Live | None = None
+
+    def batch(self, event: BatchDone) -> None:
+        """Move the bar and redraw the placement."""
+        speed = f"{words.count(event.rows, 'row')} in {words.duration(event.seconds)}"
+        self._progress.update(self._bar, completed=event.batch_id + 1, total=event.total, description=speed)
+        self._last = event
+        self._start().update(self._view())
+
+    def rebalance(self, event: Rebalanced) -> None:
+        """Print a new assignment, its reason and its first moves."""
+        text = Text(words.rebalance_line(event), style="yellow" if event.followup else "green")
+        for line in words.move_lines(event):
+            text.append(f"\n  {line}", style="dim")
+        self._print(text)
+
+    def failure(self, event: ExecutorLost) -> None:
+        """Print the loss of an instance."""
+        self._print(Text(words.loss_line(event), style="bold red"))
+
+    def note(self, text: str) -> None:
+        """Print one line."""
+        self._print(Text(text, style="dim"))
+
+    def summary(self, summary: Summary) -> None:
+        """Print the whole run; the check's answer stands last, where one looks first."""
+        self.close()
+        self.console.print(summary_table(summary))
+        if summary.phases:
+            self.console.print(phase_table(summary))
+        for line in summary.detail:
+            self.console.print(Text(f"  {line}"))
+        style = {None: "dim", True: "bold green", False: "bold red"}[summary.ok]
+        self.console.print(Text(f"check: {words.check_line(summary)}", style=style))
+
+    def close(self) -> None:
+        """Stop redrawing; the last view stays."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _start(self) -> Live:
+        if self._live is None:
+            self._live = Live(self._view(), console=self.console, refresh_per_second=4)
+            self._live.start()
+        return self._live
+
+    def _view(self) -> RenderableType:
+        if self._last is None:
+            return self._progress
+        return Group(placement_table(self._last.placement, self._last.generation), self._progress)
+
+    def _print(self, text: Text) -> None:
+        # While live, the same console prints above the view.
+        self.console.print(text)
+
+
+def placement_table(placement: tuple[InstanceView, ...], generation: int) -> Table:
+    """Return the placement: one row for each executor, and the totals."""
+    table = Table(title=f"placement, generation {generation}", title_justify="left", min_width=WIDTH)
+    table.add_column("executor")
+    for name in ("active", "standby", "warm-up", "lag"):
+        table.add_column(name, justify="right")
+    for view in placement:
+        if view.alive:
+            lag = Text(f"{view.lag:,}", style="yellow" if view.lag else "")
+            table.add_row(view.id, f"{view.active}", f"{view.standby}", f"{view.warmup}", lag)
+        else:
+            table.add_row(Text(view.id, style="red"), Text("lost", style="red"), "", "", "")
+    if len(placement) > 1:
+        sums = [
+            sum(getattr(v, role) for v in placement if v.alive)
+            for role in ("active", "standby", "warmup", "lag")
+        ]
+        table.add_section()
+        table.add_row("all", *(f"{value:,}" for value in sums))
+    return table
+
+
+def summary_table(summary: Summary) -> Table:
+    """Return the counts of the run."""
+    table = Table(title="summary", title_justify="left", min_width=WIDTH, show_header=False)
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    for label, value in words.summary_rows(summary):
+        table.add_row(label, value)
+    return table
+
+
+def phase_table(summary: Summary) -> Table:
+    """Return where a batch's time went."""
+    table = Table(
+        title="where a batch's time goes (median)", title_justify="left", min_width=WIDTH, show_header=False
+    )
+    table.add_column("phase")
+    table.add_column("seconds", justify="right")
+    table.add_column("share", justify="right")
+    for row in words.phase_rows(summary.phases):
+        table.add_row(*row)
+    return table

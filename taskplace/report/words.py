@@ -1,0 +1,138 @@
+"""The words for what happened, the same on a terminal and in a log.
+
+Every function returns text or rows of text, and nothing here knows where they will stand. Batches are named
+by their ids, which count from 0, as they are in the configuration, in Spark and in the output's directories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from taskplace.report.events import (
+    OF_TASKS,
+    WHOLE,
+    BatchDone,
+    ExecutorLost,
+    InstanceView,
+    Rebalanced,
+    Summary,
+)
+
+MOVES_SHOWN = 6
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """Return a number with its noun.
+
+    >>> count(1, "task"), count(12_000, "task"), count(2, "copy", "copies")
+    ('1 task', '12,000 tasks', '2 copies')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a person says them.
+
+    >>> duration(0.0123), duration(4.06), duration(151.4)
+    ('12 ms', '4.1 s', '2 min 31 s')
+    """
+    if seconds < 0.1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s"
+
+
+def batch_line(event: BatchDone) -> str:
+    """Return one line for a committed batch, with the placement in short.
+
+    >>> view = InstanceView("1", active=12, standby=0, warmup=1, lag=40)
+    >>> batch_line(BatchDone(3, 27, 13_000, 5.2, {}, (view,), 2))
+    'batch 3 (4 of 27): 13,000 rows in 5.2 s (2,500 rows/s), generation 2 | 1: 12 active, 1 warm-up, lag 40'
+    """
+    number = f"{event.batch_id}" + (f" ({event.batch_id + 1} of {event.total})" if event.total else "")
+    head = (
+        f"batch {number}: {count(event.rows, 'row')} in {duration(event.seconds)}"
+        f" ({event.rows_per_second:,.0f} rows/s), generation {event.generation}"
+    )
+    return " | ".join([head, *(f"{view.id}: {instance_text(view)}" for view in event.placement)])
+
+
+def instance_text(view: InstanceView) -> str:
+    """Return the roles on an instance in one phrase; what there is none of is left out, but for actives."""
+    if not view.alive:
+        return "lost"
+    parts = [f"{view.active} active"]
+    parts += [f"{view.standby} standby"] if view.standby else []
+    parts += [f"{view.warmup} warm-up"] if view.warmup else []
+    parts += [f"lag {view.lag:,}"] if view.lag else []
+    return ", ".join(parts)
+
+
+def rebalance_line(event: Rebalanced) -> str:
+    """Return one line for a rebalance: why, what it did, and whether more is to come.
+
+    >>> rebalance_line(Rebalanced(5, 10, "executor 1 lost", ("0_3",), promotions=1, followup=True))
+    'rebalance at batch 10, generation 5: executor 1 lost; 1 move, 1 promotion; more to come'
+    """
+    done = [count(len(event.moves), "move")] if event.moves else []
+    done += [count(event.promotions, "promotion")] if event.promotions else []
+    done += [count(event.warmups, "warm-up")] if event.warmups else []
+    more = "; more to come" if event.followup else ""
+    head = f"rebalance at batch {event.batch_id}, generation {event.generation}: {event.reason}"
+    return f"{head}; {', '.join(done) or 'nothing moves'}{more}"
+
+
+def move_lines(event: Rebalanced) -> list[str]:
+    """Return the first moves, and how many more there are."""
+    rest = len(event.moves) - MOVES_SHOWN
+    return [*event.moves[:MOVES_SHOWN], *([f"... and {count(rest, 'more move')}"] if rest > 0 else [])]
+
+
+def loss_line(event: ExecutorLost) -> str:
+    """Return one line for a lost instance.
+
+    >>> loss_line(ExecutorLost("executor-1", 10, 8, cancelled=True))
+    'lost executor-1 in batch 10 with 8 active tasks; the running stage was cancelled'
+    """
+    cancelled = "; the running stage was cancelled" if event.cancelled else ""
+    tasks = count(event.tasks, "active task")
+    return f"lost {event.instance} in batch {event.batch_id} with {tasks}{cancelled}"
+
+
+def summary_rows(summary: Summary) -> list[tuple[str, str]]:
+    """Return what the summary says, label and value."""
+    return [
+        ("batches", f"{summary.batches:,}"),
+        ("rows", f"{summary.rows:,}"),
+        ("time", duration(summary.seconds)),
+        ("rebalances", f"{summary.rebalances:,}"),
+        ("promotions", f"{summary.promotions:,}"),
+        ("records followed by standbys and warm-ups", f"{summary.followed_records:,}"),
+        ("records replayed by active tasks", f"{summary.replayed_records:,}"),
+        ("records restored from snapshots", f"{summary.snapshot_records:,}"),
+        ("active tasks restored from scratch", f"{summary.scratch_restores:,}"),
+        ("tasks run elsewhere than planned", f"{summary.elsewhere:,}"),
+    ]
+
+
+def phase_rows(phases: Mapping[str, float]) -> list[tuple[str, str, str]]:
+    """Return where a batch's time went: phase, seconds, share of the whole.
+
+    >>> phase_rows({"state": 1.5, "commit": 0.5})
+    [('state', '1.5 s', '75 %'), ('commit', '0.5 s', '25 %')]
+    >>> phase_rows({"state": 1.5, "whole batch": 3.0, "tasks: process": 6.0})
+    [('state', '1.5 s', '50 %'), ('whole batch', '3.0 s', ''), ('tasks: process', '6.0 s', '')]
+    """
+    parts = {name: took for name, took in phases.items() if name != WHOLE and not name.startswith(OF_TASKS)}
+    whole = phases.get(WHOLE) or sum(parts.values())
+    shares = {name: f"{100 * took / whole:.0f} %" for name, took in parts.items() if whole > 0}
+    return [(name, duration(took), shares.get(name, "")) for name, took in phases.items()]
+
+
+def check_line(summary: Summary) -> str:
+    """Return the answer to "is the result right?"."""
+    if summary.check is None:
+        return "not checked"
+    return summary.check if summary.ok else f"FAILED: {summary.check}"

@@ -1,0 +1,160 @@
+"""Planning round after round until the cluster is calm, and writing down how it went."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from taskplace.errors import InputError
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Problem
+from taskplace.planner import plan as plan_once
+from taskplace.refine.parking import ProgressWatch
+from taskplace.simulate.cluster import Cluster
+from taskplace.simulate.events import Event
+
+Planner = Callable[[Problem], Plan]
+
+
+@dataclass(frozen=True)
+class Round:
+    """One planning round: when, what had happened before it, and what was decided.
+
+    `moved`: stateful actives that changed their instance in this round as planned; `promoted`: forced.
+    """
+
+    time_ms: int
+    events: tuple[Event, ...]
+    plan: Plan
+    moved: int
+    promoted: int
+
+    def __str__(self) -> str:
+        what = "; ".join(str(e) for e in self.events)
+        o = self.plan.optimality
+        figures = f"moved {self.moved} promoted {self.promoted} to go {o.moves - self.moved}"
+        state = "follow-up" if self.plan.followup else "stable"
+        warm = sum(len(r.warmup) for r in self.plan.assignment.values())
+        return f"{self.time_ms / 1000:>8.0f} s  {figures:<34} warm-ups {warm:<3} {state:<9} {what}".rstrip()
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """How a simulation went. `transcript` is all that is needed to replay it."""
+
+    rounds: tuple[Round, ...]
+    transcript: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def stable(self) -> bool:
+        """Whether it ended with nothing left to do."""
+        return bool(self.rounds) and not self.rounds[-1].plan.followup
+
+    @property
+    def moved(self) -> int:
+        """Planned moves in all rounds, forced promotions not counted."""
+        return sum(r.moved for r in self.rounds)
+
+    @property
+    def promoted(self) -> int:
+        """Forced promotions in all rounds."""
+        return sum(r.promoted for r in self.rounds)
+
+    def __str__(self) -> str:
+        return "\n".join(str(r) for r in self.rounds)
+
+    def to_json(self) -> str:
+        """Return the transcript as JSON text, for `replay`."""
+        return json.dumps(self.transcript) + "\n"
+
+
+def settle(
+    cluster: Cluster,
+    events: Sequence[Event] = (),
+    *,
+    planner: Planner = plan_once,
+    limit: int = 1000,
+    watch: Callable[[Problem, Plan], None] | None = None,
+    parking: ProgressWatch | None = None,
+) -> list[Round]:
+    """Plan and let time pass until the plan needs no follow-up, at most `limit` rounds; return the rounds.
+
+    `watch` is called with every problem and its plan, before it is put in force. `parking` remembers copies that
+    make no progress, from one call to the next.
+    """
+    rounds = []
+    parking = parking or ProgressWatch()
+    for event in events:
+        event.apply(cluster)
+    for k in range(limit):
+        problem = parking.observe(cluster.problem())
+        plan = planner(problem)
+        if watch is not None:
+            watch(problem, plan)
+        stateful = {t.id for t in problem.tasks if t.stateful}
+        moved = sum(m.role == "active" and m.from_ is not None and m.task in stateful for m in plan.moves)
+        forced = sum(m.role == "promotion" for m in plan.moves)
+        rounds.append(Round(cluster.now, tuple(events) if k == 0 else (), plan, moved, forced))
+        cluster.apply(plan)
+        cluster.advance(cluster.config.probing_rebalance_interval_ms)
+        if not plan.followup:
+            break
+    return rounds
+
+
+def simulate(
+    problem: Problem | Mapping[str, Any],
+    events: Iterable[Sequence[Event | Mapping[str, Any]]] = (),
+    *,
+    restore_rate: float | None = None,
+    limit: int = 1000,
+) -> Trajectory:
+    """Return how a cluster develops: first as it is, then after each group of events.
+
+    Each group happens at once; then the cluster is planned every `probing.rebalance.interval.ms` of virtual time
+    until no follow-up is needed (at most `limit` rounds). `restore_rate`: records per second that a copy catches up;
+    None: any copy catches up within a round.
+
+    >>> problem = {"tasks": [{"id": "0_0", "end_offset": 50_000}, {"id": "0_1", "end_offset": 50_000}],
+    ...            "instances": [{"id": "a"}]}
+    >>> print(simulate(problem, [[{"kind": "add", "name": "b"}]]))
+           0 s  moved 0 promoted 0 to go 0         warm-ups 0   stable
+         600 s  moved 0 promoted 0 to go 1         warm-ups 1   follow-up add b
+        1200 s  moved 1 promoted 0 to go 0         warm-ups 0   stable
+    """
+    typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
+    groups = [[e if isinstance(e, Event) else Event.from_dict(e) for e in group] for group in events]
+    cluster = Cluster.of(typed, restore_rate)
+    rounds: list[Round] = []
+    parking = ProgressWatch()
+    for group in ((), *groups):
+        rounds.extend(settle(cluster, group, limit=limit, parking=parking))
+    transcript = {
+        "schema": "taskplace.transcript/1",
+        "problem": typed.to_dict(),
+        "restore_rate": restore_rate,
+        "limit": limit,
+        "events": [[e.to_dict() for e in group] for group in groups],
+        "plans": [r.plan.fingerprint for r in rounds],
+    }
+    return Trajectory(tuple(rounds), transcript)
+
+
+def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
+    """Return the trajectory of a transcript, run again; raise `InputError` if it does not go the same way.
+
+    >>> first = simulate({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]})
+    >>> replay(first.to_json()).rounds == first.rounds
+    True
+    """
+    value: Any = json.loads(transcript) if isinstance(transcript, str) else transcript
+    again = simulate(
+        value["problem"], value["events"], restore_rate=value["restore_rate"], limit=value["limit"]
+    )
+    if again.transcript["plans"] != value["plans"]:
+        pairs = zip(again.transcript["plans"], value["plans"], strict=False)
+        at = next((k for k, (a, b) in enumerate(pairs) if a != b), len(value["plans"]))
+        raise InputError(f"plans[{at}]", found="another plan", expected="the one in the transcript")
+    return again

@@ -1,0 +1,22 @@
+"""Placed state on Spark. Names are loaded on first use: executors import this package without Spark's driver side."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from taskplace.spark.placed import Placed as Placed
+    from taskplace.spark.query import PlacedQuery as PlacedQuery
+    from taskplace.spark.sinks import ForeachBatch as ForeachBatch
+    from taskplace.spark.sinks import ParquetSink as ParquetSink
+
+_HOME = {"ForeachBatch": "sinks", "ParquetSink": "sinks", "Placed": "placed", "PlacedQuery": "query"}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value

@@ -1,0 +1,171 @@
+"""Runs an application of the command line: starts Spark, runs its stream to the end of the input, checks the result."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from taskplace.errors import InputError, TaskplaceError
+from taskplace.report.events import CheckResult, Reporter
+from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
+from taskplace.spark.placed import Placed
+from taskplace.spark.worker.attempt import reports_dir
+from topology import Topology
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.02
+
+
+class Application(Protocol):
+    """What `taskplace run` asks of an application; `batches` and `check` may be left out."""
+
+    def topology(self) -> Topology:
+        """Return the stream."""
+        ...
+
+    def sources(self, spark: SparkSession) -> Mapping[str, DataFrame]:
+        """Return a streaming data frame per external topic."""
+        ...
+
+
+def run(settings: Settings, application: Application, reporter: Reporter) -> int:
+    """Run the application until its input ends; return 0, or 1 if its own check says that the result is wrong."""
+    start = time.perf_counter()
+    reporter.note("starting Spark")
+    spark = session(settings)
+    try:
+        sources = application.sources(spark)
+        placed = placed_stream(settings, application, spark, reporter)
+        if placed.journal.last_batch >= 0:
+            reporter.note(f"continuing after batch {placed.journal.last_batch}")
+        drill = Drill(settings.chaos, placed)
+        placed.on_stage = drill.on_stage
+        query = placed.start(sources, trigger={"availableNow": True}, name=settings.application.id)
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if placed.error is None:
+                raise
+            raise TaskplaceError(
+                f"batch {placed.journal.last_batch + 1} failed: {root_cause(placed.error)}"
+            ) from error
+        finally:
+            query.stop()
+        summary = placed.summary()
+        check: CheckResult | None = None
+        if hasattr(application, "check"):
+            reporter.note("comparing the result with a batch query")
+            check = application.check(spark)
+        summary = replace(summary, seconds=time.perf_counter() - start)
+        if check is not None:
+            summary = replace(summary, check=check.text, ok=check.ok, detail=check.detail)
+        reporter.summary(summary)
+        return 0 if check is None or check.ok else 1
+    finally:
+        spark.stop()
+
+
+def session(settings: Settings) -> SparkSession:
+    """Start Spark as the settings say; workers use this Python, and find what lies in the current directory."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName(settings.spark.app_name or settings.application.id)
+    if settings.spark.master:
+        builder = builder.master(settings.spark.master)
+    paths = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
+    conf = {
+        "spark.scheduler.mode": "FAIR",
+        "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
+        **settings.spark.conf,
+    }
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("FATAL" if settings.chaos else "ERROR")
+    return spark
+
+
+def placed_stream(
+    settings: Settings, application: Application, spark: SparkSession, reporter: Reporter | None
+) -> Placed:
+    """Return the application's topology as placed state under the settings."""
+    runtime = settings.runtime
+    placed = Placed(
+        spark,
+        application.topology(),
+        checkpoint=settings.checkpoint_dir,
+        state_dir=settings.state_dir,
+        config=settings.placement,
+        snapshot_interval=runtime.snapshot_interval_batches,
+        compression=None if runtime.changelog_compression == "none" else runtime.changelog_compression,
+        bytes_per_task=runtime.bytes_per_task_max,
+        locality_wait_ms=runtime.locality_wait_ms,
+        reporter=reporter,
+    )
+    batches: Any = getattr(application, "batches", None)
+    placed.total_batches = batches() if batches is not None else None
+    return placed
+
+
+def root_cause(error: BaseException) -> str:
+    """Return the last line of what went wrong in a worker, or the error itself.
+
+    >>> root_cause(ValueError("no such column"))
+    'ValueError: no such column'
+    """
+    lines = [
+        line for line in str(error).splitlines() if line.strip() and not line.strip().startswith("SQLSTATE")
+    ]
+    if type(error).__name__ == "PythonException" and lines:
+        return lines[-1].strip()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+
+
+class Drill:
+    """Kills executors on purpose, in the middle of a batch, as the settings say.
+
+    In the last stage of its batch, as soon as one task has finished and others have not, the executor's JVM
+    gets SIGKILL. Errors: `InputError` for an executor that is not there, or not on this host.
+    """
+
+    def __init__(self, chaos: tuple[ChaosSettings, ...], placed: Placed) -> None:
+        self._due = {order.batch: order.kill for order in chaos}
+        self._placed = placed
+
+    def on_stage(self, batch: int, subtopology: int) -> None:
+        """Arm the drill when the last stage of its batch begins."""
+        if subtopology == self._placed.built.order[-1] and batch in self._due:
+            which = self._due.pop(batch)
+            pid = self._pid(which)
+            folder = self._placed.checkpoint / reports_dir(batch, subtopology)
+            threading.Thread(
+                target=self._kill, args=(pid, folder), name="taskplace-drill", daemon=True
+            ).start()
+
+    def _pid(self, which: str) -> int:
+        members = self._placed.members.by_instance
+        if which == MOST_ACTIVE:
+            views = self._placed.placement()
+            which = max(views, key=lambda view: (view.active, view.id)).id
+        name = which if which.startswith("executor-") else f"executor-{which}"
+        if name not in members:
+            raise InputError("chaos.kill", found=which, expected=f"one of {sorted(members)}")
+        return members[name].pid
+
+    @staticmethod
+    def _kill(pid: int, folder: Path) -> None:
+        # Waiting for the first finished task, so that the loss comes while the others run.
+        while not (folder.exists() and any(folder.glob("*.json"))):
+            time.sleep(POLL_SECONDS)
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,294 @@
+"""Every private call into Spark, in one place, probed before anything starts.
+
+What is used beyond the public API, and why:
+
+- `SparkContext.makeRDD(Seq[(T, Seq[String])])` with locations `executor_<host>_<id>`: runs a partition on the
+  executor that has its state. A preference, so everything stays correct when Spark decides otherwise.
+- `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pin as
+  Arrow bytes, without another copy.
+- `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: which executors there are.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+from pyspark import RDD, InheritableThread
+from pyspark.serializers import BatchedSerializer, CPickleSerializer, NoOpSerializer, PairDeserializer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from taskplace.errors import UnsupportedSpark
+
+TESTED = "4.3"
+POLL_SECONDS = 0.1
+END_OF_TASKS_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Executor:
+    """An executor that is registered: its id, its host as Spark names it, and its cores."""
+
+    id: str
+    host: str
+    cores: int
+
+    @property
+    def instance(self) -> str:
+        """The name it has as an instance."""
+        return f"executor-{self.id}"
+
+    @property
+    def location(self) -> str:
+        """The preferred location that pins a partition to it."""
+        return f"executor_{self.host}_{self.id}"
+
+
+@dataclass(frozen=True)
+class ArrowInput:
+    """A data frame's rows on their way to pinned tasks: a Java RDD with one list of Arrow batches per partition."""
+
+    rdd: Any
+    schema: bytes
+
+
+class JobLostError(Exception):
+    """A job was cancelled because executors that its partitions were pinned to have gone; `lost` names them."""
+
+    def __init__(self, lost: frozenset[str]) -> None:
+        super().__init__(", ".join(sorted(lost)))
+        self.lost = lost
+
+
+class Bridge:
+    """The private side of one Spark session. Errors: `UnsupportedSpark` when anything needed is not there."""
+
+    def __init__(self, spark: SparkSession, *, locality_wait_ms: int = 30_000) -> None:
+        self.spark = spark
+        self._probe()
+        self.sc = spark.sparkContext
+        self._jsc = self.sc._jsc.sc()
+        self._jvm: Any = self.sc._jvm
+        self.app_id = self.sc.applicationId
+        self.local = bool(self._jsc.isLocal())
+        self._configure(locality_wait_ms)
+
+    def _probe(self) -> None:
+        works = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
+        if not hasattr(self.spark, "_jsparkSession"):
+            raise UnsupportedSpark(
+                f"this is a Spark Connect session, which cannot reach executors; {works}, not with Spark Connect"
+            )
+        if not pyspark.__version__.startswith("4."):
+            raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {works}")
+        sc = self.spark.sparkContext
+        found = self.spark.range(1)._jdf
+        for owner, method in (
+            (sc._jsc.sc(), "makeRDD"),
+            (sc._jsc.sc(), "statusStore"),
+            (sc._jsc.sc(), "getExecutorIds"),
+            (found, "toArrowBatchRdd"),
+        ):
+            names = {m.getName() for m in owner.getClass().getMethods()}
+            if method not in names:
+                raise UnsupportedSpark(f"PySpark {pyspark.__version__} has no {method}; {works}")
+
+    def _configure(self, locality_wait_ms: int) -> None:
+        conf = self._jsc.conf()
+        if not conf.contains("spark.locality.wait"):
+            conf.set("spark.locality.wait", f"{locality_wait_ms}ms")
+        # A reduce task's wish to be near its map output would override the pin.
+        conf.set("spark.shuffle.reduceLocality.enabled", "false")
+
+    # -- executors
+
+    def executors(self) -> list[Executor]:
+        """Return the executors that are registered and have told their cores, sorted by id."""
+        alive = self.alive()
+        infos = self._jsc.statusStore().executorList(True)
+        found = []
+        for i in range(infos.size()):
+            info = infos.apply(i)
+            executor_id, cores = info.id(), info.totalCores()
+            if executor_id in alive and (cores > 0 or self.local):
+                host = re.sub(r":\d+$", "", info.hostPort())
+                found.append(Executor(executor_id, host, cores or self.sc.defaultParallelism))
+        return sorted(found)
+
+    def alive(self) -> frozenset[str]:
+        """Return the ids of the executors that the scheduler has now. One short call."""
+        if self.local:
+            return frozenset({"driver"})
+        ids = self._jsc.getExecutorIds().mkString(",")
+        return frozenset(ids.split(",")) if ids else frozenset()
+
+    def expected_executors(self) -> int:
+        """Return how many executors will come, as far as the configuration says; 1 when it does not."""
+        master = self.sc.master
+        if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,.*\]", master):
+            return int(match[1])
+        return int(self.sc.getConf().get("spark.executor.instances", "1") or "1")
+
+    def wait_for_executors(self, seconds: float) -> list[Executor]:
+        """Return the executors once the expected number is there, or those that are there after `seconds`."""
+        deadline = time.monotonic() + seconds
+        while len(found := self.executors()) < self.expected_executors() and time.monotonic() < deadline:
+            time.sleep(POLL_SECONDS)
+        return found
+
+    # -- jobs
+
+    def query_id(self) -> str | None:
+        """Return the id of the streaming query on whose thread this is called."""
+        return self.sc.getLocalProperty("sql.streaming.queryId")
+
+    def arrow_input(self, df: DataFrame, partitions: int, partition_id: str) -> ArrowInput:
+        """Return `df`'s rows by partition: a row goes where its column `partition_id` (0 .. partitions-1) says."""
+        session = df.sparkSession
+        # AQE would run the shuffle while the plan is made.
+        with _Conf(
+            session,
+            {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
+        ):
+            placed = df.repartitionById(partitions, partition_id).drop(partition_id)
+            batches = placed._jdf.toArrowBatchRdd().toJavaRDD().glom()
+        # Spark's timestamps are microseconds of UTC, whatever the session's time zone.
+        schema = to_arrow_schema(placed.schema, timezone="UTC")
+        pickled = self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
+        return ArrowInput(pickled, schema.serialize().to_pybytes())
+
+    def pinned(
+        self,
+        elements: Sequence[bytes],
+        locations: Sequence[str | None],
+        function: Callable[[Iterator[Any]], Iterable[str]],
+        arrow: ArrowInput | None = None,
+    ) -> RDD[str]:
+        """Return an RDD with one partition per element, pinned to its location, mapped by `function`.
+
+        `function` sees the elements; with `arrow`, pairs of an element and that partition's Arrow batches.
+        """
+        pairs = self._jvm.java.util.ArrayList()
+        to_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        for element, location in zip(elements, locations, strict=True):
+            places = self._jvm.java.util.ArrayList()
+            if location:
+                places.add(location)
+            pairs.add(self._jvm.scala.Tuple2(element, to_scala(places).toSeq()))
+        tag = self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object"))
+        pinned = self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
+        if arrow is None:
+            return RDD(pinned, self.sc, NoOpSerializer()).mapPartitions(function)
+        zipped = pinned.zip(arrow.rdd)
+        serializer = PairDeserializer(NoOpSerializer(), BatchedSerializer(CPickleSerializer()))
+        return RDD(zipped, self.sc, serializer).mapPartitions(function)
+
+    def run(
+        self,
+        rdd: RDD[str],
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        watch: frozenset[str] = frozenset(),
+        pool: str | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> list[str]:
+        """Run a result job over `partitions` of `rdd` and return its elements.
+
+        Errors: `JobLostError` when an executor in `watch` (ids) is gone before the job has ended; the job is then
+        cancelled and its tasks have ended, or had `END_OF_TASKS_SECONDS` to. `on_lost` is called before that.
+        """
+        job = _Job(self, rdd, partitions, tag, pool)
+        job.start()
+        while not job.done.wait(POLL_SECONDS):
+            if lost := watch - self.alive():
+                if on_lost is not None:
+                    on_lost()
+                self.sc.cancelJobsWithTag(tag)
+                job.done.wait()
+                self._wait_for_tasks(tag)
+                raise JobLostError(lost)
+        if job.error is not None:
+            # The loss may have shown in the job first.
+            if lost := watch - self.alive():
+                raise JobLostError(lost)
+            raise job.error
+        return job.result
+
+    def _wait_for_tasks(self, tag: str) -> None:
+        tracker = self._jsc.statusTracker()
+        deadline = time.monotonic() + END_OF_TASKS_SECONDS
+        while time.monotonic() < deadline:
+            active = 0
+            for job_id in tracker.getJobIdsForTag(tag):
+                job = tracker.getJobInfo(job_id)
+                for stage_id in job.get().stageIds() if job.isDefined() else []:
+                    stage = tracker.getStageInfo(stage_id)
+                    active += stage.get().numActiveTasks() if stage.isDefined() else 0
+            if not active:
+                return
+            time.sleep(POLL_SECONDS)
+
+
+class _Job:
+    """One result job in a thread of its own, so that it can be watched and cancelled."""
+
+    def __init__(
+        self, bridge: Bridge, rdd: RDD[str], partitions: Sequence[int], tag: str, pool: str | None
+    ) -> None:
+        self.done = threading.Event()
+        self.result: list[str] = []
+        self.error: BaseException | None = None
+        self._bridge, self._rdd, self._partitions, self._tag, self._pool = (
+            bridge,
+            rdd,
+            list(partitions),
+            tag,
+            pool,
+        )
+        self._thread = InheritableThread(target=self._run, name=f"taskplace-job-{tag}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        sc = self._bridge.sc
+        try:
+            sc.addJobTag(self._tag)
+            if self._pool:
+                sc.setLocalProperty("spark.scheduler.pool", self._pool)
+            self.result = list(sc.runJob(self._rdd, _identity, self._partitions))
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.done.set()
+
+
+def _identity(elements: Iterable[str]) -> Iterable[str]:
+    return elements
+
+
+class _Conf:
+    """Sets SQL configuration for a block, and puts back what was there."""
+
+    def __init__(self, spark: SparkSession, values: dict[str, str]) -> None:
+        self._spark, self._values = spark, values
+        self._before: dict[str, str | None] = {}
+
+    def __enter__(self) -> None:
+        for key, value in self._values.items():
+            self._before[key] = self._spark.conf.get(key, None)
+            self._spark.conf.set(key, value)
+
+    def __exit__(self, *_: object) -> None:
+        for key, value in self._before.items():
+            if value is None:
+                self._spark.conf.unset(key)
+            else:
+                self._spark.conf.set(key, value)

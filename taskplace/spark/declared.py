@@ -1,0 +1,272 @@
+"""An application that is YAML alone: the topology, where its sources come from, where its sinks go to.
+
+    application: {id: orders}
+    topology:                     # as `Topology.from_dict` takes it; its name is the application's id
+      sources:
+        orders: {key: customer, partitions: 4}
+      nodes:
+        once: {process: orders, processor: deduplicate, options: {by: {id: long}}}
+        spent:
+          process: once
+          processor: aggregate
+          options: {by: {customer: string}, aggregates: {orders: count, cents: {sum: cents, type: int64}}}
+        totals: {sink: spent}
+    input:                        # for each external topic a source of Spark's
+      orders: {format: parquet, path: /data/orders, schema: "id long, customer string, cents long"}
+    output:                       # for each sink a directory, or a function
+      totals: {path: /data/totals}
+
+An entry of `input`:
+- `format`: Spark's name of it: parquet, json, csv, kafka, rate, ...
+- `path`, `schema`: required for files; a schema is Spark's DDL, or columns with their types
+- `options`: Spark's own, as they are
+- `select`: a list of SQL expressions, applied to what was read (`cast(value as string) as text`)
+
+An entry of `output`: `path`, a directory for `ParquetSink`, or `foreach`, the "module:function" of `ForeachBatch`.
+Processors by name: `taskplace.spark.registry`.
+
+Properties: what can be judged without Spark is judged when the application is made, before anything starts.
+
+Errors: `ConfigError` and `TopologyError` with the path, what was found, what was expected, the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from taskplace.errors import ConfigError
+from taskplace.settings import Settings, absolute
+from taskplace.spark.driver.programs import external_topics, programs
+from taskplace.spark.registry import STATEFUL, Registry, load
+from taskplace.spark.sinks import ForeachBatch, ParquetSink
+from topology import BuiltTopology, Topology, TopologyError
+
+INPUT = ("format", "path", "schema", "options", "select")
+OUTPUT = ("path", "foreach")
+FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
+FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
+#: The first words of Spark's types.
+TYPES = (
+    *("boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint", "float", "real"),
+    *("double", "decimal", "dec", "numeric", "string", "char", "character", "varchar", "binary", "date"),
+    *("time", "timestamp", "timestamp_ntz", "timestamp_ltz", "interval", "array", "map", "struct", "variant"),
+    *("void", "geometry", "geography"),
+)
+_SOURCE = "a source of Spark's, like {format: parquet, path: /data, schema: 'id long'}"
+_SINK = "{path: a directory} or {foreach: 'module:function'}"
+
+
+class Declared:
+    """The application class of a YAML file with a `topology`; needs no more than the file."""
+
+    def __init__(self, settings: Settings) -> None:
+        targets = {name: _target(f"output.{name}", entry) for name, entry in settings.output.items()}
+        self._topology = declared_topology(settings, targets)
+        built = self._topology.build()
+        _check_sinks(built)
+        self._inputs = _inputs(built, settings.input)
+        programs(built)  # judges the layouts of the stores
+
+    def topology(self) -> Topology:
+        """Return the topology of the file."""
+        return self._topology
+
+    def sources(self, spark: SparkSession) -> Mapping[str, DataFrame]:
+        """Return a streaming data frame per external topic. Errors: `ConfigError` with what Spark says."""
+        return {topic: source.read(spark) for topic, source in self._inputs.items()}
+
+
+def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = None) -> Topology:
+    """Return the topology in an application's YAML; `targets` are what its sinks write to, by the sink's name.
+
+    For application classes that leave only the topology to YAML.
+    Errors: `TopologyError` with the path in the file; `ConfigError` when there is no topology.
+    """
+    if not settings.topology:
+        raise ConfigError("topology", found=None, expected="sources and nodes")
+    if "name" in settings.topology:
+        hint = "its name is the application's id"
+        raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
+    document = {**settings.topology, "name": settings.application.id}
+    document["nodes"] = _with_stores(document.get("nodes"))
+    try:
+        return Topology.from_dict(document, Registry(), targets)
+    except TopologyError as error:
+        text = str(error)
+        if text.startswith("targets."):
+            text = text.replace("targets.", "output.", 1)
+        elif re.match(r"(sources|stores|nodes)\b", text):
+            text = f"topology.{text}"
+        raise TopologyError(text, node=error.node) from error
+
+
+def _with_stores(nodes: Any) -> Any:
+    """Give the state of each processor that comes with taskplace the name of its node, unless it has one."""
+    if isinstance(nodes, Mapping):
+        return {name: _with_store(name, node) for name, node in nodes.items()}
+    if isinstance(nodes, list):
+        return [_with_store(node.get("name"), node) if isinstance(node, Mapping) else node for node in nodes]
+    return nodes
+
+
+def _with_store(name: object, node: Any) -> Any:
+    if not isinstance(node, Mapping) or node.get("processor") not in STATEFUL or name is None:
+        return node
+    options = node.get("options") or {}
+    return {**node, "options": {"store": name, **options}} if isinstance(options, Mapping) else node
+
+
+# ------------------------------------------------------------------------------------------------- output
+
+
+def _target(path: str, entry: object) -> ParquetSink | ForeachBatch:
+    if not isinstance(entry, Mapping) or len(entry) != 1:
+        raise ConfigError(path, found=entry, expected=_SINK)
+    ((key, value),) = entry.items()
+    if key not in OUTPUT:
+        raise ConfigError.unknown_key(path, key, OUTPUT)
+    if not isinstance(value, str) or not value.strip():
+        raise ConfigError(f"{path}.{key}", found=value, expected=_SINK)
+    if key == "path":
+        return ParquetSink(absolute(value))
+    try:
+        return ForeachBatch(load(value))
+    except TopologyError as error:
+        raise TopologyError(f"{path}.foreach: {error}") from error
+
+
+def _check_sinks(built: BuiltTopology) -> None:
+    for node in built.nodes:
+        if node.kind == "sink" and not hasattr(node.target, "publish"):
+            raise ConfigError(f"output.{node.name}", found=node.target, expected=_SINK)
+
+
+# -------------------------------------------------------------------------------------------------- input
+
+
+class _Source:
+    """One entry of `input`, judged."""
+
+    def __init__(self, path: str, entry: Any, key: Sequence[str]) -> None:
+        if not isinstance(entry, Mapping):
+            raise ConfigError(path, found=entry, expected=_SOURCE)
+        for name in entry:
+            if name not in INPUT:
+                raise ConfigError.unknown_key(path, name, INPUT)
+        self._at = path
+        self._format = _format(f"{path}.format", entry.get("format"))
+        self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
+        files = self._format in FILES
+        self._path = entry.get("path")
+        if not isinstance(self._path, str) and (files or self._path is not None):
+            raise ConfigError(f"{path}.path", found=self._path, expected="a directory or a URI")
+        if files and self._format != "text" and self._schema is None:
+            expected = "the columns of the files, like 'id long, name string'"
+            raise ConfigError(f"{path}.schema", found=None, expected=expected)
+        self._options = _options(f"{path}.options", entry.get("options"))
+        self._select = entry.get("select")
+        if self._select is None:
+            _check_key(f"{path}.schema", columns, key)
+        elif not isinstance(self._select, list) or not all(isinstance(sql, str) for sql in self._select):
+            raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        reader = spark.readStream.format(self._format).options(**self._options)
+        try:
+            if self._schema is not None:
+                reader = reader.schema(self._schema)
+            df = reader.load(absolute(self._path)) if self._path is not None else reader.load()
+            return df.selectExpr(*self._select) if self._select else df
+        except (PySparkException, Py4JError) as error:
+            says = str(getattr(error, "java_exception", error)).strip().splitlines()[0]
+            raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
+
+
+def _inputs(built: BuiltTopology, given: Mapping[str, Any]) -> dict[str, _Source]:
+    topics = external_topics(built)
+    for name in given:
+        if name not in topics:
+            raise ConfigError.unknown_key("input", name, topics)
+    keys = {node.topic: node.key for node in built.nodes if node.kind == "source"}
+    return {topic: _Source(f"input.{topic}", given.get(topic), keys[topic]) for topic in topics}
+
+
+def _format(path: str, found: object) -> str:
+    if not isinstance(found, str) or not found.strip():
+        raise ConfigError(path, found=found, expected="a format that Spark reads streams from, like parquet")
+    near = difflib.get_close_matches(found.lower(), FORMATS, n=1, cutoff=0.8)
+    if near and near[0] != found.lower():  # what is like no known one may be a source of one's own
+        hint = f"did you mean {near[0]!r}?"
+        raise ConfigError(path, found=found, expected="a format that Spark knows", hint=hint)
+    return found.lower() if near else found
+
+
+def _options(path: str, found: object) -> dict[str, str]:
+    if not isinstance(found, Mapping | None):
+        raise ConfigError(path, found=found, expected="a mapping of Spark's options")
+    for name, value in (found or {}).items():
+        if not isinstance(value, str | int | float):
+            raise ConfigError(f"{path}.{name}", found=value, expected="a text, a number or true/false")
+    return {
+        str(name): str(value).lower() if isinstance(value, bool) else str(value)
+        for name, value in (found or {}).items()
+    }
+
+
+def _schema(path: str, found: object) -> tuple[str | None, tuple[str, ...]]:
+    """Return a schema as Spark's DDL, and its columns as far as they show; none: unknown."""
+    if found is None:
+        return None, ()
+    if isinstance(found, Mapping) and found:
+        columns = [(str(name), kind) for name, kind in found.items()]
+        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns)
+    elif isinstance(found, str) and found.strip():
+        ddl = found
+        # With a COMMENT anything goes, and Spark alone may judge.
+        columns = [_column(part) for part in _parts(found)] if "'" not in found else []
+    else:
+        raise ConfigError(path, found=found, expected="Spark's DDL ('id long, name string'), or columns")
+    for name, kind in columns:
+        word = re.match(r"\s*(\w*)", str(kind).lower())
+        if word is None or word[1] not in TYPES:
+            near = difflib.get_close_matches(word[1] if word else "", TYPES, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"{path}.{name}", found=kind, expected="one of Spark's types", hint=hint)
+    return ddl, tuple(name for name, _ in columns)
+
+
+def _parts(ddl: str) -> list[str]:
+    """Split at the commas between columns; types have commas of their own.
+
+    >>> _parts("a int, b struct<x: int, y: map<string, int>>, c decimal(9, 2)")
+    ['a int', ' b struct<x: int, y: map<string, int>>', ' c decimal(9, 2)']
+    """
+    parts, depth = [""], 0
+    for letter in ddl:
+        depth += (letter in "<(") - (letter in ">)")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return parts
+
+
+def _column(part: str) -> tuple[str, str]:
+    found = re.match(r"\s*(?:`([^`]+)`|([^\s:`]+))[\s:]*(.*)", part)
+    return (found[1] or found[2], found[3]) if found else (part.strip(), "")
+
+
+def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
+    for column in key if columns else ():
+        if column not in columns:
+            near = difflib.get_close_matches(column, columns, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else ""
+            expected = f"the key column {column!r} among them"
+            raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)

@@ -1,0 +1,154 @@
+"""Who takes part and who runs what: the members, the assignment in force, and how both change.
+
+The batch thread and the replicator share it; `lock` guards it, the journal and the loop, and is never held
+while a job runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from itertools import chain
+
+from taskplace.errors import InputError
+from taskplace.model.plan import Roles
+from taskplace.model.problem import Task
+from taskplace.rebalance import Decision, RebalanceLoop, Trigger
+from taskplace.report.events import ExecutorLost, InstanceView, Rebalanced, Reporter
+from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.members import Members
+from taskplace.spark.driver.stats import Stats
+from taskplace.spark.worker.program import Program
+from topology import BuiltTopology
+
+log = logging.getLogger(__name__)
+
+
+class Cluster:
+    """Members and assignment of one placed stream.
+
+    Lifetime: `members` follows the executors; `loop.plan` is the assignment in force, None before the first.
+    """
+
+    def __init__(
+        self,
+        bridge: Bridge,
+        journal: Journal,
+        loop: RebalanceLoop,
+        built: BuiltTopology,
+        programs: Sequence[Program],
+        stats: Stats,
+        reporter: Reporter | None,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.bridge, self.journal, self.loop, self.stats, self.reporter = (
+            bridge,
+            journal,
+            loop,
+            stats,
+            reporter,
+        )
+        self.members = Members(journal, loop.config.acceptable_recovery_lag)
+        logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
+        self._tasks = [
+            Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
+            for t in built.tasks()
+        ]
+        self.task_names = frozenset(str(task.id) for task in self._tasks)
+
+    # -- asking
+
+    def roles(self, instance: str) -> Roles:
+        """Return what an instance is to run; nothing for one without a part in the assignment."""
+        plan = self.loop.plan
+        return plan.assignment.get(instance, Roles()) if plan else Roles()
+
+    def following(self, instance: str) -> list[str]:
+        """Return the tasks that an instance is a standby or a warm-up for."""
+        roles = self.roles(instance)
+        return [str(task) for task in chain(roles.standby, roles.warmup)]
+
+    def owners(self) -> dict[str, Executor | None]:
+        """Return the executor of each task's active copy; None for one that is gone."""
+        with self.lock:
+            found: dict[str, Executor | None] = {}
+            for name, roles in (self.loop.plan.assignment if self.loop.plan else {}).items():
+                member = self.members.by_instance.get(name)
+                found.update({str(task): member.executor if member else None for task in roles.active})
+            return found
+
+    def placement(self) -> tuple[InstanceView, ...]:
+        """Return what each member runs and follows, and how far its followers are behind."""
+        with self.lock:
+            views = []
+            for name in sorted(self.members.by_instance):
+                active, standby, warmup = self.roles(name)
+                lag = sum(self.members.lag(name, task) or 0 for task in self.following(name))
+                views.append(InstanceView(name, len(active), len(standby), len(warmup), lag))
+            return tuple(views)
+
+    def instance(self, executor: str) -> str:
+        """Return the instance that "3" or "executor-3" names. Errors: `InputError` naming the members."""
+        name = executor if executor.startswith("executor-") else f"executor-{executor}"
+        known = sorted(self.members.by_instance)
+        if name not in known:
+            raise InputError("executor", found=executor, expected=f"one of {known}")
+        return name
+
+    def can_remove(self, executor: str) -> bool:
+        """Return whether an executor has no role any more, and no copy that the others lack."""
+        with self.lock:
+            name = self.instance(executor)
+            return not any(self.roles(name)) and not self.members.needed(name)
+
+    # -- changing
+
+    def drain(self, executor: str, *, on: bool = True) -> None:
+        """Begin or end the draining of an executor; the next rebalance acts on it."""
+        with self.lock:
+            change = self.members.draining.add if on else self.members.draining.discard
+            change(self.instance(executor))
+
+    def keep(self, *, cancelled: bool = False) -> bool:
+        """Forget the members that have gone; return whether any is left."""
+        with self.lock:
+            for member in self.members.keep(self.bridge.alive()):
+                name = member.executor.instance
+                self.stats.losses += 1
+                if self.reporter is not None:
+                    active = len(self.roles(name).active)
+                    self.reporter.failure(ExecutorLost(name, self.journal.last_batch + 1, active, cancelled))
+            return bool(self.members.by_instance)
+
+    def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
+        """Plan, if there is a reason to, and put the plan in force; return whether the assignment changed."""
+        with self.lock:
+            tasks = [task._replace(end_offset=self.journal.end_offset(str(task.id))) for task in self._tasks]
+            decision = self.loop.look(tasks, self.members.instances(), because=because)
+            if decision is None or not decision.changed:
+                return False
+            self._tell(batch_id, decision)
+            return True
+
+    def _tell(self, batch_id: int, decision: Decision) -> None:
+        plan = decision.plan
+        promotions = sum(move.forced for move in plan.moves)
+        self.stats.rebalances += 1
+        self.stats.promotions += promotions
+        for warning in plan.warnings:
+            log.warning("%s", warning)
+        log.info("generation %d (%s): %d moves", decision.generation, decision.reason, len(plan.moves))
+        if self.reporter is not None:
+            warmups = sum(len(roles.warmup) for roles in plan.assignment.values())
+            moves = tuple(map(str, plan.moves))
+            self.reporter.rebalance(
+                Rebalanced(
+                    decision.generation, batch_id, decision.reason, moves, promotions, warmups, plan.followup
+                )
+            )
+
+    def assignment(self) -> Mapping[str, object]:
+        """Return the assignment in force as JSON data, for the manifest."""
+        return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}

@@ -1,0 +1,162 @@
+"""What followers are asked to do, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import TaskplaceError
+from taskplace.spark.bridge import Executor, JobLostError
+from taskplace.spark.driver.cluster import Cluster
+from taskplace.spark.driver.members import Member
+from taskplace.spark.driver.replication import send
+from taskplace.spark.state.history import EMPTY, Position
+from taskplace.spark.worker.follow import Orders, Visit
+from taskplace.spark.worker.program import Program
+
+log = logging.getLogger(__name__)
+
+WAIT_FOR_EXECUTORS_SECONDS = 60.0
+WELCOMES = 5
+SNAPSHOTS_PER_VISIT = 4
+
+
+class Followers:
+    """Makes the orders for visits, and takes in what they report."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        programs: Sequence[Program],
+        *,
+        checkpoint: Path,
+        state_root: Path,
+        snapshot_interval: int,
+        compression: str | None,
+    ) -> None:
+        self._cluster = cluster
+        self._journal = cluster.journal
+        self._snapshot_interval = snapshot_interval
+        self._cleanup_seconds = cluster.loop.config.state_cleanup_delay_ms / 1000
+        self._common: dict[str, Any] = {
+            "checkpoint": str(checkpoint),
+            "state_root": str(state_root),
+            "spark_app": cluster.bridge.app_id,
+            "stores": {p.subtopology: sorted(p.stores) for p in programs},
+            "logged": {p.subtopology: sorted(n for n, s in p.stores.items() if s.logged) for p in programs},
+            "compression": compression,
+        }
+
+    def welcome(self) -> None:
+        """Wait for executors and visit them all: at the first batch, and when no member is left."""
+        bridge = self._cluster.bridge
+        for attempt in range(WELCOMES):
+            executors = bridge.wait_for_executors(WAIT_FOR_EXECUTORS_SECONDS)
+            if not executors:
+                break
+            orders = [(executor, self._to(executor)) for executor in executors]
+            try:
+                self.absorb(send(bridge, orders, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
+            except JobLostError as loss:
+                log.warning("executor %s was lost while it was welcomed; asking those that remain", loss)
+            if self._cluster.members.by_instance:
+                return
+        raise TaskplaceError(f"no executor has come and stayed within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
+
+    def orders(self) -> list[tuple[Executor, Orders]]:
+        """Return the visits that are worth making now: newcomers, followers behind, snapshots due, left-overs."""
+        cluster = self._cluster
+        executors = cluster.bridge.executors()
+        with cluster.lock:
+            names = cluster.members.by_instance
+            roles = {name: {str(t) for part in cluster.roles(name) for t in part} for name in names}
+            left_over = cluster.members.left_over(roles, self._cleanup_seconds)
+            due = self._snapshots_due()
+            found = []
+            for executor in executors:
+                name = executor.instance
+                member = names.get(name)
+                if member is None:
+                    found.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
+                    continue
+                follow = {task: self._journal.history[task] for task in self._behind(name, member)}
+                snapshot = {task: self._journal.history[task] for task in due.get(name, ())}
+                remove = left_over.get(name, [])
+                if follow or snapshot or remove:
+                    found.append(
+                        (executor, self._to(executor, follow=follow, snapshot=snapshot, remove=remove))
+                    )
+            return found
+
+    def absorb(self, visits: Sequence[Visit]) -> bool:
+        """Take in what visits report; return whether they got anything done."""
+        cluster = self._cluster
+        by_name = {executor.instance: executor for executor in cluster.bridge.executors()}
+        progress = False
+        with cluster.lock:
+            for visit in visits:
+                executor = by_name.get(visit.instance)
+                if not visit.here or executor is None:
+                    continue
+                member = cluster.members.by_instance.get(visit.instance)
+                copies = visit.copies if member is None else self._merged(visit, member)
+                progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
+                cluster.members.join(executor, copies, visit.pid)
+                cluster.stats.followed += visit.replayed + visit.restored
+                self._journal.add_snapshots(visit.snapshots)
+                for task, error in visit.errors.items():
+                    log.warning("%s: %s cannot follow: %s", visit.instance, task, error)
+        return progress
+
+    def _merged(self, visit: Visit, member: Member) -> dict[str, Position]:
+        """Return a member's copies after a visit.
+
+        Of an active copy, what a batch has said meanwhile is newer than what the visit saw. Copies that nobody
+        knew of come from attempts that lost, and are there to be cleaned up.
+        """
+        following = set(self._cluster.following(visit.instance))
+        kept = {
+            task: at
+            for task, at in member.copies.items()
+            if task not in following and task not in visit.removed
+        }
+        news = {
+            task: at for task, at in visit.copies.items() if task in following or task not in member.copies
+        }
+        return {**kept, **news}
+
+    def _behind(self, name: str, member: Member) -> list[str]:
+        history = self._journal.history
+        return [
+            task
+            for task in self._cluster.following(name)
+            if task in history and member.copies.get(task, EMPTY) != history[task].end
+        ]
+
+    def _snapshots_due(self) -> dict[str, list[str]]:
+        """Return by instance the tasks to snapshot there: by a standby that is up to date, else by the active."""
+        due: dict[str, list[str]] = {}
+        cluster = self._cluster
+        for task, history in self._journal.history.items():
+            newest = history.snapshots[-1].version if history.snapshots else -1
+            changes = sum(change.version > newest for change in history.changes)
+            if (
+                changes < self._snapshot_interval
+                or task not in cluster.task_names  # of a subtopology that an earlier version had
+                or self._journal.snapshot_pending(task)
+            ):
+                continue
+            holders = [
+                name
+                for name, member in cluster.members.by_instance.items()
+                if member.copies.get(task) == history.end and len(due.get(name, ())) < SNAPSHOTS_PER_VISIT
+            ]
+            if holders:
+                best = min(holders, key=lambda n: (task not in cluster.following(n), len(due.get(n, ())), n))
+                due.setdefault(best, []).append(task)
+        return due
+
+    def _to(self, executor: Executor, **what: Any) -> Orders:
+        return Orders(instance=executor.instance, **self._common, **what)

@@ -1,0 +1,308 @@
+"""The checkpoint: one manifest per batch, and only the manifest decides.
+
+    <checkpoint>/
+      structure.json                  the topology and the layout of its stores
+      epochs/0000000003               one empty file per driver that has opened the checkpoint
+      manifests/0000000012.json       batch 12 is committed; never overwritten
+      changelog/<task>/<version>-<attempt>.arrow
+      snapshots/<task>/<version>-<attempt>.arrow
+      batches/0000000012/             attempts' reports, rows between subtopologies, staged sink output
+      spark/                          Spark's own checkpoint of the query, when taskplace starts it
+
+Properties:
+- A manifest is written whole and made visible by an exclusive create (a hard link): of two drivers that
+  commit one batch, one loses, and stops (`Fenced`).
+- A manifest says which attempt won each task, and what its files hold (length, checksum). Files that no
+  manifest names do not exist.
+- What a checkpoint was made with is kept: its structure (`taskplace.spark.driver.structure`), and in every
+  manifest key types, hash and Spark query. What does not fit is refused at start, before anything is touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.state.files import sync_directory
+from taskplace.spark.state.history import Change, History, Snapshot
+from taskplace.spark.worker.attempt import StagedFile
+
+SCHEMA = "taskplace.manifest/1"
+SNAPSHOTS_KEPT = 2
+BATCHES_KEPT = 2
+FULL_EVERY = 50
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """One committed batch.
+
+    `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
+    manifest is *full*: it has all `histories`, so that those before it are no longer needed.
+    """
+
+    batch: int
+    epoch: int
+    generation: int
+    identity: Mapping[str, Any]
+    changes: Mapping[str, Change] = field(default_factory=dict)
+    snapshots: Mapping[str, tuple[Snapshot, ...]] = field(default_factory=dict)
+    sinks: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
+    assignment: Mapping[str, Any] = field(default_factory=dict)
+    histories: Mapping[str, History] | None = None
+
+    def to_json(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str, path: Path) -> Manifest:
+        """Return the manifest that `to_json` wrote. Errors: `CheckpointError` naming the file."""
+        try:
+            raw = json.loads(text)
+            if raw.pop("schema") != SCHEMA:
+                raise CheckpointError(f"{path}: not a manifest of the form {SCHEMA}")
+            raw["changes"] = {task: Change(**change) for task, change in raw["changes"].items()}
+            raw["snapshots"] = {
+                task: tuple(Snapshot(**s) for s in kept) for task, kept in raw["snapshots"].items()
+            }
+            raw["histories"] = raw["histories"] and {
+                t: History.from_dict(h) for t, h in raw["histories"].items()
+            }
+            raw["sinks"] = {
+                sink: tuple(StagedFile(**f) for f in files) for sink, files in raw["sinks"].items()
+            }
+            return cls(**raw)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{path}: damaged manifest ({error})") from None
+
+
+class Journal:
+    """The driver's side of a checkpoint: what is committed, and the act of committing.
+
+    Lifetime: `history` and `last` follow the manifests; `epoch` is this driver's number, set once.
+    """
+
+    def __init__(self, root: Path, identity: Mapping[str, Any]) -> None:
+        self.root = root
+        self.identity = dict(identity)
+        self.last: Manifest | None = None
+        self.history: dict[str, History] = {}
+        self._new_snapshots: dict[str, Snapshot] = {}
+        self._full: list[int] = []
+        self._manifests = root / "manifests"
+        self._epochs = root / "epochs"
+        self._load()
+        self.epoch = self._take_epoch()
+
+    @property
+    def last_batch(self) -> int:
+        """The last committed batch; -1 before the first."""
+        return -1 if self.last is None else self.last.batch
+
+    # -- opening
+
+    def _load(self) -> None:
+        changes: dict[str, list[Change]] = {}
+        before: Manifest | None = None
+        for path in sorted(self._manifests.glob("*.json")):
+            manifest = Manifest.from_json(path.read_text(), path)
+            if before is not None and manifest.batch != before.batch + 1:
+                raise CheckpointError(f"{path}: the manifest of batch {before.batch + 1} is missing")
+            if manifest.histories is not None:
+                self._full.append(manifest.batch)
+                changes = {task: list(history.changes) for task, history in manifest.histories.items()}
+            else:
+                for task, change in manifest.changes.items():
+                    changes.setdefault(task, []).append(change)
+            before = manifest
+        if before is None:
+            return
+        self.last = before
+        self._check_identity(before.identity)
+        self.identity = dict(before.identity)
+        for task in {*changes, *before.snapshots}:
+            self.history[task] = _trimmed(tuple(changes.get(task, ())), before.snapshots.get(task, ()))
+
+    def _check_identity(self, found: Mapping[str, Any]) -> None:
+        for name, wanted in self.identity.items():
+            if wanted is not None and found.get(name) is not None and found[name] != wanted:
+                raise CheckpointError(
+                    f"{self.root}: made with {name} = {found[name]!r}, this application has {wanted!r}; "
+                    "continue with what it was made with, or start a new checkpoint"
+                )
+
+    def bind(self, name: str, value: Any) -> None:
+        """Bind the checkpoint to one more thing that is known only now. Errors: `CheckpointError` on a mismatch."""
+        if value is None:
+            return
+        bound = self.identity.get(name)
+        if bound is not None and bound != value:
+            raise CheckpointError(
+                f"{self.root}: this checkpoint belongs to {name} {bound!r}, found {value!r}; "
+                "Spark's checkpoint and this one belong together: keep both, or start both anew"
+            )
+        self.identity[name] = value
+
+    def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
+        """Bind the checkpoint to the key types of its sources; a source that it did not have may come."""
+        bound: dict[str, Any] = dict(self.identity.get("keys") or {})
+        for topic, types in keys.items():
+            if topic in bound and list(bound[topic]) != list(types):
+                raise CheckpointError(
+                    f"{self.root}: the key of source {topic!r} was of {bound[topic]}, is of {list(types)}; "
+                    "other types go to other partitions: cast it, or start a new checkpoint"
+                )
+        self.identity["keys"] = {**bound, **{topic: list(types) for topic, types in keys.items()}}
+
+    def _take_epoch(self) -> int:
+        self._epochs.mkdir(parents=True, exist_ok=True, mode=0o700)
+        while True:
+            epoch = self._newest_epoch() + 1
+            with suppress(FileExistsError):
+                os.close(os.open(self._epochs / f"{epoch:010d}", os.O_CREAT | os.O_EXCL, 0o600))
+                return epoch
+
+    def _newest_epoch(self) -> int:
+        return max((int(path.name) for path in self._epochs.iterdir()), default=0)
+
+    # -- committing
+
+    def end_offset(self, task: str) -> int:
+        """Return the length of a task's changelog, in records."""
+        history = self.history.get(task)
+        return history.end.offset if history else 0
+
+    def settled_offset(self, task: str) -> int:
+        """Return the length one commit ago: the last batch's records are on their way to every follower."""
+        change = self.last.changes.get(task) if self.last else None
+        return self.end_offset(task) if change is None else change.offset - change.records
+
+    def check_epoch(self) -> None:
+        """Raise `Fenced` when a newer driver has opened the checkpoint. It saves work; the manifest decides."""
+        if (newest := self._newest_epoch()) != self.epoch:
+            taken = f"driver {newest} has taken this checkpoint over, this is driver {self.epoch}"
+            raise Fenced(f"{self.root}: {taken}")
+
+    def commit(
+        self,
+        batch: int,
+        generation: int,
+        changes: Mapping[str, Change],
+        sinks: Mapping[str, Sequence[StagedFile]],
+        assignment: Mapping[str, Any],
+    ) -> Manifest:
+        """Publish the manifest of `batch`: the commit point.
+
+        Errors: `Fenced` when a newer driver has opened the checkpoint, or has committed this batch.
+        """
+        self.check_epoch()
+        snapshots = self._snapshots_with_new()
+        after = dict(self.history)
+        for task in {*changes, *snapshots}:
+            added = (changes[task],) if task in changes else ()
+            after[task] = _trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
+        full = batch > 0 and batch % FULL_EVERY == 0
+        manifest = Manifest(
+            batch,
+            self.epoch,
+            generation,
+            self.identity,
+            changes,
+            snapshots,
+            {s: tuple(f) for s, f in sinks.items()},
+            assignment,
+            after if full else None,
+        )
+        path = self._manifests / f"{batch:010d}.json"
+        self._publish(path, manifest.to_json().encode())
+        self.history = after
+        self._full += [batch] if full else []
+        self._new_snapshots.clear()
+        self.last = manifest
+        return manifest
+
+    def _publish(self, path: Path, data: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        staging = path.with_suffix(f".{self.epoch}.{os.getpid()}.tmp")
+        with staging.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(staging, path)
+        except FileExistsError:
+            raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
+        finally:
+            staging.unlink()
+        sync_directory(path.parent)
+
+    def add_snapshots(self, snapshots: Mapping[str, Snapshot]) -> None:
+        """Take note of snapshots that were made; the next manifest names them."""
+        self._new_snapshots.update(snapshots)
+
+    def snapshot_pending(self, task: str) -> bool:
+        """Return whether a snapshot was made that no manifest names yet."""
+        return task in self._new_snapshots
+
+    def _snapshots_with_new(self) -> dict[str, tuple[Snapshot, ...]]:
+        kept = {task: history.snapshots for task, history in self.history.items() if history.snapshots}
+        for task, snapshot in list(self._new_snapshots.items()):
+            ordered = sorted({*kept.get(task, ()), snapshot}, key=lambda s: s.version)
+            kept[task] = tuple(ordered[-SNAPSHOTS_KEPT:])
+        return kept
+
+    # -- pruning
+
+    def prune(self) -> int:
+        """Remove files that neither a history nor a running batch can need; return how many.
+
+        Call it only while no descriptor is out: between batches, and while no executor is being visited.
+        """
+        removed = 0
+        for task, history in self.history.items():
+            needed = {change.file for change in history.changes} | {s.file for s in history.snapshots}
+            needed |= {s.file for t, s in self._new_snapshots.items() if t == task}
+            newest = history.end.version
+            for kind in ("changelog", "snapshots"):
+                for path in (self.root / kind / task).glob("*.arrow"):
+                    # A newer version than the end can only be an attempt that lost; it is kept until it is older.
+                    if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= newest:
+                        path.unlink(missing_ok=True)
+                        removed += 1
+        for path in self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1):
+            shutil.rmtree(path, ignore_errors=True)
+            removed += 1
+        covered = min(
+            (self._first_needed(history) for history in self.history.values()), default=self.last_batch
+        )
+        # Whatever is older than the last but one full manifest is in it.
+        covered = max(covered, self._full[-2]) if len(self._full) > 1 else covered
+        for path in self._folders(self._manifests, min(covered, self.last_batch - 1)):
+            path.unlink(missing_ok=True)
+            removed += 1
+        return removed
+
+    @staticmethod
+    def _first_needed(history: History) -> int:
+        if history.changes:
+            return history.changes[0].version
+        return history.end.version + 1
+
+    @staticmethod
+    def _folders(folder: Path, below: int) -> Iterable[Path]:
+        return [path for path in sorted(folder.glob("*")) if path.stem.isdigit() and int(path.stem) < below]
+
+
+def _trimmed(changes: tuple[Change, ...], snapshots: tuple[Snapshot, ...]) -> History:
+    """Return a history without the changes that the oldest of a full set of snapshots covers."""
+    if len(snapshots) == SNAPSHOTS_KEPT:
+        changes = tuple(change for change in changes if change.version > snapshots[0].version)
+    return History(changes, snapshots)

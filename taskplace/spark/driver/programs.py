@@ -1,0 +1,156 @@
+"""From a topology to what executors run: one program per subtopology, and one united input for them all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
+
+from taskplace.errors import InputError
+from taskplace.spark.processors.base import layouts
+from taskplace.spark.state.store import StoreSchema
+from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.program import Operator, Program
+from topology import BuiltTopology, Subtopology
+
+PARTITION = "__partition"
+
+
+def external_topics(built: BuiltTopology) -> dict[str, int]:
+    """Return the topics that come from Spark, and the tag of each: its place in declared order."""
+    topics = [
+        node.topic for node in built.nodes if node.kind == "source" and not node.internal and node.topic
+    ]
+    return {topic: tag for tag, topic in enumerate(dict.fromkeys(topics))}
+
+
+def programs(built: BuiltTopology) -> tuple[Program, ...]:
+    """Return the programs, by subtopology id. Errors: `InputError` for a store nobody gave a layout."""
+    tags = external_topics(built)
+    return tuple(_program(sub, tags, built.copartition_groups) for sub in built.subtopologies)
+
+
+def _program(sub: Subtopology, tags: Mapping[str, int], groups: Sequence[Sequence[str]]) -> Program:
+    keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
+    operators = tuple(
+        Operator(
+            name=node.name,
+            kind=node.kind,
+            parents=node.parents if node.kind != "source" else (),
+            stores=node.stores,
+            topic=node.topic or "",
+            key=node.key,
+            partitions=node.partitions or 0,
+            processor=node.processor,
+        )
+        for node in sub.nodes
+    )
+    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
+    stores = {
+        store.name: StoreSchema.of(
+            store.name,
+            store.options if store.options.get("key") else declared.get(store.name, {}),
+            logged=store.logged,
+        )
+        for store in sub.stores
+    }
+    for node in sub.nodes:
+        if node.kind in ("processor", "join") and node.processor is None:
+            raise InputError(
+                node.name,
+                found="no processor",
+                expected="an object with process(context, *inputs), or a function",
+            )
+    return Program(
+        subtopology=sub.id,
+        operators=operators,
+        stores=stores,
+        external={node.topic: tags[node.topic] for node in sub.sources if not node.internal and node.topic},
+        internal=tuple(node.topic for node in sub.sources if node.internal and node.topic),
+        repartitions={operator.topic: operator for operator in operators if operator.kind == "repartition"},
+        groups=tuple(
+            tuple((topic, keys[topic]) for topic in group if topic in keys)
+            for group in groups
+            if sum(topic in keys for topic in group) > 1
+        ),
+    )
+
+
+def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
+    """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
+
+    One streaming query can then read any number of sources, and one shuffle serves them all.
+    A key that is null belongs to one fixed partition. A source without a key is spread by all its columns.
+    Errors: `InputError` for a source that is missing or unknown, a missing key column, and for co-partitioned
+    sources whose keys differ in type (int and bigint of one value hash to different partitions).
+    """
+    tags = external_topics(built)
+    for name in sources:
+        if name not in tags:
+            raise InputError(
+                f"sources.{name}", found=name, expected=f"a source of the topology: {sorted(tags)}"
+            )
+    if missing := set(tags) - set(sources):
+        raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
+    _check_keys(built, sources)
+    tagged = []
+    for topic, tag in tags.items():
+        df = sources[topic]
+        keys = [df[_quoted(name)] for name in _key(built, topic) or df.columns]
+        columns = [
+            F.lit(tag).cast("int").alias(TAG),
+            F.pmod(F.hash(*keys), F.lit(built.partitions[topic])).alias(PARTITION),
+        ]
+        for other in tags:
+            struct = (
+                F.struct(*(df[_quoted(name)] for name in df.columns))
+                if other == topic
+                else F.lit(None).cast(sources[other].select(F.struct("*")).schema[0].dataType)
+            )
+            columns.append(struct.alias(other))
+        tagged.append(df.select(*columns))
+    return reduce(DataFrame.unionByName, tagged)
+
+
+def stage_input(df: DataFrame, program: Program) -> DataFrame:
+    """Return the part of a united batch that one subtopology reads."""
+    mine = df.where(F.col(TAG).isin(list(program.external.values())))
+    return mine.select(TAG, PARTITION, *(_quoted(topic) for topic in program.external))
+
+
+def key_types(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> dict[str, list[str]]:
+    """Return the types of each source's key columns, as Spark names them: part of what a checkpoint is bound to."""
+    return {
+        topic: [sources[topic].schema[column].dataType.simpleString() for column in _key(built, topic)]
+        for topic in sources
+    }
+
+
+def _quoted(column: str) -> str:
+    """Return a column's name as Spark reads it whole: with a dot, it would look for a field."""
+    return "`" + column.replace("`", "``") + "`"
+
+
+def _key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
+    return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
+
+
+def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
+    for topic, df in sources.items():
+        if missing := set(_key(built, topic)) - set(df.columns):
+            raise InputError(
+                f"sources.{topic}",
+                found=f"no column {sorted(missing)}",
+                expected=f"key columns among {df.columns}",
+            )
+    types = key_types(built, sources)
+    for group in built.copartition_groups:
+        found = {topic: types[topic] for topic in group if topic in types}
+        if len({tuple(kinds) for kinds in found.values()}) > 1:
+            raise InputError(
+                "sources",
+                found=f"co-partitioned keys of different types: {found}",
+                expected="equal types; cast the keys first",
+            )

@@ -1,0 +1,92 @@
+"""The replicator: a thread that visits executors, so that their copies follow, and new executors become members.
+
+It runs beside the batches, in a scheduler pool of its own, one slot per executor at most, and touches nothing
+that a batch decides: it applies committed files, makes snapshots of committed versions, removes left-over
+copies, and reports. Whatever fails here costs freshness, never correctness.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from pyspark import InheritableThread
+
+from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.worker.follow import Orders, Visit, visit_all
+
+log = logging.getLogger(__name__)
+
+POOL = "taskplace-replication"
+TICK_SECONDS = 1.0
+
+#: Gives the visits to make now: each an executor and its orders.
+OrdersFor = Callable[[], Sequence[tuple[Executor, Orders]]]
+
+
+def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) -> list[Visit]:
+    """Visit executors, all in one pinned job, and return their answers."""
+    elements = [order.encode() for _, order in orders]
+    locations = [None if bridge.local else executor.location for executor, _ in orders]
+    rdd = bridge.pinned(elements, locations, visit_all)
+    watch = frozenset(executor.id for executor, _ in orders)
+    return [
+        Visit.from_json(text) for text in bridge.run(rdd, range(len(orders)), tag=tag, watch=watch, pool=POOL)
+    ]
+
+
+class Replicator:
+    """Visits executors whenever there is something to do there.
+
+    `files` is held during a visit, and until its answer is taken in: nobody may prune the checkpoint meanwhile.
+    """
+
+    def __init__(self, bridge: Bridge, orders_for: OrdersFor, absorb: Callable[[list[Visit]], bool]) -> None:
+        self.files = threading.Lock()
+        self.visits = 0
+        self._bridge, self._orders_for, self._absorb = bridge, orders_for, absorb
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, also after a stop; starting it while it runs does nothing."""
+        if self._thread is None or not self._thread.is_alive():
+            self._stopped.clear()
+            self._thread = InheritableThread(target=self._loop, name="taskplace-replicator", daemon=True)
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Say that there may be something to do."""
+        self._wake.set()
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Stop, after the visit that is under way."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+
+    def round(self) -> bool:
+        """Make one round of visits; return whether it got anything done, so that another may."""
+        with self.files:
+            orders = self._orders_for()
+            if not orders:
+                return False
+            self.visits += 1
+            # Taken in before anybody may prune: a snapshot that nobody knows of yet would look superfluous.
+            return self._absorb(send(self._bridge, orders, tag=f"taskplace-visit-{self.visits}"))
+
+    def _loop(self) -> None:
+        while not self._stopped.is_set():
+            self._wake.wait(TICK_SECONDS)
+            self._wake.clear()
+            if self._stopped.is_set():
+                return
+            try:
+                while self.round() and not self._stopped.is_set():
+                    pass
+            except Exception as error:
+                if not self._stopped.is_set():
+                    log.warning("replication: %s: %s; trying again", type(error).__name__, error)

@@ -1,0 +1,102 @@
+"""One result job per subtopology: send descriptors, collect reports, and carry on when an executor dies.
+
+A stage ends when every task has a report. When an executor that a missing task was pinned to is lost, the
+job is cancelled, its finished attempts are taken over from their report files, the caller plans again, and a
+new job runs the missing tasks alone, pinned to where they are now.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from taskplace.errors import TaskplaceError
+from taskplace.spark.bridge import ArrowInput, Bridge, Executor, JobLostError
+from taskplace.spark.state.history import History
+from taskplace.spark.worker.attempt import Descriptor, Report, Setting, called_off, reports_dir, run_stage
+from taskplace.spark.worker.program import Program
+
+log = logging.getLogger(__name__)
+
+MAX_LOSSES = 10
+
+#: Where each task of a stage belongs now; None leaves it to Spark.
+Where = Callable[[], Mapping[str, Executor | None]]
+
+
+def run(
+    bridge: Bridge,
+    program: Program,
+    setting: Setting,
+    arrow: ArrowInput | None,
+    tasks: Sequence[str],
+    histories: Mapping[str, History],
+    where: Where,
+    on_lost: Callable[[frozenset[str]], None],
+) -> dict[str, Report]:
+    """Run one batch of one subtopology and return a report per task.
+
+    `tasks` are all of the subtopology's, in order of partition. `on_lost` gets the ids of executors that were
+    lost, and has to have planned again when it returns. Errors: what an attempt raises; `TaskplaceError`
+    after `MAX_LOSSES` losses within one stage.
+    """
+    reports: dict[str, Report] = {}
+    for round_ in range(MAX_LOSSES):
+        owners = where()
+        missing = [i for i, task in enumerate(tasks) if task not in reports]
+        descriptors = [_descriptor(task, owners.get(task), histories.get(task, History())) for task in tasks]
+        locations = [
+            owner.location if (owner := owners.get(task)) and not bridge.local else None for task in tasks
+        ]
+        setting = replace(setting, round=round_)
+        rdd = bridge.pinned(
+            [d.encode() for d in descriptors], locations, partial(run_stage, program, setting), arrow
+        )
+        tag = f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{round_}"
+        watched = frozenset(owner.id for i in missing if (owner := owners.get(tasks[i])) is not None)
+        try:
+            for text in bridge.run(
+                rdd, missing, tag=tag, watch=watched, on_lost=partial(call_off, setting, program.subtopology)
+            ):
+                report = Report.from_json(text)
+                reports[report.task] = report
+            return reports
+        except JobLostError as loss:
+            reports |= finished(
+                Path(setting.checkpoint), setting, program.subtopology, {tasks[i] for i in missing}
+            )
+            log.warning(
+                "batch %d, subtopology %d: lost executor %s; %d of %d tasks had finished, %d run again",
+                setting.batch, program.subtopology, loss, len(reports), len(tasks), len(tasks) - len(reports),
+            )  # fmt: skip
+            on_lost(loss.lost)
+    raise TaskplaceError(
+        f"batch {setting.batch}: {MAX_LOSSES} times an executor was lost within one stage; giving up"
+    )
+
+
+def call_off(setting: Setting, subtopology: int) -> None:
+    """Tell the attempts of a round that it is being cancelled; Spark itself takes seconds to end a Python worker."""
+    mark = Path(setting.checkpoint) / called_off(setting, subtopology)
+    mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mark.touch()
+
+
+def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) -> dict[str, Report]:
+    """Return the reports of this epoch's attempts that have finished, one per task.
+
+    Two attempts of one task may both have finished; either may win, so the first by name does.
+    """
+    found: dict[str, Report] = {}
+    for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.epoch}-*.json")):
+        task = path.name.split("-")[0]
+        if task in tasks and task not in found:
+            found[task] = Report.from_json(path.read_text())
+    return found
+
+
+def _descriptor(task: str, owner: Executor | None, history: History) -> Descriptor:
+    return Descriptor(task, owner.instance if owner else "", history)

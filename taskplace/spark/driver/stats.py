@@ -1,0 +1,47 @@
+"""What a run adds up to: counters and times for the summary."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from taskplace.spark.worker.attempt import Report
+
+
+@dataclass
+class Stats:
+    """Counters since the driver started.
+
+    `replayed`, `restored` and `scratch` are what active tasks needed to begin a batch; `followed` is what standbys and
+    warm-ups applied. `phases` keeps each batch's seconds per phase, for the medians.
+    """
+
+    batches: int = 0
+    rows: int = 0
+    rebalances: int = 0
+    promotions: int = 0
+    replayed: int = 0
+    restored: int = 0
+    scratch: int = 0
+    elsewhere: int = 0
+    losses: int = 0
+    followed: int = 0
+    phases: dict[str, list[float]] = field(default_factory=dict)
+
+    def count(self, reports: Iterable[Report]) -> None:
+        """Count the attempts that won a stage."""
+        for report in reports:
+            self.replayed += report.recovery.replayed
+            self.restored += report.recovery.restored
+            self.scratch += report.recovery.scratch
+            self.elsewhere += bool(report.planned) and report.instance != report.planned
+
+    def time(self, phases: Mapping[str, float]) -> None:
+        """Take in where one batch's seconds went."""
+        for name, seconds in phases.items():
+            self.phases.setdefault(name, []).append(seconds)
+
+    def medians(self) -> dict[str, float]:
+        """Return the median seconds of each phase."""
+        return {name: statistics.median(seconds) for name, seconds in self.phases.items()}

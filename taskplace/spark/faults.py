@@ -1,0 +1,50 @@
+"""Points at which a test may kill or hold this process. Nothing happens unless TASKPLACE_FAULTS names a directory.
+
+An order is a file in that directory, named after the point. The first process to come by takes it (it is
+unlinked, so each order is carried out once) and does what it says:
+
+    kill     SIGKILL to the executor's JVM and to this worker; on the driver, to the driver
+    hold     wait until `<point>.release` appears: what a process does that was stopped and goes on later
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+POINTS = (
+    "attempt.positioned",  # the copy is at its base, its write transaction held
+    "attempt.processed",  # the operators have run, nothing is written
+    "attempt.sealed",  # changelog, boundary and output are in the checkpoint
+    "attempt.stored",  # the copy has committed
+    "attempt.reported",  # the report is there, Spark does not know yet
+    "follow.applied",  # a follower has applied what there was
+    "batch.staged",  # driver: all stages have ended, no manifest yet
+    "batch.committed",  # driver: the manifest is there, nothing is published
+    "batch.published",  # driver: published, Spark does not know yet
+)
+
+
+def point(name: str) -> None:
+    """Carry out an order for this point, if there is one."""
+    folder = os.environ.get("TASKPLACE_FAULTS")
+    if folder is None:
+        return
+    order = Path(folder) / name
+    try:
+        what = order.read_text()
+        order.unlink()
+    except FileNotFoundError:
+        return
+    if what == "hold":
+        (Path(folder) / f"{name}.held").write_text(str(os.getpid()))
+        while not (Path(folder) / f"{name}.release").exists():
+            time.sleep(0.02)
+        return
+    if not name.startswith("batch."):
+        from taskplace.spark.worker import identity
+
+        os.kill(identity.executor()[1].pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,409 @@
+"""`Placed`: a topology with placed state, embedded in a PySpark pipeline.
+
+Idea: one Structured Streaming query reads all sources; Spark keeps the offsets and repeats a batch that was
+not committed. Its `foreachBatch` is `Placed.process_batch`, which runs the batch where the state is:
+
+    rebalance (between batches) -> one pinned job per subtopology -> manifest -> sinks -> followers catch up
+
+Properties: state effectively once, under the loss of any executor and of the driver; sinks get each batch at
+least once, always with the same rows under the same batch id.
+
+Non-goal: Spark Connect, which cannot reach executors.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from pyspark.sql import DataFrame, SparkSession
+
+from taskplace.assign.registry import BUILT_IN
+from taskplace.assign.registry import find as find_assignor
+from taskplace.errors import CheckpointError, InputError
+from taskplace.model.config import PlacementConfig
+from taskplace.rebalance import RebalanceLoop, Trigger
+from taskplace.report.events import BatchDone, InstanceView, Reporter, Summary
+from taskplace.spark import faults
+from taskplace.spark.bridge import Bridge
+from taskplace.spark.driver import programs as make
+from taskplace.spark.driver import stages, structure
+from taskplace.spark.driver.cluster import Cluster
+from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.journal import Journal, Manifest
+from taskplace.spark.driver.members import Members
+from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.stats import Stats
+from taskplace.spark.query import PlacedQuery
+from taskplace.spark.reading import StoreReader
+from taskplace.spark.state.history import Change, History
+from taskplace.spark.worker.attempt import TAG, Report, Setting, StagedFile
+from taskplace.spark.worker.hashing import HASH_VERSION
+from topology import BuiltTopology, Topology
+
+log = logging.getLogger(__name__)
+
+
+class Placed:
+    """Runs a topology's batches on placed state.
+
+    - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
+    - `config`: Kafka's keys (see `PlacementConfig`), or the object
+    - `snapshot_interval`: changes of a task between two of its snapshots
+    - `compression`: of changelog and snapshots: "lz4", "zstd", or None
+    - `bytes_per_task`: the most input that one task takes in one batch
+    - `tags`: by host, the tags of its executors ({"host-1": {"zone": "a"}}), for `rack.aware.assignment.tags`; the tag
+      "host" is always there
+    - `reporter`: shows what happens (`taskplace.report`)
+
+    Errors: `UnsupportedSpark`; `InputError` and `TopologyError` for what is wrong in the description;
+    `CheckpointError` when the checkpoint was made by something else. Nothing has started by then.
+
+        placed = Placed(spark, topology, checkpoint="/data/delays", state_dir="/var/tmp/delays",
+                        config={"num.standby.replicas": 1})
+        query = placed.start({"flights": flights})
+        query.awaitTermination()
+
+    Lifetime: one per driver and checkpoint; `close` it, or stop its query, when the stream ends.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topology: Topology | BuiltTopology,
+        *,
+        checkpoint: str | Path,
+        state_dir: str | Path,
+        config: PlacementConfig | Mapping[str, Any] | None = None,
+        snapshot_interval: int = 10,
+        compression: str | None = "lz4",
+        bytes_per_task: int = 128 << 20,
+        locality_wait_ms: int = 30_000,
+        tags: Mapping[str, Mapping[str, str]] | None = None,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.built = topology.build() if isinstance(topology, Topology) else topology
+        self.config = (
+            config if isinstance(config, PlacementConfig) else PlacementConfig.from_properties(config or {})
+        )
+        if self.config.task_assignor_class not in BUILT_IN:
+            find_assignor(self.config.task_assignor_class)
+        self.checkpoint = _local(checkpoint, "checkpoint")
+        self.state_dir = _local(state_dir, "state_dir")
+        self.programs = make.programs(self.built)
+        self._task_ids = self._tasks_by_subtopology()
+        self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
+        structure.check(self.checkpoint, self.built, self.programs)
+        self.journal = Journal(self.checkpoint, {"hash": HASH_VERSION, "keys": None, "query": None})
+        checkpoint_id = structure.write(self.checkpoint, self.built, self.programs)
+        self.state_root = self.state_dir / checkpoint_id
+        for sub in self.built.subtopologies:
+            for node in sub.sinks:
+                if hasattr(node.target, "bind"):
+                    node.target.bind(checkpoint_id)
+        generation = self.journal.last.generation if self.journal.last else 0
+        self.loop = RebalanceLoop(self.config, generation=generation)
+        self.stats = Stats()
+        self.cluster = Cluster(
+            self.bridge, self.journal, self.loop, self.built, self.programs, self.stats, reporter
+        )
+        self.cluster.members.tags = tags or {}
+        self._followers = Followers(
+            self.cluster,
+            self.programs,
+            checkpoint=self.checkpoint,
+            state_root=self.state_root,
+            snapshot_interval=snapshot_interval,
+            compression=compression,
+        )
+        self._replicator = Replicator(self.bridge, self._followers.orders, self._followers.absorb)
+        self.total_batches: int | None = None
+        self.error: Exception | None = None
+        self.on_stage: Callable[[int, int], None] | None = None
+        self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
+        self._batch = threading.Lock()
+
+    def _tasks_by_subtopology(self) -> dict[int, tuple[str, ...]]:
+        found: dict[int, list[str]] = {program.subtopology: [] for program in self.programs}
+        for task in self.built.tasks():
+            found[task.id.subtopology].append(str(task.id))
+        return {subtopology: tuple(tasks) for subtopology, tasks in found.items()}
+
+    # -- embedding
+
+    def start(
+        self,
+        sources: Mapping[str, DataFrame],
+        *,
+        trigger: Mapping[str, Any] | None = None,
+        name: str | None = None,
+    ) -> PlacedQuery:
+        """Start one streaming query over all sources and return its handle; Spark's own part of the
+        checkpoint is kept beside the rest. `trigger` is what `DataStreamWriter.trigger` takes."""
+        writer = self.unite(sources).writeStream.foreachBatch(self.process_batch)
+        writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
+        if name:
+            writer = writer.queryName(name)
+        if trigger:
+            writer = writer.trigger(**trigger)
+        return PlacedQuery(self, writer.start())
+
+    def unite(self, sources: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the one data frame that `process_batch` takes, for a topology with several sources."""
+        united = make.unite(self.built, sources)
+        self.journal.bind_keys(make.key_types(self.built, sources))
+        return united
+
+    def process_batch(self, df: DataFrame, batch_id: int) -> None:
+        """Run one batch; this is the function for `foreachBatch`.
+
+        A batch that is committed already is only published again. `df` comes from `unite`, or is the one
+        source of a topology that has just one.
+        Errors: what a processor raises; `Fenced` when another driver has taken over; `CheckpointError`.
+        """
+        try:
+            self._process(df, batch_id)
+        except Exception as error:
+            self.error = error
+            self.journal.check_epoch()  # a copy that has seen a newer driver refuses: say so, not how it showed
+            raise
+
+    def _process(self, df: DataFrame, batch_id: int) -> None:
+        with self._batch:
+            self.journal.check_epoch()
+            self.journal.bind("query", self.bridge.query_id())
+            last = self.journal.last_batch
+            if batch_id <= last:
+                if batch_id == last and self.journal.last is not None:
+                    self._publish(df.sparkSession, self.journal.last)
+                return
+            if batch_id != last + 1:
+                raise CheckpointError(
+                    f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
+                    "they belong together: keep both, or start both anew"
+                )
+            self._run(df if TAG in df.columns else self._single(df), batch_id)
+
+    def _single(self, df: DataFrame) -> DataFrame:
+        topics = make.external_topics(self.built)
+        if len(topics) != 1:
+            raise InputError(
+                "process_batch",
+                found=df.columns,
+                expected=f"the data frame that unite({sorted(topics)}) gives",
+            )
+        return self.unite(dict.fromkeys(topics, df))
+
+    def close(self) -> None:
+        """Stop following; the checkpoint and the copies stay."""
+        self._replicator.stop()
+        shutil.rmtree(self.checkpoint / "reads", ignore_errors=True)
+
+    # -- asking and telling
+
+    @property
+    def members(self) -> Members:
+        """The executors that take part."""
+        return self.cluster.members
+
+    def drain(self, executor: str) -> None:
+        """Have everything moved away from an executor ("3" or "executor-3"), behind warm-ups; nothing stalls."""
+        self.cluster.drain(executor)
+
+    def undrain(self, executor: str) -> None:
+        """Take `drain` back."""
+        self.cluster.drain(executor, on=False)
+
+    def can_remove(self, executor: str) -> bool:
+        """Return whether an executor has no role any more, and no copy that the others lack."""
+        return self.cluster.can_remove(executor)
+
+    def placement(self) -> tuple[InstanceView, ...]:
+        """Return what each executor runs and follows, and how far its followers are behind."""
+        return self.cluster.placement()
+
+    def store(self, name: str, **how: Any) -> StoreReader:
+        """Return a reader of a store's committed state; `how`: see `taskplace.spark.reading.StoreReader`."""
+        return StoreReader(self, name, **how)
+
+    def tasks_of(self, subtopology: int) -> tuple[str, ...]:
+        """Return the names of a subtopology's tasks, in order of partition."""
+        return self._task_ids[subtopology]
+
+    def summary(self, seconds: float = 0.0) -> Summary:
+        """Return what the run so far adds up to."""
+        s = self.stats
+        return Summary(
+            s.batches,
+            s.rows,
+            s.rebalances,
+            s.promotions,
+            s.replayed,
+            s.restored,
+            s.scratch,
+            s.elsewhere,
+            s.medians(),
+            seconds,
+            followed_records=s.followed,
+        )
+
+    # -- one batch
+
+    def _run(self, df: DataFrame, batch_id: int) -> None:
+        clock = _Phases()
+        with clock.phase("rebalance"):
+            self._rebalance(batch_id)
+        self._replicator.start()
+        reports: dict[str, Report] = {}
+        for number in self.built.order:
+            with clock.phase(f"subtopology {number}"):
+                reports |= self._stage(df, batch_id, number, reports)
+        changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
+        sinks: dict[str, list[StagedFile]] = {}
+        for task in sorted(reports):
+            for sink, staged in reports[task].sinks.items():
+                sinks.setdefault(sink, []).append(staged)
+        faults.point("batch.staged")
+        with clock.phase("commit"), self.cluster.lock:
+            before = self.journal.last.changes if self.journal.last else {}
+            manifest = self.journal.commit(
+                batch_id, self.loop.generation, changes, sinks, self.cluster.assignment()
+            )
+            self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
+        self._replicator.wake()
+        faults.point("batch.committed")
+        with clock.phase("publish"):
+            self._publish(df.sparkSession, manifest)
+        faults.point("batch.published")
+        self._prune()
+        external = {p.subtopology for p in self.programs if p.external}
+        rows = sum(r.rows for task, r in reports.items() if int(task.split("_")[0]) in external)
+        self._tell(batch_id, rows, reports, clock)
+
+    def _stage(
+        self, df: DataFrame, batch_id: int, number: int, before: Mapping[str, Report]
+    ) -> dict[str, Report]:
+        program, tasks = self.programs[number], self._task_ids[number]
+        arrow = None
+        if program.external:
+            arrow = self.bridge.arrow_input(make.stage_input(df, program), len(tasks), make.PARTITION)
+        boundaries = {
+            topic: [r.boundaries[topic].to_dict() for _, r in sorted(before.items()) if topic in r.boundaries]
+            for topic in program.internal
+        }
+        setting = Setting(
+            checkpoint=str(self.checkpoint),
+            state_root=str(self.state_root),
+            spark_app=self.bridge.app_id,
+            epoch=self.journal.epoch,
+            batch=batch_id,
+            generation=self.loop.generation,
+            schema=arrow.schema if arrow else None,
+            compression=self._compression,
+            bytes_per_task=self._bytes,
+            boundaries=boundaries,
+        )
+        if self.on_stage is not None:
+            self.on_stage(batch_id, number)
+
+        def lost(ids: frozenset[str]) -> None:
+            names = ", ".join(f"executor-{i}" for i in sorted(ids))
+            self._rebalance(batch_id, (Trigger("lost", f"{names} died within batch {batch_id}"),))
+
+        reports = stages.run(
+            self.bridge, program, setting, arrow, tasks, self.journal.history, self.cluster.owners, lost
+        )
+        with self.cluster.lock:
+            for report in reports.values():
+                if program.stateful:
+                    end = (
+                        report.change.position
+                        if report.change
+                        else self.journal.history.get(report.task, History()).end
+                    )
+                    self.members.moved(report.instance, report.task, end)
+        self.stats.count(reports.values())
+        return reports
+
+    def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
+        if not self.cluster.keep(cancelled=bool(because)):
+            self._followers.welcome()
+        if self.cluster.rebalance(batch_id, because):
+            self._replicator.wake()
+
+    def _publish(self, spark: SparkSession, manifest: Manifest) -> None:
+        for sub in self.built.subtopologies:
+            for node in sub.sinks:
+                if node.target is not None:
+                    staged = manifest.sinks.get(node.name, ())
+                    node.target.publish(
+                        spark, manifest.batch, [self.checkpoint / file.file for file in staged]
+                    )
+
+    def _prune(self) -> None:
+        # While an executor is being visited, its orders name files; then the next batch prunes.
+        if self._replicator.files.acquire(blocking=False):
+            try:
+                with self.cluster.lock:
+                    self.journal.prune()
+            finally:
+                self._replicator.files.release()
+
+    def _tell(self, batch_id: int, rows: int, reports: Mapping[str, Report], clock: _Phases) -> None:
+        worker: dict[str, float] = {}
+        for report in reports.values():
+            for name, seconds in report.seconds.items():
+                worker[f"tasks: {name}"] = worker.get(f"tasks: {name}", 0.0) + seconds
+        self.stats.batches += 1
+        self.stats.rows += rows
+        self.stats.time({**clock.seconds, "whole batch": clock.total(), **worker})
+        if self._reporter is not None:
+            self._reporter.batch(
+                BatchDone(
+                    batch_id,
+                    self.total_batches,
+                    rows,
+                    clock.total(),
+                    clock.seconds,
+                    self.placement(),
+                    self.loop.generation,
+                )
+            )
+
+
+class _Phases:
+    """Times the phases of a batch."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def total(self) -> float:
+        return time.perf_counter() - self._start
+
+
+def _local(path: str | Path, what: str) -> Path:
+    """Return a local path. Errors: `InputError` for a file system without an exclusive create that is known to work."""
+    url = urlparse(str(path))
+    if url.scheme not in ("", "file"):
+        raise InputError(
+            what,
+            found=str(path),
+            expected="a path, or a file:// URI, on a file system that driver and executors share",
+        )
+    return Path(unquote(url.path) if url.scheme == "file" else path).absolute()

@@ -1,0 +1,140 @@
+"""What a processor is given, and what it gives back.
+
+A processor is any object with `process(context, *inputs)`, or a plain function of the same arguments. Inputs
+and output are Arrow tables; there is one input per parent, in the topology's order. It must be a function of
+its inputs and its stores alone: an attempt may be run again, and has to do the same.
+
+A processor may say how its stores are laid out (`layouts()`), so that the topology need not repeat it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from taskplace.errors import InputError
+from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.store import Store
+
+#: A store's layout: {"key": columns, "value": columns}.
+Layout = Mapping[str, Mapping[str, object]]
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where and when a processor runs, and its stores."""
+
+    task: str
+    partition: int
+    batch_id: int
+    stores: Mapping[str, Store]
+
+    def store(self, name: str) -> Store:
+        """Return one of the stores that the processor was connected to. Errors: `InputError` for any other."""
+        try:
+            return self.stores[name]
+        except KeyError:
+            raise InputError(
+                f"task {self.task}", found=f"store {name!r}", expected=f"one of {sorted(self.stores)}"
+            ) from None
+
+
+class Processor(Protocol):
+    """The form of a processor."""
+
+    def process(self, context: Context, *inputs: pa.Table) -> pa.Table:
+        """Return the rows that go on, for the rows that came."""
+        ...
+
+
+def call(processor: object, context: Context, *inputs: pa.Table) -> pa.Table:
+    """Run a processor, of either form. Errors: `InputError` when it does not give back a table."""
+    run: Callable[..., Any] = getattr(processor, "process", None) or processor  # type: ignore[assignment]
+    out = run(context, *inputs)
+    if isinstance(out, pa.RecordBatch):
+        out = pa.Table.from_batches([out])
+    if not isinstance(out, pa.Table):
+        raise InputError(
+            f"{type(processor).__name__}.process", found=type(out).__name__, expected="a pyarrow.Table"
+        )
+    return out
+
+
+def layouts(processor: object) -> Mapping[str, Layout]:
+    """Return the layouts that a processor declares, by store name; none for a plain function."""
+    declared = getattr(processor, "layouts", None)
+    return declared() if declared is not None else {}
+
+
+class PerKey:
+    """Runs a function once per key of a batch, with that key's state: the readable form, at a row's price.
+
+    `function(key, rows, state)` gets the key and the rows as dicts and the state as a dict (None at first); it
+    returns the new state (None: delete it) and the rows to send on.
+
+    >>> def longest(key, rows, state):
+    ...     best = max([r["delay"] for r in rows] + ([state["best"]] if state else []))
+    ...     return {"best": best}, [{**key, "best": best}]
+    >>> processor = PerKey("best", longest, by={"tailnum": "string"}, state={"best": "int64"},
+    ...                    output={"tailnum": "string", "best": "int64"})
+    """
+
+    def __init__(
+        self,
+        store: str,
+        function: Callable[
+            [dict[str, Any], list[dict[str, Any]], dict[str, Any] | None],
+            tuple[dict[str, Any] | None, Iterable[dict[str, Any]]],
+        ],
+        *,
+        by: Mapping[str, object],
+        state: Mapping[str, object],
+        output: Mapping[str, object],
+    ) -> None:
+        self.store = store
+        self._function = function
+        self._by, self._state = dict(by), dict(state)
+        self._output = arrow_schema(output, "output")
+
+    def layouts(self) -> Mapping[str, Layout]:
+        """Return the layout of the store: the key's columns, and the state's."""
+        return {self.store: {"key": self._by, "value": self._state}}
+
+    def process(self, context: Context, rows: pa.Table) -> pa.Table:
+        """Return the rows that the function gave, key by key in order of first appearance."""
+        store = context.store(self.store)
+        codec = RowCodec(store.schema.key, f"PerKey({self.store!r}).by")
+        groups: dict[bytes, list[dict[str, Any]]] = {}
+        # By the encoded key, which is what the store goes by: NaN, say, is one key there and unequal in Python.
+        for key, row in zip(codec.encode(rows), rows.to_pylist(), strict=True):
+            groups.setdefault(key, []).append(row)
+        keys = codec.decode(list(groups))
+        values, found = store.get_many(keys)
+        kept: list[dict[str, Any]] = []
+        gone: list[dict[str, Any]] = []
+        out: list[dict[str, Any]] = []
+        for named, group, state, known in zip(
+            keys.to_pylist(), groups.values(), values.to_pylist(), found, strict=True
+        ):
+            new, sent = self._function(dict(named), group, state if known else None)
+            out.extend(sent)
+            if new is not None:
+                if unknown := sorted(set(new) - set(self._state)):
+                    raise InputError(
+                        f"PerKey({self.store!r}).state.{unknown[0]}",
+                        found="a name that the state does not have",
+                        expected=f"one of {sorted(self._state)}",
+                    )
+                kept.append({**named, **new})
+            elif known:
+                gone.append(named)
+        if kept:
+            store.put_many(
+                pa.Table.from_pylist(kept, schema=pa.schema([*store.schema.key, *store.schema.value]))
+            )
+        if gone:
+            store.delete_many(pa.Table.from_pylist(gone, schema=store.schema.key))
+        return pa.Table.from_pylist(out, schema=self._output)

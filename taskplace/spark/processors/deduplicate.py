@@ -1,0 +1,46 @@
+"""Lets each key through once, ever."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from taskplace.spark.processors.base import Context, Layout
+from taskplace.spark.state.rows import RowCodec
+
+_ROW, _BATCH = "__row", "seen_in_batch"
+
+
+class Deduplicate:
+    """Sends on the first row of each key and remembers the key; later rows of it are dropped.
+
+    The store keeps, per key, the batch in which it was first seen. Keys with nulls are keys like any other.
+
+    >>> Deduplicate("seen", by={"id": "int64"}).layouts()
+    {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
+    """
+
+    def __init__(self, store: str, *, by: Mapping[str, object]) -> None:
+        self.store = store
+        self._by = dict(by)
+
+    def layouts(self) -> Mapping[str, Layout]:
+        """Return the layout of the store."""
+        return {self.store: {"key": self._by, "value": {_BATCH: "int64"}}}
+
+    def process(self, context: Context, rows: pa.Table) -> pa.Table:
+        """Return the rows whose key was never seen before, in their order. O(rows)."""
+        if not rows.num_rows:
+            return rows
+        store = context.store(self.store)
+        canonical = RowCodec(store.schema.key, f"Deduplicate({self.store!r}).by").canonical(rows)
+        keys = canonical.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+        firsts = keys.group_by(list(self._by), use_threads=False).aggregate([(_ROW, "min")])[f"{_ROW}_min"]
+        candidates = rows.take(pa.array(np.sort(firsts.to_numpy())))
+        new = candidates.filter(pa.array(~store.contains_many(candidates)))
+        batch = pa.array(np.full(new.num_rows, context.batch_id, np.int64))
+        if new.num_rows:
+            store.put_many(new.select(list(self._by)).append_column(_BATCH, batch))
+        return new

@@ -1,0 +1,78 @@
+"""The handle of a running placed stream: Spark's `StreamingQuery`, and the placement beside it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+    from taskplace.report.events import InstanceView
+    from taskplace.spark.placed import Placed
+
+
+class PlacedQuery:
+    """Follows `pyspark.sql.streaming.StreamingQuery`; names are Spark's own."""
+
+    def __init__(self, placed: Placed, query: StreamingQuery) -> None:
+        self.placed = placed
+        self.query = query
+
+    @property
+    def id(self) -> str:
+        """The query's id, the same after a restart."""
+        return self.query.id
+
+    @property
+    def runId(self) -> str:  # noqa: N802
+        """The id of this run."""
+        return self.query.runId
+
+    @property
+    def name(self) -> str | None:
+        """The query's name."""
+        return self.query.name
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802
+        """Whether it runs."""
+        return self.query.isActive
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What it is doing."""
+        return self.query.status
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802
+        """Spark's progress of the last batch."""
+        return self.query.lastProgress
+
+    @property
+    def recentProgress(self) -> Any:  # noqa: N802
+        """Spark's progress of the last batches."""
+        return self.query.recentProgress
+
+    def exception(self) -> Exception | None:
+        """Return the error that ended it, if one did."""
+        return self.query.exception()
+
+    def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
+        """Wait until it ends, or `timeout` seconds. Errors: the one that ended it."""
+        ended = self.query.awaitTermination(timeout)
+        if not self.query.isActive:
+            self.placed.close()
+        return ended
+
+    def processAllAvailable(self) -> None:  # noqa: N802
+        """Wait until all input that is there now is processed."""
+        self.query.processAllAvailable()
+
+    def stop(self) -> None:
+        """Stop the query and the replication."""
+        self.query.stop()
+        self.placed.close()
+
+    def placement(self) -> tuple[InstanceView, ...]:
+        """Return what each executor runs and follows."""
+        return self.placed.placement()

@@ -1,0 +1,172 @@
+"""Reading state from outside the stream: `placed.store("delays").get({"tailnum": "N14228"})`.
+
+Properties:
+- What is read is committed: a batch that is under way does not show.
+- From active copies what is read is the last committed batch. From standbys it may be older, by at most the
+  bound that is asked for.
+- Each task is read at one point; two tasks may be read a batch apart when a commit comes in between.
+
+Errors: `InputError` for an unknown store or key column; `TaskplaceError` naming the tasks for which no copy within
+the bound could be read (a moment after a loss; ask again).
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from taskplace.errors import InputError, TaskplaceError
+from taskplace.spark.bridge import Executor
+from taskplace.spark.state.history import EMPTY, History
+from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.lookup import Answer, Question, answer_all
+
+if TYPE_CHECKING:
+    from taskplace.spark.placed import Placed
+
+TRIES = 3
+
+
+class StoreReader:
+    """One store, all its tasks.
+
+    `copies`: read "active" copies, or "standby" ones; `max_lag`: records a standby may be behind (None: any).
+    """
+
+    def __init__(
+        self,
+        placed: Placed,
+        name: str,
+        *,
+        copies: Literal["active", "standby"] = "active",
+        max_lag: int | None = None,
+    ) -> None:
+        found = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
+        if not found:
+            known = sorted(store for program in placed.programs for store in program.stores)
+            raise InputError("store", found=name, expected=f"one of {known}")
+        if copies not in ("active", "standby"):
+            raise InputError("copies", found=copies, expected="'active' or 'standby'")
+        self._placed, (self._program, self.schema) = placed, found[0]
+        self._copies, self._max_lag = copies, max_lag
+        self._tasks = placed.tasks_of(self._program.subtopology)
+
+    def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return the value of one key, as a dict; None if there is none."""
+        columns = {field.name: pa.array([_column(key, field.name)], field.type) for field in self.schema.key}
+        found: dict[str, Any] | None = self.get_many(pa.table(columns)).to_pylist()[0]["value"]
+        return found
+
+    def get_many(self, keys: pa.Table) -> pa.Table:
+        """Return `keys` and a struct column `value` beside them, null where there is none."""
+        encoded = RowCodec(self.schema.key).encode(keys)
+        tasks = self._tasks_of_keys(keys)
+        wanted: dict[str, list[int]] = {}
+        for row, candidates in enumerate(tasks):
+            for task in candidates:
+                wanted.setdefault(task, []).append(row)
+        answers = self._ask({task: [encoded[row] for row in rows] for task, rows in wanted.items()})
+        raw: list[bytes | None] = [None] * len(encoded)
+        for task, rows in wanted.items():
+            for row, value in zip(rows, answers[task].values, strict=True):
+                raw[row] = value if value is not None else raw[row]
+        return keys.append_column("value", self._structs(raw))
+
+    def to_df(self) -> DataFrame:
+        """Return the whole store as a data frame of its key and value columns.
+
+        The rows are written beside the checkpoint by the executors, and stay there until the stream is closed.
+        """
+        folder = self._placed.checkpoint / "reads" / uuid.uuid4().hex
+        asked = dict.fromkeys(self._tasks)
+        self._ask(asked, {task: str(folder / f"{task}.parquet") for task in asked})
+        return self._placed.bridge.spark.read.parquet(str(folder))
+
+    def _structs(self, raw: Sequence[bytes | None]) -> pa.Array:
+        found = [value for value in raw if value is not None]
+        table = RowCodec(self.schema.value).decode(found)
+        structs = table.to_struct_array().combine_chunks()
+        place = iter(range(len(found)))
+        return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
+
+    def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[str]]:
+        """Return per row the tasks that may hold its key: one, if the store's key has what the tasks are split by."""
+        split = {
+            operator.key
+            for operator in self._program.operators
+            if operator.kind == "source" and operator.partitions == len(self._tasks)
+        }
+        by = next(iter(split)) if len(split) == 1 else ()
+        if not by or not set(by) <= set(self.schema.key.names):
+            return [self._tasks] * keys.num_rows
+        columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
+        return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
+
+    def _ask(
+        self, wanted: Mapping[str, Sequence[bytes] | None], files: Mapping[str, str] | None = None
+    ) -> dict[str, Answer]:
+        """Ask one copy of each task, and another one if that cannot answer; `TRIES` times in all."""
+        answers: dict[str, Answer] = {}
+        why: dict[str, str] = {}
+        for number in range(TRIES):
+            missing = [task for task in wanted if task not in answers]
+            if not missing:
+                break
+            asked, locations = [], []
+            for task in missing:
+                history = self._placed.journal.history.get(task, History())
+                if history.end == EMPTY:
+                    answers[task] = Answer(task, EMPTY, [None] * len(wanted[task] or ()))
+                    continue
+                holders = self._holders(task)
+                if not holders:
+                    why[task] = "no copy within the bound"
+                    continue
+                holder = holders[number % len(holders)]
+                keys, file = wanted[task], (files or {}).get(task, "")
+                root, app = str(self._placed.state_root), self._placed.bridge.app_id
+                asked.append(Question(task, history, root, app, keys, file).encode())
+                locations.append(None if self._placed.bridge.local else holder.location)
+            if not asked:
+                continue
+            rdd = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
+            tag = f"taskplace-read-{uuid.uuid4().hex}"
+            for text in self._placed.bridge.run(rdd, range(len(asked)), tag=tag):
+                answer = Answer.from_json(text)
+                if answer.position is None:
+                    why[answer.task] = answer.error
+                else:
+                    answers[answer.task] = answer
+        if left := sorted(set(wanted) - set(answers)):
+            reasons = "; ".join(f"{task}: {why.get(task, 'no answer')}" for task in left[:3])
+            raise TaskplaceError(
+                f"store {self.schema.name!r}: {len(left)} of {len(wanted)} tasks cannot be read now ({reasons})"
+            )
+        return answers
+
+    def _holders(self, task: str) -> list[Executor]:
+        """Return the executors to ask, the best first."""
+        cluster = self._placed.cluster
+        if self._copies == "active":
+            owner = cluster.owners().get(task)
+            return [owner] if owner is not None else []
+        with cluster.lock:
+            found = []
+            for name, member in sorted(cluster.members.by_instance.items()):
+                lag = cluster.members.lag(name, task)
+                close = lag is not None and (self._max_lag is None or lag <= self._max_lag)
+                if task in cluster.following(name) and close:
+                    found.append((lag or 0, member.executor))
+            return [executor for _, executor in sorted(found)]
+
+
+def _column(key: Mapping[str, Any], name: str) -> Any:
+    if name not in key:
+        raise InputError("key", found=sorted(key), expected=f"a value for the key column {name!r}")
+    return key[name]

@@ -1,0 +1,260 @@
+"""Processors by name, for topologies that are written in YAML.
+
+| name | options | |
+|---|---|---|
+| `aggregate` | `by`, `aggregates`, `store` | running aggregates by key |
+| `count` | `by`, `store` | a running count by key, in the column `count` |
+| `deduplicate` | `by`, `store` | lets each key through once, ever |
+| `table-join` | `by`, `columns`, `how`, `order_by`, `store` | adds a table's columns to each stream row |
+| `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
+| `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
+| `module:Class` | the arguments of the class | your own processor, made once |
+| `module:factory()` | the arguments of the factory | what the factory returns is the processor |
+
+`by`, `columns`, `state` and `output` are columns with their types (`{tailnum: string}`). `store` names the state; it
+is the node's name unless given. An aggregate is the function over a column, with the type it is kept in
+(`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
+
+Errors: `TopologyError` that begins with the option's path, what was found, what was expected, the nearest name.
+
+>>> registry = Registry()
+>>> delays = registry["aggregate"](store="delays", by={"tailnum": "string"}, aggregates={"n": "count"})
+>>> delays.layouts()
+{'delays': {'key': {'tailnum': 'string'}, 'value': {'n': 'int64'}}}
+>>> registry["aggregate"](store="delays", by={"tailnum": "strin"}, aggregates={"n": "count"})
+Traceback (most recent call last):
+topology.errors.TopologyError: by.tailnum: found 'strin', expected a column type; did you mean 'string'?
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from taskplace.errors import InputError
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Deduplicate,
+    PerKey,
+    TableJoin,
+    avg,
+    count,
+    first,
+    last,
+    max_,
+    min_,
+    sum_,
+)
+from taskplace.spark.processors.aggregate import Aggregation
+from taskplace.spark.state.rows import ALIASES, arrow_schema
+from topology import TopologyError
+from topology.errors import nearest
+
+FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
+    "count": count,
+    "sum": sum_,
+    "min": min_,
+    "max": max_,
+    "avg": avg,
+    "first": first,
+    "last": last,
+}
+# The usual names, for the search of the nearest one; `arrow_schema` takes more.
+TYPES = (
+    *ALIASES,
+    "string",
+    "binary",
+    "bool",
+    "double",
+    "float",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float64",
+)
+
+
+class Registry(Mapping[str, Callable[..., Any]]):
+    """Factories of processors by name; "module:attribute" is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> Callable[..., Any]:
+        if ":" in name:
+            return _own(name)
+        return partial(_checked, _BUILT_IN[name], frozenset())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_BUILT_IN)
+
+    def __len__(self) -> int:
+        return len(_BUILT_IN)
+
+
+def load(name: object) -> Any:
+    """Return what "module:attribute" names. Errors: `TopologyError`, with the nearest name in the module.
+
+    >>> load("json:dump").__name__
+    'dump'
+    >>> load("json:dumpps")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: found 'json:dumpps', expected a name in module 'json'; did you mean 'json:dumps'?
+    """
+    module_name, colon, attribute = str(name).partition(":")
+    if not isinstance(name, str) or not (module_name and colon and attribute):
+        raise TopologyError(f"found {name!r}, expected 'module:attribute'")
+    try:
+        module = importlib.import_module(module_name)
+    except (ImportError, SyntaxError, ValueError) as error:
+        raise TopologyError(f"found {name!r}, expected a module that can be imported: {error}") from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError:
+        known = (f"{module_name}:{known}" for known in vars(module) if not known.startswith("_"))
+        raise TopologyError(
+            f"found {name!r}, expected a name in module {module_name!r}; {nearest(name, known)}"
+        ) from None
+
+
+# ------------------------------------------------------------------------------------------ one's own
+
+
+def _own(name: str) -> Callable[..., Any]:
+    """Return the factory for "module:attribute"."""
+    target = load(name.removesuffix("()"))
+    if not callable(target) and not hasattr(target, "process"):
+        raise TopologyError(f"found {name!r}, which is no function and no class, expected one")
+    if name.endswith("()") or isinstance(target, type):
+        return partial(_checked, target, frozenset())
+    given = frozenset(
+        parameter.name
+        for parameter in _parameters(target)
+        if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
+    )
+    return partial(_checked, partial(_bound, target), given, of=target)
+
+
+def _bound(function: Any, **options: Any) -> Any:
+    return partial(function, **options) if options else function
+
+
+def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any = None, **options: Any) -> Any:
+    """Call a factory, after a look at the names of the options: Python's own message has no nearest one.
+
+    `given` are the parameters that a batch gives, so that options may not; `of` has the signature.
+    """
+    parameters = [p for p in _parameters(of or factory) if p.name not in given]
+    names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if not any(p.kind == p.VAR_KEYWORD for p in parameters):
+        for option in options:
+            if option not in names:
+                raise TopologyError(f"{option}: found an unknown option; {nearest(option, names)}")
+    for parameter in parameters:
+        if parameter.name in names and parameter.default is parameter.empty and parameter.name not in options:
+            raise TopologyError(f"{parameter.name}: found nothing, expected a value")
+    try:
+        return factory(**options)
+    except InputError as error:
+        raise TopologyError(str(error)) from error
+
+
+def _parameters(target: Any) -> Sequence[inspect.Parameter]:
+    try:
+        return tuple(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):  # what is written in C may not say
+        return (inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD),)
+
+
+# ------------------------------------------------------------------------------------------- built in
+
+
+def _aggregate(store: str, by: object, aggregates: object) -> Aggregate:
+    if not isinstance(aggregates, Mapping) or not aggregates:
+        raise TopologyError(f"aggregates: found {aggregates!r}, expected names with aggregates, {_FORM}")
+    made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
+    # They become keyword arguments, beside these two.
+    for name in ("store", "by"):
+        if name in made:
+            raise TopologyError(f"aggregates.{name}: found a name that is taken, expected another one")
+    return Aggregate(store, by=_columns("by", by), **made)
+
+
+def _aggregation(path: str, spec: object) -> Aggregation:
+    if spec == "count":
+        return count()
+    if isinstance(spec, str):
+        raise TopologyError(f"{path}: found {spec!r}, expected {_FORM}; {nearest(spec, ['count'])}")
+    fields = dict(spec) if isinstance(spec, Mapping) else {}
+    kept = {"type": fields.pop("type")} if "type" in fields else {}
+    if len(fields) != 1:
+        raise TopologyError(f"{path}: found {spec!r}, expected {_FORM}")
+    ((function, column),) = fields.items()
+    if function not in FUNCTIONS:
+        raise TopologyError(
+            f"{path}: found the function {function!r}, expected a known one; {nearest(function, FUNCTIONS)}"
+        )
+    if not isinstance(column, str):
+        raise TopologyError(f"{path}.{function}: found {column!r}, expected the name of a column")
+    if kept and function == "count":
+        raise TopologyError(f"{path}.type: found {kept['type']!r}, expected nothing: a count is an int64")
+    if kept:
+        _columns(path, kept)
+    return FUNCTIONS[function](column, **kept)
+
+
+_FORM = "'count', or a function and its column like {max: dep_delay, type: int64}"
+
+
+def _count(store: str, by: object) -> Count:
+    return Count(store, by=_columns("by", by))
+
+
+def _deduplicate(store: str, by: object) -> Deduplicate:
+    return Deduplicate(store, by=_columns("by", by))
+
+
+def _table_join(
+    store: str, by: object, columns: object, how: Any = "left", order_by: Sequence[str] = ()
+) -> TableJoin:
+    if how not in ("left", "inner"):
+        raise TopologyError(f"how: found {how!r}, expected left or inner; {nearest(how, ('left', 'inner'))}")
+    ordered = [order_by] if isinstance(order_by, str) else order_by
+    if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
+        raise TopologyError(f"order_by: found {order_by!r}, expected a list of column names")
+    kept = _columns("columns", columns)
+    return TableJoin(store, on=_columns("by", by), columns=kept, how=how, order_by=ordered)
+
+
+def _per_key(store: str, function: object, by: object, state: object, output: object) -> PerKey:
+    try:
+        run = load(function)
+    except TopologyError as error:
+        raise TopologyError(f"function: {error}") from error
+    keys, kept, sent = _columns("by", by), _columns("state", state), _columns("output", output)
+    return PerKey(store, run, by=keys, state=kept, output=sent)
+
+
+def _columns(path: str, found: object) -> dict[str, str]:
+    """Return columns with their types, all of them known ones."""
+    if not isinstance(found, Mapping) or not found:
+        raise TopologyError(f"{path}: found {found!r}, expected columns with their types, like {{id: int64}}")
+    for name, kind in found.items():
+        try:
+            arrow_schema({str(name): kind}, path)
+        except InputError:
+            hint = nearest(kind, TYPES)
+            raise TopologyError(f"{path}.{name}: found {kind!r}, expected a column type; {hint}") from None
+    return dict(found)
+
+
+_BUILT_IN: Mapping[str, Callable[..., Any]] = {
+    "aggregate": _aggregate,
+    "count": _count,
+    "deduplicate": _deduplicate,
+    "table-join": _table_join,
+    "per-key": _per_key,
+}
+STATEFUL = frozenset(_BUILT_IN)  # those with a `store`, which defaults to the node's name

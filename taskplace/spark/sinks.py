@@ -1,0 +1,90 @@
+"""Where results go. A sink gets a batch's rows after the commit, and may get the same batch again after a crash.
+
+A target is any object with `publish(spark, batch_id, files)`; it has to be idempotent by batch id. A target with
+`bind(checkpoint_id)` is told at the start whose output it is to take.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.state.files import sync_directory
+
+
+class Target(Protocol):
+    """The form of a sink's target."""
+
+    def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
+        """Make the rows of `files` (Parquet) the output of `batch_id`, also when that was done before."""
+        ...
+
+
+class ParquetSink:
+    """Parquet, one directory a batch: `<path>/batch_id=12/`. A batch that is there already is left as it is.
+
+    The directory appears by a rename, whole or not at all, and survives a crash of the host: a batch is not
+    published again once the next one is. A batch without rows has no directory. Files have the permissions that new
+    files get.
+
+    The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
+    Errors: `CheckpointError` for the output of another one: its batches would pass for this one's.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def bind(self, checkpoint_id: str) -> None:
+        """Take the directory for a checkpoint, or refuse."""
+        mark = self.path / ".checkpoint"
+        found = mark.read_text().strip() if mark.exists() else None
+        if found not in (None, checkpoint_id) or (found is None and any(self.path.glob("batch_id=*"))):
+            raise CheckpointError(
+                f"{self.path}: holds the output of {'another checkpoint' if found else 'something else'}; "
+                "name another directory, or remove it"
+            )
+        if found is None:
+            self.path.mkdir(parents=True, exist_ok=True)
+            mark.write_text(checkpoint_id)
+
+    def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
+        """Copy the staged files into the batch's directory."""
+        final = self.path / f"batch_id={batch_id}"
+        if final.exists() or not files:
+            return
+        staging = self.path / f".batch_id={batch_id}.tmp"
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        mode = staging.stat().st_mode & 0o666  # what the umask leaves of it
+        for i, file in enumerate(files):
+            part = staging / f"part-{i:05d}.parquet"
+            _link_or_copy(file, part)
+            part.chmod(mode)
+        sync_directory(staging)
+        staging.rename(final)
+        sync_directory(self.path)
+
+
+class ForeachBatch:
+    """Calls `function(df, batch_id)`, as Spark's own foreachBatch does; it has to be idempotent by batch id."""
+
+    def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+        self._function = function
+
+    def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
+        """Call the function with the batch's rows; not for a batch without rows."""
+        if files:
+            self._function(spark.read.parquet(*map(str, files)), batch_id)
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copy2(source, target)

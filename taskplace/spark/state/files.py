@@ -1,0 +1,145 @@
+"""Sealed files of the checkpoint: state changes, snapshots, rows on their way to another subtopology.
+
+A file is written once, under a name that carries its attempt, and is sealed by what the manifest says of it:
+its length and checksum (BLAKE2b, 128 bits). A file that no manifest names does not exist, so a torn write of
+a killed process is never read; a damaged one is told by its seal, before anything is taken from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from urllib.parse import quote
+
+import pyarrow as pa
+
+from taskplace.errors import CheckpointError
+
+#: One state change: the store's index in the file's metadata, key, value (null: deleted).
+RECORD = pa.schema([("store", pa.uint8()), ("key", pa.binary()), ("value", pa.binary())])
+ROWS_PER_BATCH = 65_536
+
+# A worker has one core, and its files are many and small. Arrow's thread pool would start as many threads as the
+# host has cores in every worker, and handing columns to it takes longer than decompressing them.
+READ = pa.ipc.IpcReadOptions(use_threads=False)
+
+
+def write_options(compression: str | None) -> pa.ipc.IpcWriteOptions:
+    """Return how Arrow files of the checkpoint are written."""
+    return pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+
+
+#: The changes of one batch: store -> key -> value, None for a deleted key.
+Changes = dict[str, dict[bytes, bytes | None]]
+
+
+def file_name(name: str) -> str:
+    """Return `name` as one path component, whatever is in it.
+
+    >>> file_name("by-aircraft"), file_name("../etc")
+    ('by-aircraft', '..%2Fetc')
+    """
+    return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
+
+
+def seal(data: bytes | pa.Buffer) -> str:
+    """Return the checksum that a manifest records."""
+    return hashlib.blake2b(memoryview(data), digest_size=16).hexdigest()
+
+
+def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool) -> None:
+    """Write a new file; with `sync` it survives a crash of the host. Its directory is made if it is missing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    directories = [path.parent]
+    try:
+        handle = os.open(path, flags, 0o600)
+    except FileNotFoundError:
+        directories += _with_new_names(path.parent)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle = os.open(path, flags, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(memoryview(data))
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    if sync:
+        for directory in directories:
+            sync_directory(directory)
+
+
+def _with_new_names(directory: Path) -> list[Path]:
+    """Return the directories that get a new name in them when `directory` is made, the nearest first."""
+    return [path.parent for path in (directory, *directory.parents) if not path.exists()]
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory survive a crash of the host."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
+    """Return a sealed file's bytes. Errors: `CheckpointError` when it is missing, torn or changed."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
+    if len(data) != size:
+        raise CheckpointError(f"{path}: found {len(data)} bytes, the manifest says {size}")
+    if (found := seal(data)) != checksum:
+        raise CheckpointError(f"{path}: found checksum {found}, the manifest says {checksum}")
+    return pa.py_buffer(data)
+
+
+def encode_changes(changes: Changes, metadata: dict[str, str], compression: str | None = "lz4") -> pa.Buffer:
+    """Return the bytes of a file that holds `changes`, sorted by store and key."""
+    return encode_records(sorted(changes), _batches(changes), metadata, compression)
+
+
+def encode_records(
+    stores: list[str], batches: Iterable[pa.RecordBatch], metadata: dict[str, str], compression: str | None
+) -> pa.Buffer:
+    """Return the bytes of a file of `RECORD` batches whose store numbers index `stores`."""
+    schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, schema, options=write_options(compression)) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    return out.getvalue()
+
+
+def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
+    for number, store in enumerate(sorted(changes)):
+        entries = sorted(changes[store].items())
+        for start in range(0, len(entries), ROWS_PER_BATCH):
+            yield record_batch(number, entries[start : start + ROWS_PER_BATCH])
+
+
+def record_batch(store: int, entries: list[tuple[bytes, bytes | None]]) -> pa.RecordBatch:
+    """Return the `RECORD` batch of one store's entries."""
+    return pa.record_batch(
+        [
+            pa.array([store] * len(entries), pa.uint8()),
+            pa.array([key for key, _ in entries], pa.binary()),
+            pa.array([value for _, value in entries], pa.binary()),
+        ],
+        schema=RECORD,
+    )
+
+
+def decode_records(data: pa.Buffer | bytes) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
+    """Yield (store, entries) from a file's bytes, in pieces of at most `ROWS_PER_BATCH` entries."""
+    reader = pa.ipc.open_file(data if isinstance(data, pa.Buffer) else pa.py_buffer(data), options=READ)
+    stores = reader.schema.metadata[b"stores"].decode().split("\n")
+    for i in range(reader.num_record_batches):
+        batch = reader.get_batch(i)
+        if batch.num_rows:
+            yield (
+                stores[batch["store"][0].as_py()],
+                list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)),
+            )

@@ -1,0 +1,180 @@
+"""What is committed of one task's state, and how a copy gets to a point of it.
+
+A task's history is a chain: each `Change` names the attempt it was made by and the attempt it was made
+*from*. A copy carries its `Position` in that chain. `next_step` compares the two and says the one thing to
+do next; it is the whole of recovery, and it is a pure function:
+
+- READY      the copy is at the target;
+- ROLL_BACK  its last batch is not part of history (its attempt lost, or its driver died before the
+             commit), and its undo record leads back into history;
+- REPLAY     it is at an earlier point of history: apply the next change;
+- RESTORE    anything else, or replaying would cost more than starting from a snapshot: wipe, load the
+             newest snapshot, and go on from there.
+
+Only attempts are compared, never version numbers alone: two attempts at one version are different states.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from taskplace.errors import CheckpointError
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A point of a task's history: the batch that made it, the attempt that did, records applied in all."""
+
+    version: int = -1
+    attempt: str = ""
+    offset: int = 0
+
+
+#: Where every task begins, before its first change.
+EMPTY = Position()
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One committed step: the records that lead from `base` (an attempt) to this position.
+
+    `file` is relative to the checkpoint; empty when a batch changed only stores that are not logged.
+    """
+
+    version: int
+    attempt: str
+    base: str
+    offset: int
+    records: int
+    file: str = ""
+    size: int = 0
+    checksum: str = ""
+
+    @property
+    def position(self) -> Position:
+        """The point that this change leads to."""
+        return Position(self.version, self.attempt, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The whole state at one committed position, in one file."""
+
+    version: int
+    attempt: str
+    offset: int
+    records: int
+    file: str
+    size: int
+    checksum: str
+
+    @property
+    def position(self) -> Position:
+        """The point that this snapshot holds."""
+        return Position(self.version, self.attempt, self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """The committed changes of one task, oldest first, and its snapshots; `changes` may begin at a snapshot."""
+
+    changes: tuple[Change, ...] = ()
+    snapshots: tuple[Snapshot, ...] = ()
+
+    @property
+    def end(self) -> Position:
+        """The last committed position."""
+        if self.changes:
+            return self.changes[-1].position
+        return self.snapshots[-1].position if self.snapshots else EMPTY
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return {
+            "changes": [asdict(c) for c in self.changes],
+            "snapshots": [asdict(s) for s in self.snapshots],
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> History:
+        """Return the history that `to_dict` wrote."""
+        return cls(
+            tuple(Change(**c) for c in data["changes"]), tuple(Snapshot(**s) for s in data["snapshots"])
+        )
+
+
+class Action(enum.Enum):
+    """What a copy has to do next."""
+
+    READY = "ready"
+    ROLL_BACK = "roll back"
+    REPLAY = "replay"
+    RESTORE = "restore"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An action and what it needs: the change to replay, or the snapshot to load (None: start empty).
+
+    `unknown` tells a restore of a copy that is nowhere in history from one that is merely the cheaper way.
+    """
+
+    action: Action
+    change: Change | None = None
+    snapshot: Snapshot | None = None
+    unknown: bool = False
+
+
+def next_step(at: Position, undo: Position | None, history: History) -> Step:
+    """Return what a copy at `at`, whose undo record leads to `undo`, does next to reach `history.end`.
+
+    Repeating it reaches READY after at most 2 + len(history.changes) steps: after a roll-back or a restore
+    the copy is in history, and each replay moves one change on. O(len(history.changes)).
+    Errors: `CheckpointError` if a restore is needed and neither a snapshot nor the first change is there.
+    """
+    target = history.end
+    if at.attempt == target.attempt:
+        return Step(Action.READY)
+    pending = _after(at, history.changes)
+    if pending is not None:
+        shortcut = _cheaper_snapshot(pending, history.snapshots)
+        return Step(Action.RESTORE, snapshot=shortcut) if shortcut else Step(Action.REPLAY, change=pending[0])
+    if undo is not None and (undo.attempt == target.attempt or _after(undo, history.changes) is not None):
+        return Step(Action.ROLL_BACK)
+    return _restore(history)
+
+
+def _after(at: Position, changes: Sequence[Change]) -> Sequence[Change] | None:
+    """Return the changes that follow `at`; None when `at` is not a point of this chain before its end."""
+    for i, change in enumerate(changes):
+        if change.base == at.attempt:
+            return changes[i:]
+    return None
+
+
+def _cheaper_snapshot(pending: Sequence[Change], snapshots: Sequence[Snapshot]) -> Snapshot | None:
+    behind = sum(change.records for change in pending)
+    ahead = {change.attempt for change in pending}
+    for snapshot in reversed(snapshots):
+        if snapshot.attempt not in ahead:  # from there, no change might lead on
+            continue
+        rest = sum(change.records for change in pending if change.version > snapshot.version)
+        if snapshot.records + rest < behind:
+            return snapshot
+    return None
+
+
+def _restore(history: History) -> Step:
+    starts = {change.base for change in history.changes} | {history.end.attempt}
+    for snapshot in reversed(history.snapshots):
+        if snapshot.attempt in starts:
+            return Step(Action.RESTORE, snapshot=snapshot, unknown=True)
+    if EMPTY.attempt in starts:
+        return Step(Action.RESTORE, unknown=True)
+    raise CheckpointError(
+        f"no snapshot leads to version {history.end.version}: the history begins at version "
+        f"{history.changes[0].version} and its snapshots are {[s.version for s in history.snapshots]}"
+    )

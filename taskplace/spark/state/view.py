@@ -1,0 +1,99 @@
+"""A copy as it was at its last committed point, for reading beside whatever writes to it.
+
+LMDB gives a reader a snapshot of its own, so nobody waits. What is at most one uncommitted batch ahead is
+taken back in memory, from the copy's undo record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.state.copy import _META, _POSITION, _UNDO, FORMAT, MAX_STORES, boot_id
+from taskplace.spark.state.files import decode_records
+from taskplace.spark.state.history import History, Position
+from taskplace.spark.state.keys import physical, restore_entry
+
+
+class View:
+    """One store of a copy, read-only, at `position`: the newest point of `history` that the copy has.
+
+    Use as a context manager. Errors: `CheckpointError` when there is no copy, or none that is in history.
+    """
+
+    def __init__(self, path: Path, store: str, history: History) -> None:
+        if not (path / "data.mdb").exists():
+            raise CheckpointError(f"{path.name}: no copy here")
+        self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
+        try:
+            self._txn = self._env.begin()
+            meta_db = self._env.open_db(_META, txn=self._txn, create=False)
+            self.position, undone = self._committed(meta_db, history, path.name)
+            self._overlay = self._undo(meta_db, store) if undone else {}
+            try:
+                self._db = self._env.open_db(store.encode(), txn=self._txn, create=False)
+            except lmdb.NotFoundError:
+                raise CheckpointError(f"{path.name}: the copy has no store {store!r}") from None
+        except BaseException:
+            self._env.close()
+            raise
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._txn.abort()
+        self._env.close()
+
+    def _committed(self, meta_db: Any, history: History, task: str) -> tuple[Position, bool]:
+        raw = self._txn.get(_POSITION, db=meta_db)
+        meta = json.loads(raw) if raw is not None else None
+        if meta is None or meta["format"] != FORMAT or meta["boot"] != boot_id():
+            raise CheckpointError(f"{task}: no copy that can be used")
+        points = {change.attempt for change in history.changes}
+        points |= {snapshot.attempt for snapshot in history.snapshots}
+        if history.changes:
+            points.add(history.changes[0].base)
+        at, undo = Position(*meta["at"]), meta["undo"] and Position(*meta["undo"])
+        if at.attempt in points:
+            return at, False
+        if undo is not None and undo.attempt in points:
+            return undo, True
+        raise CheckpointError(f"{task}: the copy is at {at}, which is not in its history")
+
+    def _undo(self, meta_db: Any, store: str) -> dict[bytes, bytes | None]:
+        record = self._txn.get(_UNDO, db=meta_db)
+        found: dict[bytes, bytes | None] = {}
+        for name, entries in decode_records(record):
+            if name == store:
+                found.update(entries)
+        return found
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, None where there is none. O(keys x log size)."""
+        with self._txn.cursor(db=self._db) as cursor:
+            stored = dict(cursor.getmulti(sorted({physical(key) for key in keys})))
+        found = []
+        for key in keys:
+            if key in self._overlay:
+                found.append(self._overlay[key])
+            else:
+                raw = stored.get(physical(key))
+                found.append(None if raw is None else restore_entry(key, raw)[1])
+        return found
+
+    def scan(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all (key, value). No order."""
+        for key, value in self._overlay.items():
+            if value is not None:
+                yield key, value
+        with self._txn.cursor(db=self._db) as cursor:
+            for stored, raw in cursor.iternext():
+                key, value = restore_entry(stored, raw)
+                if key not in self._overlay:
+                    yield key, value

@@ -1,0 +1,329 @@
+"""One attempt of one task at one batch: bring the copy to its base, process, seal, commit locally, report.
+
+The order of the end matters. The changelog, boundary and staged output are sealed in the checkpoint first;
+then the copy commits, with an undo record; last comes the report, a file of its own beside Spark's result, so
+that the driver finds finished attempts even when it had to cancel the job. Nothing of it counts before a
+manifest names the attempt: an attempt that lost, or whose driver died, leaves files nobody refers to and a
+copy that the next descriptor rolls back.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark import faults
+from taskplace.spark.state.copy import Copy, Fence, Recovery, peek
+from taskplace.spark.state.files import Changes, encode_changes, file_name, seal, write_file
+from taskplace.spark.state.history import EMPTY, Change, History, Position
+from taskplace.spark.state.store import Store
+from taskplace.spark.worker import boundary, identity
+from taskplace.spark.worker.program import Outputs, Program
+
+#: How long an attempt that landed on an executor without a copy waits to be cancelled.
+ELSEWHERE_SECONDS = 1.5
+
+#: The column of the united input that says which source a row is from.
+TAG = "__topic"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all attempts of a stage share.
+
+    `schema`: of the united external input, serialised; None without any. `round`: how often executors were lost
+    within the stage so far.
+    """
+
+    checkpoint: str
+    state_root: str
+    spark_app: str
+    epoch: int
+    batch: int
+    generation: int
+    schema: bytes | None
+    compression: str | None
+    bytes_per_task: int
+    boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
+    round: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Descriptor:
+    """What one attempt must start from: the task, where it was planned to run, and its committed history."""
+
+    task: str
+    instance: str
+    history: History
+
+    def encode(self) -> bytes:
+        """Return the descriptor as JSON bytes."""
+        return json.dumps(
+            {"task": self.task, "instance": self.instance, "history": self.history.to_dict()}
+        ).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Descriptor:
+        """Return the descriptor that `encode` wrote."""
+        raw = json.loads(data)
+        return cls(raw["task"], raw["instance"], History.from_dict(raw["history"]))
+
+
+@dataclass(frozen=True)
+class StagedFile:
+    """A sink's rows of one attempt, in the checkpoint, waiting for the commit."""
+
+    file: str
+    rows: int
+    size: int
+    checksum: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time."""
+
+    task: str
+    attempt: str
+    instance: str
+    planned: str
+    change: Change | None
+    sinks: Mapping[str, StagedFile]
+    boundaries: Mapping[str, boundary.Boundary]
+    rows: int
+    recovery: Recovery
+    seconds: Mapping[str, float]
+
+    def to_json(self) -> str:
+        """Return the report as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Report:
+        """Return the report that `to_json` wrote."""
+        raw = json.loads(text)
+        return cls(
+            **{
+                **raw,
+                "change": raw["change"] and Change(**raw["change"]),
+                "sinks": {name: StagedFile(**staged) for name, staged in raw["sinks"].items()},
+                "boundaries": {name: boundary.Boundary.from_dict(b) for name, b in raw["boundaries"].items()},
+                "recovery": Recovery(**raw["recovery"]),
+            }
+        )
+
+
+def reports_dir(batch: int, subtopology: int) -> str:
+    """Return the folder, relative to the checkpoint, of a stage's finished attempts."""
+    return f"batches/{batch:010d}/attempts/{subtopology}"
+
+
+def called_off(setting: Setting, subtopology: int) -> str:
+    """Return the file, relative to the checkpoint, by which a driver calls a round of a stage off."""
+    return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.epoch}-{setting.round}"
+
+
+def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[str]:
+    """Run the attempts of one Spark partition and yield their reports as JSON.
+
+    An element is a descriptor and its Arrow batches, or the descriptor alone when nothing comes from Spark.
+    """
+    for element in elements:
+        descriptor, batches = (element, ()) if setting.schema is None else element
+        yield run_attempt(program, setting, Descriptor.decode(bytes(descriptor)), batches).to_json()
+
+
+def run_attempt(
+    program: Program, setting: Setting, descriptor: Descriptor, batches: Sequence[bytes]
+) -> Report:
+    """Run one attempt and return its report, which is also in the checkpoint by then.
+
+    Errors: `Fenced` when newer work has touched the copy; `CheckpointError` for damaged files; what a
+    processor raises.
+    """
+    clock = _Clock()
+    subtopology, partition = map(int, descriptor.task.split("_"))
+    root = Path(setting.checkpoint)
+    instance = f"executor-{identity.executor()[0]}"
+    inputs = _inputs(program, setting, root, partition, batches)
+    rows_in = sum(table.num_rows for table in inputs.values())
+    clock.lap("read")
+
+    def process(copy: Copy | None, recovery: Recovery) -> Report:
+        clock.lap("position")
+        faults.point("attempt.positioned")
+        attempt = f"{setting.epoch}-{uuid.uuid4().hex}"  # a new one also when a full map makes it run again
+        stores = (
+            {name: Store(schema, copy) for name, schema in program.stores.items()} if copy is not None else {}
+        )
+        outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores)
+        clock.lap("process")
+        faults.point("attempt.processed")
+        boundaries, sinks = _sealed_outputs(program, setting, root, descriptor.task, attempt, outputs)
+        change = None
+        writes: Changes = {name: store.writes for name, store in stores.items() if store.writes}
+        if writes:
+            logged = {name: entries for name, entries in writes.items() if program.stores[name].logged}
+            change = _sealed_change(setting, root, descriptor, attempt, logged)
+        clock.lap("seal")
+        faults.point("attempt.sealed")
+        if copy is not None:
+            if change is not None:
+                copy.commit(writes, change.position)
+            else:
+                copy.commit_unchanged()
+        clock.lap("store")
+        faults.point("attempt.stored")
+        return Report(
+            descriptor.task,
+            attempt,
+            instance,
+            descriptor.instance,
+            change,
+            sinks,
+            boundaries,
+            rows_in,
+            recovery,
+            clock.laps,
+        )
+
+    if program.stateful:
+        _let_the_driver_decide(setting, subtopology, descriptor, instance)
+        path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
+        fence = Fence(setting.epoch, setting.batch)
+        with Copy(path, list(program.stores), fence=fence) as copy:
+            recovery = Recovery()  # one for all runs: what was restored before the map was full counts
+            report = copy.growing(lambda: process(copy, copy.bring_to(descriptor.history, root, recovery)))
+    else:
+        report = process(None, Recovery())
+    file = root / reports_dir(setting.batch, subtopology) / f"{descriptor.task}-{report.attempt}.json"
+    staging = file.with_suffix(".tmp")
+    write_file(staging, report.to_json().encode(), sync=False)
+    staging.rename(file)
+    faults.point("attempt.reported")
+    return report
+
+
+def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descriptor, instance: str) -> None:
+    """Wait a moment before restoring a whole copy on an executor that was not planned for it.
+
+    When an executor dies, Spark starts its tasks anywhere at once, and the driver is about to cancel that and
+    to promote standbys. An attempt that restored meanwhile would win now and then, and cost what it was not
+    meant to. If the round is not called off, Spark had another reason, and the attempt goes on.
+    Errors: `Fenced` when the driver has called the round off.
+    """
+    if descriptor.instance in ("", instance) or descriptor.history.end == EMPTY:
+        return
+    home = identity.home(Path(setting.state_root), setting.spark_app)
+    if peek(home / descriptor.task) is not None:
+        return
+    mark = Path(setting.checkpoint) / called_off(setting, subtopology)
+    deadline = time.monotonic() + ELSEWHERE_SECONDS
+    while time.monotonic() < deadline:
+        if mark.exists():
+            raise Fenced(f"{descriptor.task}: round {setting.round} of batch {setting.batch} was called off")
+        time.sleep(0.05)
+
+
+class _Clock:
+    """Times the phases of an attempt."""
+
+    def __init__(self) -> None:
+        self.laps: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name] = round(self.laps.get(name, 0.0) + now - self._last, 6)
+        self._last = now
+
+
+def _inputs(
+    program: Program, setting: Setting, root: Path, partition: int, batches: Sequence[bytes]
+) -> dict[str, pa.Table]:
+    inputs = {}
+    for topic in program.internal:
+        written = [boundary.Boundary.from_dict(dict(raw)) for raw in setting.boundaries[topic]]
+        inputs[topic] = boundary.read(root, written, partition)
+    if program.external:
+        size = sum(map(len, batches))
+        if size > setting.bytes_per_task:
+            raise InputError(
+                f"task {program.subtopology}_{partition}",
+                found=f"{size} bytes of input in one batch",
+                expected=f"at most runtime.bytes.per.task.max = {setting.bytes_per_task}",
+                hint="make the batches smaller, or the partitions more",
+            )
+        if setting.schema is None:
+            raise CheckpointError("external input without a schema")
+        schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
+        united = pa.Table.from_batches(
+            [pa.ipc.read_record_batch(pa.py_buffer(b), schema) for b in batches], schema
+        )
+        for topic, tag in program.external.items():
+            inputs[topic] = _untagged(united, tag, topic)
+    program.check_keys(inputs)
+    return inputs
+
+
+def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
+    rows = united.filter(pc.equal(united[TAG], tag)) if united.num_rows else united
+    struct = rows[topic]
+    fields = struct.type.fields
+    if not rows.num_rows:
+        return pa.schema(fields).empty_table()
+    return pa.Table.from_batches(
+        [pa.RecordBatch.from_struct_array(chunk) for chunk in struct.chunks], pa.schema(fields)
+    )
+
+
+def _sealed_outputs(
+    program: Program, setting: Setting, root: Path, task: str, attempt: str, outputs: Outputs
+) -> tuple[dict[str, boundary.Boundary], dict[str, StagedFile]]:
+    folder = f"batches/{setting.batch:010d}"
+    boundaries = {}
+    for topic, rows in outputs.topics.items():
+        to = program.repartitions[topic]
+        file = f"{folder}/topics/{file_name(topic)}/{task}-{attempt}.arrow"
+        boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions)
+    sinks = {}
+    for sink, rows in outputs.sinks.items():
+        if not rows.num_rows:
+            continue
+        out = pa.BufferOutputStream()
+        pq.write_table(rows, out)
+        data = out.getvalue()
+        file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
+        write_file(root / file, data, sync=True)
+        sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))
+    return boundaries, sinks
+
+
+def _sealed_change(
+    setting: Setting, root: Path, descriptor: Descriptor, attempt: str, logged: Changes
+) -> Change:
+    base = descriptor.history.end
+    records = sum(map(len, logged.values()))
+    to = Position(setting.batch, attempt, base.offset + records)
+    if not records:
+        return Change(to.version, attempt, base.attempt, to.offset, 0)
+    metadata = {
+        "task": descriptor.task,
+        "version": str(setting.batch),
+        "attempt": attempt,
+        "base": base.attempt,
+    }
+    data = encode_changes(logged, metadata, setting.compression)
+    file = f"changelog/{descriptor.task}/{setting.batch:010d}-{attempt}.arrow"
+    write_file(root / file, data, sync=True)
+    return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, seal(data))

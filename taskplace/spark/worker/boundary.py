@@ -1,0 +1,127 @@
+"""Rows on their way from one subtopology to the next: one sealed file per attempt, one slice per partition.
+
+This is the repartition topic. The writer hashes the rows as Spark would and lays the partitions one behind
+another; the reader of a partition reads its slice of every *winning* attempt's file. Rows cross as data, not
+as an RDD, so nothing downstream can make Spark run a stateful task again.
+"""
+
+from __future__ import annotations
+
+import base64
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.state.files import READ, write_file, write_options
+from taskplace.spark.worker.hashing import partition_of
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """One partition's rows within a file: `length` bytes of an Arrow stream from `offset`, and their CRC-32."""
+
+    offset: int
+    length: int
+    rows: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """One attempt's rows for one internal topic. `slices` has the partitions that got rows; `schema` is base64."""
+
+    file: str
+    schema: str
+    slices: dict[int, Slice]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON data."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Boundary:
+        """Return the boundary that `to_dict` wrote, also after JSON made its partition numbers strings."""
+        slices = {int(partition): Slice(**piece) for partition, piece in data["slices"].items()}
+        return cls(data["file"], data["schema"], slices)
+
+
+def write(root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions: int) -> Boundary:
+    """Write `rows` by partition of their key into `root/file` (none, if there are no rows). O(bytes)."""
+    if missing := set(key) - set(rows.column_names):
+        raise InputError(
+            "repartition", found=f"no column {sorted(missing)}", expected=f"one of {rows.column_names}"
+        )
+    rows = rows.combine_chunks()
+    schema = base64.b64encode(rows.schema.serialize()).decode()
+    if not rows.num_rows:
+        return Boundary("", schema, {})
+    numbers = partition_of([rows[name] for name in key], partitions)
+    order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
+    rows = rows.take(pa.array(order))
+    edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
+    out = pa.BufferOutputStream()
+    places: dict[int, tuple[int, int, int]] = {}
+    for partition in range(partitions):
+        count = int(edges[partition + 1] - edges[partition])
+        if count:
+            start = out.tell()
+            with pa.ipc.new_stream(out, rows.schema, options=write_options(None)) as stream:
+                stream.write_table(rows.slice(int(edges[partition]), count))
+            places[partition] = (start, out.tell() - start, count)
+    data = out.getvalue()
+    view = memoryview(data)
+    write_file(
+        root / file, data, sync=False
+    )  # needed until this batch is committed, and made again after a crash
+    slices = {
+        p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
+    }
+    return Boundary(file, schema, slices)
+
+
+def read(root: Path, boundaries: Iterable[Boundary], partition: int) -> pa.Table:
+    """Return one partition's rows of all `boundaries`, in their order.
+
+    Errors: `CheckpointError` for a file that is missing or damaged; `InputError` when writers disagree about
+    the columns.
+    """
+    boundaries = list(boundaries)
+    tables = [
+        pa.ipc.open_stream(_slice(root / boundary.file, piece, partition), options=READ).read_all()
+        for boundary in boundaries
+        if (piece := boundary.slices.get(partition)) is not None
+    ]
+    if not boundaries:
+        raise CheckpointError("an internal topic has no writer")
+    if not tables:
+        # A writer that had rows knows its columns for certain; an empty table may have been made from nothing.
+        known = next((boundary for boundary in boundaries if boundary.slices), boundaries[0])
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known.schema))).empty_table()
+    try:
+        return pa.concat_tables(tables)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            "repartition",
+            found="rows of different columns",
+            expected=f"the same columns from every task ({error})",
+        ) from None
+
+
+def _slice(path: Path, piece: Slice, partition: int) -> bytes:
+    try:
+        with path.open("rb") as file:
+            file.seek(piece.offset)
+            data = file.read(piece.length)
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path}: the file is missing; partition {partition} has {piece.rows} rows in it"
+        ) from None
+    if len(data) != piece.length or zlib.crc32(data) != piece.crc:
+        raise CheckpointError(f"{path}: the slice of partition {partition} is damaged")
+    return data

@@ -1,0 +1,202 @@
+"""A visit to an executor: let its standbys and warm-ups follow their changelogs, snapshot, clean up, report.
+
+One visit takes one slot of an executor for at most its budget, and does what there is time for; the driver
+sends the next when it has the report. Only committed files are applied.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from taskplace.spark import faults
+from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.files import (
+    ROWS_PER_BATCH,
+    encode_records,
+    record_batch,
+    seal,
+    sync_directory,
+    write_file,
+)
+from taskplace.spark.state.history import History, Position, Snapshot
+from taskplace.spark.worker import identity
+
+BUDGET_SECONDS = 5.0
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What one executor is asked to do. Histories by task, stores by subtopology; `logged` have a changelog."""
+
+    instance: str
+    checkpoint: str
+    state_root: str
+    spark_app: str
+    stores: Mapping[int, Sequence[str]]
+    logged: Mapping[int, Sequence[str]]
+    follow: Mapping[str, History] = field(default_factory=dict)
+    snapshot: Mapping[str, History] = field(default_factory=dict)
+    remove: Sequence[str] = ()
+    orphans_after: float | None = None
+    compression: str | None = "lz4"
+    budget: float = BUDGET_SECONDS
+
+    def encode(self) -> bytes:
+        """Return the orders as JSON bytes."""
+        raw = {
+            **vars(self),
+            **{k: {t: h.to_dict() for t, h in getattr(self, k).items()} for k in ("follow", "snapshot")},
+        }
+        return json.dumps(raw).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Orders:
+        """Return the orders that `encode` wrote."""
+        raw = json.loads(data)
+        for part in ("follow", "snapshot"):
+            raw[part] = {task: History.from_dict(history) for task, history in raw[part].items()}
+        for part in ("stores", "logged"):
+            raw[part] = {int(subtopology): names for subtopology, names in raw[part].items()}
+        return cls(**raw)
+
+
+@dataclass
+class Visit:
+    """What an executor answers: every copy it has, where each is, and what was done.
+
+    `here` is False when Spark ran the visit on another executor; `pid` is the executor's JVM.
+    """
+
+    instance: str
+    here: bool
+    pid: int = 0
+    copies: dict[str, Position] = field(default_factory=dict)
+    replayed: int = 0
+    restored: int = 0
+    snapshots: dict[str, Snapshot] = field(default_factory=dict)
+    unfinished: bool = False
+    errors: dict[str, str] = field(default_factory=dict)
+    removed: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """Return the visit as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Visit:
+        """Return the visit that `to_json` wrote."""
+        raw = json.loads(text)
+        raw["copies"] = {task: Position(**at) for task, at in raw["copies"].items()}
+        raw["snapshots"] = {task: Snapshot(**snapshot) for task, snapshot in raw["snapshots"].items()}
+        return cls(**raw)
+
+
+def visit_all(elements: Iterable[bytes]) -> Iterator[str]:
+    """Run the visits of one Spark partition."""
+    for data in elements:
+        yield visit(Orders.decode(bytes(data))).to_json()
+
+
+def visit(orders: Orders) -> Visit:
+    """Carry out `orders` on this executor, or nothing, if Spark brought them to another one."""
+    start = time.monotonic()
+    executor_id, owner = identity.executor()
+    instance = f"executor-{executor_id}"
+    done = Visit(instance, here=instance == orders.instance, pid=owner.pid)
+    if not done.here:
+        return done
+    home = identity.home(Path(orders.state_root), orders.spark_app)
+    root = Path(orders.checkpoint)
+    for task, history in orders.follow.items():
+        if time.monotonic() - start > orders.budget:
+            done.unfinished = True
+            break
+        _follow(home / task, task, history, root, orders, done)
+    for task, history in orders.snapshot.items():
+        if time.monotonic() - start > orders.budget:
+            break
+        _snapshot(home / task, task, history, root, orders, done)
+    for task in orders.remove:
+        _remove(home / task)
+        done.removed.append(task)
+    if orders.orphans_after is not None:
+        done.removed.extend(identity.remove_orphans(Path(orders.state_root), orders.orphans_after))
+    for path in sorted(home.glob("*_*")):
+        at = peek(path)
+        if at is not None:
+            done.copies[path.name] = at
+    done.seconds = time.monotonic() - start
+    return done
+
+
+def _stores(orders: Orders, task: str) -> Sequence[str]:
+    return orders.stores[int(task.split("_")[0])]
+
+
+def _follow(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:
+    try:
+        with Copy(path, _stores(orders, task)) as copy:
+            recovery = copy.growing(lambda: copy.follow(history, root))
+    except Exception as error:
+        done.errors[task] = f"{type(error).__name__}: {error}"
+        return
+    faults.point("follow.applied")
+    if recovery is not None:
+        done.replayed += recovery.replayed
+        done.restored += recovery.restored
+
+
+def _snapshot(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:
+    """Write the copy as a snapshot, if it is exactly at the committed end of `history`."""
+    if not (path / "data.mdb").exists():
+        return
+    stores = sorted(orders.logged[int(task.split("_")[0])])
+    try:
+        with Copy(path, _stores(orders, task)) as copy:
+            at, pieces = copy.dump(ROWS_PER_BATCH)
+            if at != history.end:
+                return
+            batches = [
+                record_batch(stores.index(store), entries) for store, entries in pieces if store in stores
+            ]
+        metadata = {"task": task, "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
+        file = f"snapshots/{task}/{at.version:010d}-{at.attempt}.arrow"
+        data = _written(root / file, encode_records(stores, batches, metadata, orders.compression), orders)
+    except Exception as error:
+        done.errors[task] = f"{type(error).__name__}: {error}"
+        return
+    records = sum(batch.num_rows for batch in batches)
+    done.snapshots[task] = Snapshot(at.version, at.attempt, at.offset, records, file, data.size, seal(data))
+
+
+def _written(path: Path, data: pa.Buffer, orders: Orders) -> pa.Buffer:
+    """Write a snapshot and return what the file holds; one that is there is kept, as a manifest may name it.
+
+    It is there when an executor died after writing it and before answering, and holds the same state.
+    """
+    if not path.exists():
+        staging = path.with_name(f"{path.name}.{orders.instance}.tmp")
+        staging.unlink(missing_ok=True)
+        write_file(staging, data, sync=True)
+        staging.rename(path)
+        sync_directory(path.parent)
+        return data
+    return pa.py_buffer(path.read_bytes())
+
+
+def _remove(copy: Path) -> None:
+    """Remove a copy. It is renamed first: an attempt that has just been given the task begins a new one."""
+    gone = copy.with_name(f".removed-{uuid.uuid4().hex}")
+    with suppress(FileNotFoundError):
+        copy.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)

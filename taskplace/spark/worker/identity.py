@@ -1,0 +1,184 @@
+"""Which executor is this Python worker part of, and which state directory is its own.
+
+Spark tells a Python worker nothing of its executor, but the executor's JVM is its ancestor and carries
+`--executor-id` in its command line. Every executor owns one directory under `state.dir`; the owner is a
+process (id and start time, so that a recycled id is not mistaken for it). An executor that has no directory
+yet takes over one whose owner, and all of whose workers, are proven gone on the same boot: that is how a
+replacement executor, or a restarted driver's executors, find the copies of their predecessors.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+
+import psutil
+
+from taskplace.spark.state.copy import boot_id
+
+OWNER, WORKERS = "owner.json", "workers"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A process that cannot be mistaken for a later one with the same id.
+
+    `started` is counted from the boot where the system says it so: by the wall clock, a process would seem to
+    be another one after the clock was set.
+    """
+
+    pid: int
+    started: float
+    boot: str
+    namespace: str
+
+    @classmethod
+    def of(cls, process: psutil.Process) -> Owner:
+        """Return the owner that `process` is."""
+        return cls(process.pid, _started(process), boot_id(), pid_namespace())
+
+    def alive(self) -> bool:
+        """Return whether this very process still runs, as far as can be told from here."""
+        if self.boot != boot_id():
+            return False
+        if self.namespace != pid_namespace():  # of another container: nothing is proven of it
+            return True
+        try:
+            process = psutil.Process(self.pid)
+            return abs(_started(process) - self.started) < 0.02 and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
+
+
+@cache
+def pid_namespace() -> str:
+    """Return what tells process ids of one container from those of another."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _started(process: psutil.Process) -> float:
+    try:
+        after_name = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2]
+        return float(after_name.split()[19])  # field 22 of proc(5): clock ticks since boot
+    except (OSError, IndexError):
+        return process.create_time()
+
+
+@cache
+def executor() -> tuple[str, Owner]:
+    """Return this worker's executor id and its JVM; ("driver", ...) in local mode."""
+    process: psutil.Process | None = psutil.Process()
+    java = None
+    while process is not None:
+        command = _command(process)
+        if "--executor-id" in command:
+            return command[command.index("--executor-id") + 1], Owner.of(process)
+        if java is None and command and Path(command[0]).name.startswith("java"):
+            java = process
+        process = process.parent()
+    return "driver", Owner.of(java or psutil.Process())
+
+
+def _command(process: psutil.Process) -> list[str]:
+    with suppress(psutil.AccessDenied, psutil.ZombieProcess):
+        return process.cmdline()
+    return []
+
+
+@cache
+def home(root: Path, spark_app: str) -> Path:
+    """Return this executor's own state directory under `root`, taking over an orphaned one if there is one."""
+    executor_id, owner = executor()
+    path = root / f"{spark_app}.{executor_id}"
+    with _locked(root):
+        found = _read(path / OWNER)
+        if (
+            found is not None and found.boot != boot_id()
+        ):  # its copies are of no use: see `taskplace.spark.state.copy`
+            shutil.rmtree(path)
+        if not path.exists():
+            _adopt(root, path, owner)
+        (path / WORKERS).mkdir(parents=True, exist_ok=True, mode=0o700)
+        if _read(path / OWNER) != owner:
+            _write(path / OWNER, owner)
+        me = Owner.of(psutil.Process())
+        _write(path / WORKERS / f"{me.pid}", me)
+    return path
+
+
+def _adopt(root: Path, path: Path, owner: Owner) -> None:
+    """Make one orphaned directory `path`. Copies of another boot are of no use, and are removed."""
+    for candidate, former in _orphans(root):
+        if former.boot != boot_id():
+            shutil.rmtree(candidate, ignore_errors=True)
+            continue
+        # Killed between the two, it is an orphan with an owner again, under its old name.
+        _write(candidate / OWNER, owner)
+        candidate.rename(path)
+        shutil.rmtree(path / WORKERS, ignore_errors=True)
+        return
+
+
+def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
+    """Remove directories whose owner is gone and that nobody took over for so long; return their names."""
+    removed = []
+    with _locked(root):
+        for candidate, _ in _orphans(root):
+            if time.time() - _last_used(candidate) > older_than_seconds:
+                shutil.rmtree(candidate, ignore_errors=True)
+                removed.append(candidate.name)
+    return removed
+
+
+def _orphans(root: Path) -> Iterator[tuple[Path, Owner]]:
+    """Yield the directories that had an owner, and nobody lives who may be using them."""
+    for candidate in sorted(root.iterdir()):
+        owner = _read(candidate / OWNER)
+        if owner is not None and not owner.alive() and not any(w.alive() for w in _workers(candidate)):
+            yield candidate, owner
+
+
+def _last_used(path: Path) -> float:
+    return max((file.stat().st_mtime for file in path.glob("*/data.mdb")), default=path.stat().st_mtime)
+
+
+def _workers(path: Path) -> Iterator[Owner]:
+    for file in (path / WORKERS).glob("*"):
+        worker = _read(file)
+        if worker is not None:
+            yield worker
+
+
+def _write(path: Path, owner: Owner) -> None:
+    staging = path.with_name(f".{path.name}")
+    staging.write_text(json.dumps(asdict(owner)))
+    staging.replace(path)  # whole or not at all, whenever this process is killed
+
+
+def _read(path: Path) -> Owner | None:
+    try:
+        return Owner(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@contextmanager
+def _locked(root: Path) -> Iterator[None]:
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,101 @@
+"""Reading a store where its copies are: some keys, or all of it into a file. Changes nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.state.history import History, Position
+from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.store import SCAN_ROWS, StoreSchema
+from taskplace.spark.state.view import View
+from taskplace.spark.worker import identity
+
+
+@dataclass(frozen=True)
+class Question:
+    """What to read of one task's copy: `keys` (encoded), or all of the store into `file`."""
+
+    task: str
+    history: History
+    state_root: str
+    spark_app: str
+    keys: Sequence[bytes] | None = None
+    file: str = ""
+
+    def encode(self) -> bytes:
+        """Return the question as JSON bytes."""
+        keys = None if self.keys is None else [base64.b64encode(key).decode() for key in self.keys]
+        return json.dumps({**vars(self), "history": self.history.to_dict(), "keys": keys}).encode()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Question:
+        """Return the question that `encode` wrote."""
+        raw = json.loads(data)
+        keys = raw["keys"] and [base64.b64decode(key) for key in raw["keys"]]
+        return cls(**{**raw, "history": History.from_dict(raw["history"]), "keys": keys})
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What was found: values in the order of the keys, or the rows written; None and why, if it cannot be read here."""
+
+    task: str
+    position: Position | None
+    values: Sequence[bytes | None] = ()
+    rows: int = 0
+    error: str = ""
+
+    def to_json(self) -> str:
+        """Return the answer as JSON."""
+        values = [None if value is None else base64.b64encode(value).decode() for value in self.values]
+        return json.dumps({**asdict(self), "values": values})
+
+    @classmethod
+    def from_json(cls, text: str) -> Answer:
+        """Return the answer that `to_json` wrote."""
+        raw = json.loads(text)
+        raw["position"] = raw["position"] and Position(**raw["position"])
+        raw["values"] = [None if value is None else base64.b64decode(value) for value in raw["values"]]
+        return cls(**raw)
+
+
+def answer_all(schema: StoreSchema, elements: Iterable[bytes]) -> Iterator[str]:
+    """Answer the questions of one Spark partition."""
+    for data in elements:
+        yield answer(schema, Question.decode(bytes(data))).to_json()
+
+
+def answer(schema: StoreSchema, question: Question) -> Answer:
+    """Read this executor's copy of a task."""
+    home = identity.home(Path(question.state_root), question.spark_app)
+    try:
+        with View(home / question.task, schema.name, question.history) as view:
+            if question.keys is not None:
+                return Answer(question.task, view.position, view.get_many(question.keys))
+            return Answer(question.task, view.position, rows=_write(schema, view, Path(question.file)))
+    except CheckpointError as error:
+        return Answer(question.task, None, error=str(error))
+
+
+def _write(schema: StoreSchema, view: View, file: Path) -> int:
+    keys, values = RowCodec(schema.key), RowCodec(schema.value)
+    columns = pa.schema([*schema.key, *schema.value])
+    entries = view.scan()
+    rows = 0
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with pq.ParquetWriter(file, columns) as writer:
+        while chunk := list(islice(entries, SCAN_ROWS)):
+            key_table = keys.decode([key for key, _ in chunk])
+            value_table = values.decode([value for _, value in chunk])
+            writer.write_table(pa.table([*key_table.columns, *value_table.columns], schema=columns))
+            rows += len(chunk)
+    return rows

@@ -1,0 +1,110 @@
+"""What one subtopology does to a batch, in a form that travels to executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from taskplace.errors import InputError
+from taskplace.spark.processors.base import Context, call
+from taskplace.spark.state.store import Store, StoreSchema
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One node: what it is, whose output it takes, and what it runs."""
+
+    name: str
+    kind: str
+    parents: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    topic: str = ""
+    key: tuple[str, ...] = ()
+    partitions: int = 0
+    processor: object = None
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """What a run gave: rows per sink, and rows per internal topic."""
+
+    sinks: Mapping[str, pa.Table]
+    topics: Mapping[str, pa.Table]
+
+
+@dataclass(frozen=True)
+class Program:
+    """The operators of one subtopology, parents first, and the layout of its stores.
+
+    `external` has the topics read from Spark, and the tag of each in the united input; `internal` those read
+    from boundaries.
+    """
+
+    subtopology: int
+    operators: tuple[Operator, ...]
+    stores: Mapping[str, StoreSchema]
+    external: Mapping[str, int] = field(default_factory=dict)
+    internal: tuple[str, ...] = ()
+    repartitions: Mapping[str, Operator] = field(default_factory=dict)
+    #: Per co-partition group, the topics read here and the key columns of each.
+    groups: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
+
+    def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
+        """Raise `InputError` if co-partitioned topics have keys of different types: equal keys would not meet."""
+        for group in self.groups:
+            types = {topic: [_hashed_as(inputs[topic][name].type) for name in key] for topic, key in group}
+            if len({tuple(kinds) for kinds in types.values()}) > 1:
+                raise InputError(
+                    f"subtopology {self.subtopology}",
+                    found=f"co-partitioned keys of different types: {types}",
+                    expected="equal types; cast the keys before the repartition",
+                )
+
+    @property
+    def stateful(self) -> bool:
+        """Whether there is anything to keep."""
+        return bool(self.stores)
+
+    def run(
+        self,
+        task: str,
+        partition: int,
+        batch_id: int,
+        inputs: Mapping[str, pa.Table],
+        stores: Mapping[str, Store],
+    ) -> Outputs:
+        """Run all operators on a batch's rows of one partition."""
+        rows: dict[str, pa.Table] = {}
+        sinks: dict[str, pa.Table] = {}
+        topics: dict[str, pa.Table] = {}
+        for operator in self.operators:
+            parents = [rows[parent] for parent in operator.parents]
+            if operator.kind == "source":
+                rows[operator.name] = inputs[operator.topic]
+            elif operator.kind == "merge":
+                rows[operator.name] = self._merged(operator, parents)
+            elif operator.kind == "sink":
+                sinks[operator.name] = parents[0]
+            elif operator.kind == "repartition":
+                topics[operator.topic] = parents[0]
+            else:
+                own = {name: stores[name] for name in operator.stores}
+                rows[operator.name] = call(
+                    operator.processor, Context(task, partition, batch_id, own), *parents
+                )
+        return Outputs(sinks, topics)
+
+    @staticmethod
+    def _merged(operator: Operator, parents: list[pa.Table]) -> pa.Table:
+        try:
+            return pa.concat_tables(parents)
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                operator.name, found="parents of different columns", expected=f"the same columns ({error})"
+            ) from None
+
+
+def _hashed_as(kind: pa.DataType) -> str:
+    return "timestamp[us]" if pa.types.is_timestamp(kind) and kind.unit == "us" else str(kind)

@@ -1,0 +1,236 @@
+"""Every invariant of a plan, as one runnable function.
+
+It is run by `taskplace.plan` on every plan before it is returned, by the tests after every random event,
+and by the command line on plans from elsewhere. It only reads the problem and the plan: nothing of how the
+plan was made.
+
+Invariants
+    known       only instances and tasks of the problem, and its fingerprint, if there is one
+    once        every task is active exactly once
+    disjoint    no two copies of a task on one instance
+    stateful    only stateful tasks have standbys and warm-ups
+    no-stall    a stateful task is not active on a lagging copy while a caught-up one is available
+    resumes     if nobody is caught up, it is active on the copy that lacks least
+    keeps       a task that has a caught-up copy keeps one
+    standbys    every stateful task has its standbys, as many as instances allow
+    budget      at most max.warmup.replicas warm-ups
+    drained     nothing in the target is on an instance that drains
+    at-rest     without follow-up, the assignment is the target and has no warm-ups
+    balance     the target keeps both balances: floor or ceiling of the share, in all and per subtopology
+    minimal     planned moves are the lower bound
+The last two are the promise of the high_availability assignor beside parked copies: balance as its rack strategy
+keeps it, minimal without racks and weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from taskplace.errors import InvalidPlan
+from taskplace.model.columns import Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.placement import Step, Target, any_caught, best_at, caught_at
+from taskplace.model.plan import Optimality, Plan, Roles
+from taskplace.model.problem import Problem
+from taskplace.model.shares import floors_and_ceilings
+
+
+class Violation(NamedTuple):
+    """One broken invariant: its name, and what was found, with the ids."""
+
+    invariant: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.invariant}: {self.text}"
+
+
+def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
+    """Return every invariant that `plan` breaks as an answer to `problem`; empty if it is valid.
+
+    >>> from taskplace.model.problem import Instance, Task, TaskId
+    >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a")])
+    >>> [str(v) for v in verify(problem, Plan({"a": Roles()}, {}))]
+    ['once: 1 of 1 tasks are not active exactly once: 0_0 (0 times)']
+    """
+    c = problem.columns
+    found = list(_known(problem, plan))
+    if found:
+        return tuple(found)
+    parts = [_read(problem, roles) for roles in (plan.assignment, plan.target)]
+    for (_, counts, *_), name in zip(parts, ("", "target "), strict=True):
+        if not (plan.target or name == ""):
+            continue
+        wrong = np.flatnonzero(counts != 1)
+        if len(wrong):
+            few = ", ".join(f"{c.ids[t]} ({counts[t]} times)" for t in wrong[:3])
+            found.append(
+                Violation("once", f"{name}{len(wrong)} of {c.n} tasks are not active exactly once: {few}")
+            )
+    if found:
+        return tuple(found)
+    active, _, standby, warmup = parts[0]
+    step = Step(active, *standby, *warmup, followup=plan.followup)
+    target = None
+    if plan.target:
+        active, _, standby, _ = parts[1]
+        zero = np.zeros(0, np.int64)
+        target = Target(active, *standby, 0, zero, 0, 0)
+    return tuple(violations(c, problem.config, step, target, plan.optimality))
+
+
+def check(problem: Problem, plan: Plan) -> Plan:
+    """Return `plan` if it is valid; raise `InvalidPlan` with every violation if not."""
+    found = verify(problem, plan)
+    if found:
+        raise InvalidPlan("; ".join(str(v) for v in found))
+    return plan
+
+
+def violations(
+    c: Columns, config: PlacementConfig, step: Step, target: Target | None, optimality: Optimality
+) -> Iterator[Violation]:
+    """Yield what is broken, on columns; every task is known to be active exactly once."""
+    yield from _disjoint(c, step)
+    if (~c.stateful[step.standby_task]).any() or (~c.stateful[step.warmup_task]).any():
+        yield Violation("stateful", "stateless tasks have standbys or warm-ups")
+    stalled = c.stateful & any_caught(c) & ~caught_at(c, step.active)
+    if stalled.any():
+        t = int(np.flatnonzero(stalled)[0])
+        text = f"{int(stalled.sum())} tasks are active on a lagging copy while another is caught up"
+        yield Violation("no-stall", f"{text}, e.g. {c.ids[t]} on {c.names[int(step.active[t])]}")
+    passed = np.flatnonzero(c.stateful & ~stalled & ~best_at(c, step.active))
+    if len(passed):
+        t = int(passed[0])
+        text = f"{len(passed)} tasks are active on a copy that lacks more than another"
+        yield Violation("resumes", f"{text}, e.g. {c.ids[t]} on {c.names[int(step.active[t])]}")
+    yield from _keeps(c, step)
+    yield from _standbys(c, config, step)
+    if len(step.warmup_task) > config.max_warmup_replicas:
+        text = f"{len(step.warmup_task)} warm-ups, max.warmup.replicas is {config.max_warmup_replicas}"
+        yield Violation("budget", text)
+    if target is None:
+        return
+    used = np.concatenate([target.active, target.standby_inst])
+    if (c.room[used] == 0).any():
+        name = c.names[int(used[c.room[used] == 0][0])]
+        yield Violation("drained", f"the target uses {name}, which is draining or has no capacity")
+    if not step.followup:
+        yield from _at_rest(c, step, target)
+    if config.task_assignor_class != "high_availability" or len(c.parked):
+        return
+    strategy = config.rack_aware_assignment_strategy
+    yield from _balance(c, target, each=strategy != "min_traffic")
+    even = len(np.unique(c.weight[c.stateful])) <= 1
+    if strategy == "none" and even and optimality.moves != optimality.lower_bound:
+        yield Violation("minimal", f"{optimality.moves} moves where {optimality.lower_bound} are enough")
+
+
+def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    c = problem.columns
+    if plan.fingerprint and plan.fingerprint != c.fingerprint:
+        text = f"the plan answers problem {plan.fingerprint}, this is {c.fingerprint}"
+        yield Violation("known", text)
+    names = set(c.names)
+    ids = set(c.ids)
+    for what, roles in (("assignment", plan.assignment), ("target", plan.target)):
+        for name in roles:
+            if name not in names:
+                yield Violation("known", f"{what} names {name}, which is no instance of the problem")
+        for t in {t for r in roles.values() for role in r for t in role} - ids:
+            yield Violation("known", f"{what} names {t}, which is no task of the problem")
+
+
+def _read(
+    problem: Problem, roles: Mapping[str, Roles]
+) -> tuple[Ints, Ints, tuple[Ints, Ints], tuple[Ints, Ints]]:
+    c = problem.columns
+    at = {t: k for k, t in enumerate(c.ids)}
+    inst = {name: k for k, name in enumerate(c.names)}
+    active = np.full(c.n, -1, np.int64)
+    counts = np.zeros(c.n, np.int64)
+    pairs: list[list[tuple[int, int]]] = [[], []]
+    for name, r in roles.items():
+        for t in r.active:
+            active[at[t]] = inst[name]
+            counts[at[t]] += 1
+        pairs[0].extend((at[t], inst[name]) for t in r.standby)
+        pairs[1].extend((at[t], inst[name]) for t in r.warmup)
+    arrays = [np.array(sorted(p), np.int64).reshape(-1, 2) for p in pairs]
+    return active, counts, (arrays[0][:, 0], arrays[0][:, 1]), (arrays[1][:, 0], arrays[1][:, 1])
+
+
+def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:
+    pair = np.concatenate(
+        [
+            np.arange(c.n) * c.m + step.active,
+            step.standby_task * c.m + step.standby_inst,
+            step.warmup_task * c.m + step.warmup_inst,
+        ]
+    )
+    pair.sort()
+    twice = pair[1:][pair[1:] == pair[:-1]]
+    if len(twice):
+        t, i = divmod(int(twice[0]), c.m)
+        yield Violation(
+            "disjoint", f"{len(twice)} times two copies on one instance, e.g. {c.ids[t]} on {c.names[i]}"
+        )
+
+
+def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
+    kept = c.universal | ~any_caught(c) | caught_at(c, step.active)
+    if kept[c.stateful].all():
+        return
+    rows = c.task[c.caught] * c.m + c.inst[c.caught]
+    for task, inst in ((step.standby_task, step.standby_inst), (step.warmup_task, step.warmup_inst)):
+        kept[task[np.isin(task * c.m + inst, rows)]] = True
+    lost = np.flatnonzero(c.stateful & ~kept)
+    if len(lost):
+        yield Violation(
+            "keeps", f"{len(lost)} tasks lose their last caught-up copy, e.g. {c.ids[int(lost[0])]}"
+        )
+
+
+def _standbys(c: Columns, config: PlacementConfig, step: Step) -> Iterator[Violation]:
+    possible = max(0, min(config.num_standby_replicas, int((c.room > 0).sum()) - 1))
+    counts = np.bincount(step.standby_task, minlength=c.n)
+    short = np.flatnonzero(c.stateful & (counts < possible))
+    if len(short):
+        t = int(short[0])
+        text = f"{len(short)} tasks have fewer than {possible} standbys, e.g. {c.ids[t]} has {counts[t]}"
+        yield Violation("standbys", text)
+
+
+def _at_rest(c: Columns, step: Step, target: Target) -> Iterator[Violation]:
+    if len(step.warmup_task):
+        yield Violation("at-rest", f"no follow-up, but {len(step.warmup_task)} warm-ups")
+    if (step.active != target.active).any():
+        t = int(np.flatnonzero(step.active != target.active)[0])
+        yield Violation("at-rest", f"no follow-up, but {c.ids[t]} is not active where the target wants it")
+    now, goal = step.standby_task * c.m + step.standby_inst, target.standby_task * c.m + target.standby_inst
+    if len(now) != len(goal) or (now != goal).any():
+        t = int(np.setxor1d(now, goal)[0]) // c.m
+        yield Violation(
+            "at-rest", f"no follow-up, but standbys of {c.ids[t]} are not where the target wants them"
+        )
+
+
+def _balance(c: Columns, target: Target, *, each: bool) -> Iterator[Violation]:
+    stateful = np.flatnonzero(c.stateful)
+    if not len(stateful):
+        return
+    grid = np.zeros((len(c.subtopologies), c.m), np.int64)
+    np.add.at(grid, (c.sub[stateful], target.active[stateful]), 1)
+    parts = [("all tasks", grid.sum(axis=0))]
+    if each:
+        parts += [(f"subtopology {s}", row) for s, row in zip(c.subtopologies.tolist(), grid, strict=True)]
+    for label, counts in parts:
+        low, high = floors_and_ceilings(int(counts.sum()), c.room)
+        bad = np.flatnonzero((counts < low) | (counts > high))
+        if len(bad):
+            i = int(bad[0])
+            text = f"{label}: {c.names[i]} has {counts[i]}, its share is {low[i]} to {high[i]}"
+            yield Violation("balance", text)

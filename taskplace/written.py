@@ -1,0 +1,114 @@
+"""Reading an application's YAML: a file as a mapping, nested keys as dotted paths, and overrides.
+
+What the keys mean is `taskplace.settings`'s affair.
+
+Errors: `InputError` for a file that cannot be read, with its line; `ConfigError` for a key.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from taskplace.errors import ConfigError, InputError
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, but a key given twice is an error: plain YAML silently takes the last one."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
+            if key.value in seen:
+                problem = f"the key {key.value!r} given twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read(path: Path) -> Mapping[str, Any]:
+    """Return the mapping in a YAML file."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        beside = [str(p) for p in sorted(path.parent.glob("*.y*ml"))] if path.parent.is_dir() else []
+        near = difflib.get_close_matches(str(path), beside, n=1)
+        found = getattr(error, "strerror", None) or "bytes that are not UTF-8"
+        hint = f"did you mean {near[0]!r}?" if near and near[0] != str(path) else ""
+        raise InputError(str(path), found=found, expected="a readable YAML file", hint=hint) from None
+    try:
+        document = yaml.load(text, _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else str(path)
+        found = getattr(error, "problem", None) or "a syntax error"
+        raise InputError(where, found=found, expected="YAML") from None
+    if not isinstance(document, Mapping):
+        found = type(document).__name__ if document is not None else "an empty file"
+        raise InputError(str(path), found=found, expected="a mapping with the key 'application'")
+    return document
+
+
+def flatten(
+    node: Mapping[Any, Any], free: Collection[str], empty: Collection[str], prefix: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Yield dotted paths and their values; a section in `free` is opened one level, and not at all below.
+
+    Paths in `empty` are sections, which may be there and say nothing.
+
+    >>> dict(flatten({"a": {"b": 1, "c.d": 2}, "own": {"e": {"f": 3}}}, free=["own"], empty=[]))
+    {'a.b': 1, 'a.c.d': 2, 'own.e': {'f': 3}}
+    """
+    for key, value in node.items():
+        path = f"{prefix}.{key}" if prefix else f"{key}"
+        if not isinstance(key, str):
+            raise ConfigError(path, found=key, expected="a key that is text (quote it)")
+        if value in (None, {}) and path in empty:
+            continue
+        if value and isinstance(value, Mapping) and (path in free or path.partition(".")[0] not in free):
+            yield from flatten(value, free, empty, path)
+        else:
+            yield path, value
+
+
+def collect(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the values by path. Errors: `ConfigError` for a path that was given flat and nested."""
+    given: dict[str, Any] = {}
+    for path, value in pairs:
+        if path in given:
+            raise ConfigError(path, found="a key given twice", expected="one value")
+        given[path] = value
+    return given
+
+
+def override(text: str) -> tuple[str, Any]:
+    """Return key and value of an override. Errors: `ConfigError`.
+
+    >>> override("runtime.locality.wait.ms=5")
+    ('runtime.locality.wait.ms', 5)
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError("--set", found=text, expected="key=value")
+    try:
+        return key.strip(), yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise ConfigError(key.strip(), found=value, expected="a YAML value") from None
+
+
+def graft(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return a copy of nested values with one more; the longest key that leads on is followed at each step.
+
+    >>> graft({"a": {"b.c": {"d": 1}}}, "a.b.c.e.f", 2)
+    {'a': {'b.c': {'d': 1, 'e.f': 2}}}
+    """
+    inner = [k for k in tree if isinstance(k, str) and path.startswith(f"{k}.")]
+    inner = [key for key in inner if tree[key] is None or isinstance(tree[key], Mapping)]
+    if path in tree or not inner:
+        return {**tree, path: value}
+    key = max(inner, key=len)
+    return {**tree, key: graft(tree[key] or {}, path.removeprefix(f"{key}."), value)}

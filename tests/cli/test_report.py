@@ -1,0 +1,145 @@
+"""What a person sees: plain lines and the terminal view, rendered to text."""
+
+import io
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from taskplace.report import PlainReporter, SilentReporter, reporter_for
+from taskplace.report.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
+from taskplace.report.terminal import TerminalReporter
+
+PLACEMENT = (
+    InstanceView("0", 12, 12, 1, 340),
+    InstanceView("1", 12, 0, 0, 0),
+    InstanceView("2", 0, 0, 0, 0, alive=False),
+)
+BATCH = BatchDone(10, 27, 13_421, 5.5, {"state": 4.0, "commit": 0.5}, PLACEMENT, 4)
+REBALANCE = Rebalanced(4, 10, "executor 2 was lost", tuple(f"0_{i} moves" for i in range(9)), 8, 2, True)
+LOST = ExecutorLost("executor-2", 10, 8, True)
+SUMMARY = Summary(
+    batches=27,
+    rows=350_123,
+    rebalances=3,
+    promotions=8,
+    replayed_records=120,
+    snapshot_records=44,
+    scratch_restores=0,
+    elsewhere=2,
+    phases={"shuffle": 1.0, "state": 2.0, "commit": 0.05},
+    seconds=151.4,
+    check="result equals the batch query (7,000 of 7,000 rows)",
+    ok=True,
+)
+
+
+def everything(reporter):
+    reporter.note("starting Spark")
+    reporter.batch(BATCH)
+    reporter.failure(LOST)
+    reporter.rebalance(REBALANCE)
+    reporter.summary(SUMMARY)
+    reporter.close()
+    reporter.close()
+
+
+@pytest.fixture
+def plain():
+    stream = io.StringIO()
+    everything(PlainReporter(stream))
+    return stream.getvalue()
+
+
+@pytest.fixture
+def rich():
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=140, color_system=None, legacy_windows=False)
+    everything(TerminalReporter(console=console))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("way", ["plain", "rich"])
+@pytest.mark.parametrize(
+    "says",
+    [
+        "starting Spark",
+        "lost executor-2 in batch 10 with 8 active tasks; the running stage was cancelled",
+        "executor 2 was lost; 9 moves, 8 promotions, 2 warm-ups; more to come",
+        "0_5 moves",
+        "... and 3 more moves",
+        "350,123",
+        "2 min 31 s",
+        "active tasks restored from scratch",
+        "where a batch's time goes (median)",
+        "66 %",
+        "check: result equals the batch query (7,000 of 7,000 rows)",
+    ],
+)
+def test_both_ways_tell_the_same(way, says, request):
+    assert says in request.getfixturevalue(way)
+
+
+def test_plain_has_a_line_a_batch_with_the_placement(plain):
+    line = next(line for line in plain.splitlines() if line.startswith("batch 10 (11 of 27)"))
+    assert "13,421 rows in 5.5 s (2,440 rows/s), generation 4" in line
+    assert "| 0: 12 active, 12 standby, 1 warm-up, lag 340 | 1: 12 active | 2: lost" in line
+    assert "\x1b" not in plain
+
+
+def test_the_terminal_shows_a_bar_and_the_placement_per_executor(rich):
+    assert "11/27" in rich
+    assert "placement, generation 4" in rich
+    row = next(line for line in rich.splitlines() if "340" in line)
+    assert row.split("│")[1:-1] == [cell.rjust(len(cell)) for cell in row.split("│")[1:-1]]
+    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["0", "12", "12", "1", "340"]
+    assert any("all" in line and "24" in line for line in rich.splitlines())
+
+
+def test_the_answer_is_the_last_line(plain, rich):
+    for text in (plain, rich):
+        assert text.rstrip().splitlines()[-1].strip() == f"check: {SUMMARY.check}"
+
+
+@pytest.mark.parametrize(
+    "make", [PlainReporter, lambda s: TerminalReporter(console=Console(file=s, width=100))]
+)
+def test_a_wrong_result_is_loud_and_shows_the_rows(make):
+    stream = io.StringIO()
+    detail = ("N1, bad: (3,) instead of (4,)",)
+    make(stream).summary(Summary(1, 1, 0, 0, 0, 0, 0, 0, check="differs in 1 row", ok=False, detail=detail))
+    assert "  N1, bad: (3,) instead of (4,)\ncheck: FAILED: differs in 1 row" in stream.getvalue()
+
+
+def test_a_run_without_a_check_says_so():
+    stream = io.StringIO()
+    PlainReporter(stream).summary(Summary(0, 0, 0, 0, 0, 0, 0, 0))
+    assert stream.getvalue().endswith("check: not checked\n")
+
+
+def test_auto_is_plain_where_there_is_no_cursor(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(reporter_for("auto", Terminal()), TerminalReporter)
+    assert isinstance(reporter_for("auto", io.StringIO()), PlainReporter)
+    assert isinstance(reporter_for("rich", io.StringIO()), TerminalReporter)
+    assert isinstance(reporter_for("plain", Terminal()), PlainReporter)
+    assert isinstance(reporter_for("none", Terminal()), SilentReporter)
+    monkeypatch.setenv("TERM", "dumb")
+    assert isinstance(reporter_for("auto", Terminal()), PlainReporter)
+
+
+def test_a_reader_that_has_gone_does_not_stop_the_run():
+    stream = io.StringIO()
+    stream.close()
+    everything(PlainReporter(stream))
+
+
+def test_events_load_neither_spark_nor_rich():
+    code = "import sys, taskplace.report.events; print([m for m in ('rich', 'pyspark') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,64 @@
+"""`taskplace simulate`: events in, a trajectory out; a transcript replays."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from taskplace.cli import main
+
+PROBLEM = {
+    "tasks": [{"id": f"0_{i}", "end_offset": 50_000} for i in range(6)],
+    "instances": [{"id": "a"}, {"id": "b"}],
+    "config": {"num.standby.replicas": 1},
+}
+
+
+@pytest.fixture
+def problem(tmp_path):
+    file = tmp_path / "problem.json"
+    file.write_text(json.dumps(PROBLEM))
+    return file
+
+
+def test_a_scale_out_is_played_until_it_is_calm(problem, tmp_path, capsys):
+    events = tmp_path / "events.json"
+    events.write_text(json.dumps([[{"kind": "add", "name": "c"}]]))
+    assert main(["simulate", str(problem), "--events", str(events)]) == 0
+    out = capsys.readouterr().out
+    assert "add c" in out
+    assert out.rstrip().endswith("stable")
+
+
+def test_a_transcript_replays(problem, tmp_path, capsys):
+    events = tmp_path / "events.json"
+    events.write_text(json.dumps([[{"kind": "kill", "name": "a"}]]))
+    main(["simulate", str(problem), "--events", str(events), "--output", "json"])
+    transcript = tmp_path / "transcript.json"
+    transcript.write_text(capsys.readouterr().out)
+    assert main(["simulate", str(transcript), "--output", "json"]) == 0
+    assert capsys.readouterr().out == transcript.read_text()
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ({"kind": "add"}, "expected a list of groups"),
+        ([[{"kind": "kil", "name": "a"}]], "did you mean 'kill'?"),
+    ],
+)
+def test_bad_events_are_one_line(problem, tmp_path, capsys, events, said):
+    file = tmp_path / "events.json"
+    file.write_text(json.dumps(events))
+    assert main(["simulate", str(problem), "--events", str(file)]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_bad_json_is_one_line(tmp_path, capsys):
+    file = tmp_path / "problem.json"
+    file.write_text("[" * 200_000)
+    assert main(["plan", str(file)]) == 2
+    file.write_text('{"tasks": [], "tasks": []}')
+    assert main(["plan", str(file)]) == 2
+    assert "the key 'tasks' twice" in capsys.readouterr().err

@@ -1,0 +1,89 @@
+"""The configuration: Kafka's keys and defaults; one clear error for everything else."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace import PlacementConfig
+from taskplace.errors import ConfigError
+
+KAFKA_DEFAULTS = {
+    "num.standby.replicas": 0,
+    "max.warmup.replicas": 2,
+    "acceptable.recovery.lag": 10_000,
+    "probing.rebalance.interval.ms": 600_000,
+    "rack.aware.assignment.tags": [],
+    "rack.aware.assignment.strategy": "none",
+    "rack.aware.assignment.traffic_cost": None,
+    "rack.aware.assignment.non_overlap_cost": None,
+    "task.assignor.class": "high_availability",
+    "balance.factor": 1,
+    "acceptable.recovery.seconds": None,
+    "state.cleanup.delay.ms": 600_000,
+}
+
+
+def test_the_defaults_are_kafkas() -> None:
+    assert PlacementConfig().to_properties() == KAFKA_DEFAULTS
+    assert set(PlacementConfig.known_keys()) == set(KAFKA_DEFAULTS)
+
+
+def test_properties_survive_the_round_trip() -> None:
+    config = PlacementConfig(
+        num_standby_replicas=2,
+        rack_aware_assignment_tags=("zone", "cluster"),
+        acceptable_recovery_seconds=1.5,
+    )
+    assert PlacementConfig.from_properties(config.to_properties()) == config
+
+
+def test_strings_of_a_properties_file_are_read() -> None:
+    config = PlacementConfig.from_properties(
+        {"max.warmup.replicas": "4", "rack.aware.assignment.tags": "zone, cluster"}
+    )
+    assert (config.max_warmup_replicas, config.rack_aware_assignment_tags) == (4, ("zone", "cluster"))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("max.warmup.replicas", 0, "an integer of at least 1"),
+        ("max.warmup.replicas", True, "an integer of at least 1"),
+        ("num.standby.replicas", -1, "an integer of at least 0"),
+        ("num.standby.replicas", "one", "an integer of at least 0"),
+        ("num.standby.replicas", 1.0, "an integer of at least 0"),
+        ("acceptable.recovery.lag", None, "an integer of at least 0"),
+        ("acceptable.recovery.seconds", 0, "a number of seconds above 0, or null"),
+        ("acceptable.recovery.seconds", "soon", "a number of seconds above 0, or null"),
+        ("rack.aware.assignment.strategy", "min-traffic", "one of none, min_traffic, balance_subtopology"),
+        ("rack.aware.assignment.tags", ["zone", "zone"], "a list of different tag names"),
+        ("rack.aware.assignment.tags", 3, "a list of different tag names"),
+        ("rack.aware.assignment.traffic_cost", -1, "an integer of at least 0 or null"),
+        ("task.assignor.class", "", "high_availability, sticky"),
+    ],
+)
+def test_a_bad_value_names_path_value_and_what_was_expected(key: str, value: object, expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        PlacementConfig.from_properties({key: value}, path="placement")
+    assert caught.value.path == f"placement.{key}"
+    assert caught.value.found == value
+    assert expected in str(caught.value)
+
+
+def test_a_bad_value_in_code_is_refused_too() -> None:
+    with pytest.raises(ConfigError, match=r"config\.max\.warmup\.replicas: found 0"):
+        PlacementConfig(max_warmup_replicas=0)
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [("num.standby.replica", "num.standby.replicas"), ("max.warmups", "max.warmup.replicas")],
+)
+def test_an_unknown_key_names_the_nearest(key: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean '{near}'"):
+        PlacementConfig.from_properties({key: 1})
+
+
+def test_what_is_no_mapping_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected a mapping"):
+        PlacementConfig.from_properties([1])  # type: ignore[arg-type]

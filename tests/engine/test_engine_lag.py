@@ -1,0 +1,95 @@
+"""The index of copies by lag, against a dictionary that is searched in full."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import settings
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from taskplace import LagIndex, TaskId
+from taskplace.errors import InputError
+
+TASKS = st.builds(TaskId, st.integers(0, 2), st.integers(0, 3))
+NAMES = st.sampled_from(["a", "b", "c", "d"])
+LIMIT = 50
+
+
+class LagIndexMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = LagIndex(LIMIT)
+        self.copies: dict[tuple[str, TaskId], int] = {}
+        self.end: dict[TaskId, int] = {}
+        self.unlogged: set[TaskId] = set()
+
+    @rule(name=NAMES, task=TASKS, lag=st.integers(0, 120))
+    def report(self, name: str, task: TaskId, lag: int) -> None:
+        self.index.report(name, task, lag)
+        self.copies[name, task] = lag
+
+    @rule(name=NAMES, task=TASKS)
+    def drop(self, name: str, task: TaskId) -> None:
+        self.index.drop(name, task)
+        self.copies.pop((name, task), None)
+
+    @rule(name=NAMES)
+    def forget(self, name: str) -> None:
+        self.index.forget(name)
+        self.copies = {key: lag for key, lag in self.copies.items() if key[0] != name}
+
+    @rule(task=TASKS, end=st.integers(0, 200), logged=st.booleans())
+    def end_offset(self, task: TaskId, end: int, logged: bool) -> None:
+        self.index.end_offset(task, end, logged=logged)
+        self.end[task] = end
+        (self.unlogged.discard if logged else self.unlogged.add)(task)
+
+    @invariant()
+    def it_agrees_with_a_full_search(self) -> None:
+        self.index.check()
+        assert len(self.index) == len(self.copies)
+        listed = sorted((task, lag, name) for (name, task), lag in self.copies.items())
+        assert [(task, lag, name) for task, name, lag in self.index] == listed
+        for task in {task for _, task in self.copies} | set(self.end):
+            mine = sorted((lag, name) for (name, t), lag in self.copies.items() if t == task)
+            assert [(lag, name) for name, lag in self.index.by_lag(task)] == mine
+            ready = tuple(name for lag, name in mine if lag <= LIMIT)
+            assert self.index.caught_up(task) == ready
+            best = ready or tuple(name for lag, name in mine if lag == mine[0][0])
+            assert self.index.most_caught_up(task) == best
+            universal = task in self.unlogged or self.end.get(task) == 0
+            for name in "abcd":
+                lag = self.copies.get((name, task))
+                rank = self.index.rank(name, task)
+                assert self.index.is_caught_up(name, task) == (rank == 0)
+                if universal:
+                    assert rank == 0
+                elif lag is None:
+                    assert rank == max(self.end.get(task, 0), LIMIT + 1)
+                else:
+                    assert rank == (0 if lag <= LIMIT else lag)
+                assert ((name, task) in self.index) == (lag is not None)
+
+    @invariant()
+    def it_gives_the_lags_of_an_instance(self) -> None:
+        for name in "abcd":
+            expected = {task: lag for (n, task), lag in self.copies.items() if n == name}
+            assert self.index.lags(name) == expected
+
+
+TestLagIndex = LagIndexMachine.TestCase
+TestLagIndex.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("lag", [-1, 1.5, True])
+def test_a_bad_lag_is_refused(lag: object) -> None:
+    with pytest.raises(InputError, match="expected an integer of at least 0"):
+        LagIndex().report("a", TaskId(0, 0), lag)  # type: ignore[arg-type]
+
+
+def test_numbers_of_a_task_do_not_run_into_the_next() -> None:
+    index = LagIndex()
+    index.report("a", TaskId(0, 1), 5)
+    index.report("a", TaskId(0, 2), 3)
+    index.report("b", TaskId(1, 0), 1)
+    assert list(index.by_lag(TaskId(0, 1))) == [("a", 5)]

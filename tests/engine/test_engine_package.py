@@ -1,0 +1,50 @@
+"""The package: quick to import, without Spark and without the solver; its public names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import taskplace
+
+
+def run(code: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.strip()
+
+
+def test_importing_loads_neither_spark_nor_the_solver_nor_networkx() -> None:
+    heavy = ("pyspark", "pyarrow", "lmdb", "ortools", "networkx", "pandas", "rich", "yaml")
+    code = f"import sys, taskplace; print([m for m in {heavy!r} if m in sys.modules])"
+    assert run(code) == "[]"
+
+
+def test_public_names_exist_and_are_listed() -> None:
+    assert set(taskplace.__all__) == {
+        "Instance", "LagIndex", "Move", "Optimality", "PlacementConfig", "Plan", "Problem", "Roles", "Task",
+        "TaskId", "Violation", "check", "explain", "plan", "simulate",
+    }  # fmt: skip
+    for name in taskplace.__all__:
+        assert callable(getattr(taskplace, name))
+
+
+def test_simulate_can_be_called_however_it_was_imported() -> None:
+    call = "taskplace.simulate({'tasks': [{'id': '0_0'}], 'instances': [{'id': 'a'}]}).stable"
+    for first in (
+        "import taskplace",
+        "import taskplace, taskplace.simulate",
+        "import taskplace.simulate.run",
+    ):
+        assert run(f"{first}; print({call})") == "True"
+
+
+def test_the_same_problem_gives_the_same_bytes_in_another_process() -> None:
+    code = (
+        "from taskplace.simulate.scenarios import scenario; import taskplace, hashlib;"
+        "print([hashlib.sha256(taskplace.plan(scenario(k, 1).problem).to_json().encode()).hexdigest()"
+        " for k in ('random-lags', 'all-on-one')])"
+    )
+    hashed = {run(code) for _ in range(2)}  # hash seeds differ from process to process
+    assert len(hashed) == 1

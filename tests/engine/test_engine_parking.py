@@ -1,0 +1,94 @@
+"""A copy that makes no progress is named, parked, and planned elsewhere; the loop ends."""
+
+from __future__ import annotations
+
+import pytest
+
+import taskplace
+from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace.errors import InputError
+from taskplace.refine.parking import ProgressWatch
+from taskplace.simulate import Cluster, Event
+from taskplace.simulate.run import settle
+
+END = 50_000
+
+
+def cluster(standbys: int = 0, instances: int = 2, tasks: int = 4) -> Cluster:
+    config = PlacementConfig(num_standby_replicas=standbys)
+    c = Cluster([Task(TaskId(0, p), end_offset=END) for p in range(tasks)], config)
+    for k in range(instances):
+        c.add(f"i{k}")
+    settle(c)
+    return c
+
+
+def stick_everything(c: Cluster, name: str) -> None:
+    for t in c.tasks:
+        Event("stick", name, {"task": str(t)}).apply(c)
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_an_instance_that_never_catches_up_ends_without_follow_up_and_is_named(standbys: int) -> None:
+    c = cluster(standbys)
+    c.add("bad")
+    stick_everything(c, "bad")
+    rounds = settle(c, limit=60)
+    last = rounds[-1].plan
+    assert not last.followup
+    assert len(rounds) < 60
+    assert "bad" in str(last.warnings) and "parked" in str(last.warnings)
+    assert last.assignment["bad"].active == ()
+    taskplace.check(ProgressWatch().observe(c.problem()), taskplace.plan(c.problem()))
+
+
+def test_one_stuck_copy_is_replaced_by_another_task() -> None:
+    c = cluster()
+    c.add("new")
+    first = taskplace.plan(c.problem())
+    stuck = first.assignment["new"].warmup[0]
+    Event("stick", "new", {"task": str(stuck)}).apply(c)
+    rounds = settle(c, limit=30)
+    last = rounds[-1].plan
+    assert not last.followup
+    assert len(last.assignment["new"].active) == 1
+    assert stuck not in last.assignment["new"].active
+
+
+def test_progress_is_what_was_applied_not_the_lag() -> None:
+    t = TaskId(0, 0)
+    watch = ProgressWatch(patience=2)
+    for k in range(6):  # the stream grows as fast as the copy reads: the lag stands still
+        end = END + 1000 * k
+        problem = Problem((Task(t, end_offset=end),), (Instance("a", warmup=(t,), lags={t: END - 1}),))
+        assert watch.observe(problem).instances[0].parked == ()
+
+
+def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instance() -> None:
+    t = TaskId(0, 0)
+    stuck = Instance("a", warmup=(t,), lags={t: END})
+    problem = Problem((Task(t, end_offset=END),), (stuck, Instance("b")))
+    watch = ProgressWatch(patience=1)
+    watch.observe(problem)
+    assert watch.observe(problem).instances[0].parked == (t,)
+    watch.release("b")
+    assert watch.parked == {("a", t)}
+    watch.release("a")
+    assert watch.observe(problem).instances[0].parked == ()
+    assert watch.observe(problem).instances[0].parked == (t,)
+    watch.observe(Problem(problem.tasks, (Instance("b"),)))
+    assert watch.parked == set()
+
+
+def test_patience_is_at_least_one_round() -> None:
+    with pytest.raises(InputError, match="patience: found 0"):
+        ProgressWatch(patience=0)
+
+
+def test_parking_is_part_of_the_problem_so_plans_stay_a_function_of_it() -> None:
+    t = TaskId(0, 0)
+    ran = Instance("a", active=(t,), lags={t: 0}, draining=True)
+    problem = Problem((Task(t, end_offset=END),), (ran, Instance("b", parked=(t,)), Instance("c")))
+    plan = taskplace.plan(problem)
+    assert plan.target["c"].active == (t,)
+    assert taskplace.plan(Problem.from_dict(problem.to_dict())) == plan

@@ -1,0 +1,175 @@
+"""Problems and plans as values: JSON in and out, order does not matter, errors name the path."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+import taskplace
+from taskplace import Instance, Plan, Problem, Task, TaskId
+from taskplace.errors import InputError
+from taskplace.simulate.scenarios import KINDS, scenario
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+
+
+def full() -> dict[str, Any]:
+    return {
+        "schema": "taskplace.problem/1",
+        "config": {"num.standby.replicas": 1},
+        "tasks": [
+            {"id": "0_3", "stateful": True, "end_offset": 123456, "weight": 1.0},
+            {"id": "0_4", "stateful": False},
+            {"id": "1_0", "end_offset": None, "logged": True, "racks": [["a", "b"], ["c"]]},
+        ],
+        "instances": [
+            {
+                "id": "executor-1",
+                "capacity": 4,
+                "tags": {"zone": "a"},
+                "draining": False,
+                "active": ["0_3"],
+                "standby": [],
+                "warmup": [],
+                "lags": {"0_3": 0},
+                "parked": ["1_0"],
+                "restore_rate": 5.0,
+            },
+            {"id": "executor-2"},
+        ],
+    }
+
+
+def test_a_problem_survives_json() -> None:
+    problem = Problem.from_dict(full())
+    assert Problem.from_json(json.dumps(problem.to_dict())) == problem
+    assert problem.instances[0].lags == {TaskId(0, 3): 0}
+    assert problem.tasks[2].end_offset is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_scenario_survives_json_and_its_plan_too(kind: str) -> None:
+    problem = scenario(kind, 1, largest=0.3).problem
+    again = Problem.from_json(json.dumps(problem.to_dict()))
+    assert again == problem
+    assert again.fingerprint == problem.fingerprint
+    plan = taskplace.plan(problem)
+    assert Plan.from_dict(json.loads(plan.to_json())) == plan
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> None:
+    value = scenario("random-lags", seed, largest=0.4).problem.to_dict()
+    rng = random.Random(seed)
+    first = taskplace.plan(value).to_json()
+    for _ in range(3):
+        rng.shuffle(value["tasks"])
+        rng.shuffle(value["instances"])
+        for instance in value["instances"]:
+            lags = list(instance["lags"].items())
+            rng.shuffle(lags)
+            instance["lags"] = dict(lags)
+            for role in ("active", "standby", "warmup"):
+                rng.shuffle(instance[role])
+        assert taskplace.plan(value).to_json() == first
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "path", "found"),
+    [
+        (("tasks", 1, "id"), "0-4", "tasks[1].id", "0-4"),
+        (("tasks", 1, "id"), "00_4", "tasks[1].id", "00_4"),
+        (("tasks", 1, "id"), 4, "tasks[1].id", 4),
+        (("tasks", 1, "id"), "0_3", "tasks[1].id", "0_3"),
+        (("tasks", 0, "end_offset"), -1, "tasks[0].end_offset", -1),
+        (("tasks", 0, "end_offset"), 1.5, "tasks[0].end_offset", 1.5),
+        (("tasks", 0, "weight"), 0, "tasks[0].weight", 0),
+        (("tasks", 0, "weight"), True, "tasks[0].weight", True),
+        (("tasks", 0, "stateful"), "yes", "tasks[0].stateful", "yes"),
+        (("tasks", 0, "offset"), 1, "tasks[0].offset", "offset"),
+        (("tasks",), {}, "tasks", {}),
+        (("tasks", 0), 3, "tasks[0]", 3),
+        (("instances", 1, "id"), "", "instances[1].id", ""),
+        (("instances", 1, "id"), "executor-1", "instances[1].id", "executor-1"),
+        (("instances", 0, "capacity"), -1, "instances[0].capacity", -1),
+        (("instances", 0, "active"), "0_3", "instances[0].active", "0_3"),
+        (("instances", 0, "standby"), ["x"], "instances[0].standby[0]", "x"),
+        (("instances", 0, "lags"), {"0_3": -5}, "instances[0].lags.0_3", -5),
+        (("instances", 0, "lags"), {"0_3": "0"}, "instances[0].lags.0_3", "0"),
+        (("instances", 0, "lags"), ["0_3"], "instances[0].lags", ["0_3"]),
+        (("instances", 0, "tags"), {"zone": 1}, "instances[0].tags.zone", 1),
+        (("instances", 0, "restore_rate"), 0, "instances[0].restore_rate", 0),
+        (("instances", 0, "drain"), True, "instances[0].drain", "drain"),
+        (("config", "max.warmup.replicas"), 0, "config.max.warmup.replicas", 0),
+        (("schema",), "taskplace.problem/2", "schema", "taskplace.problem/2"),
+        (("nodes",), [], "problem.nodes", "nodes"),
+    ],
+)
+def test_bad_input_names_the_path_and_what_was_found(
+    where: tuple[Any, ...], value: object, path: str, found: object
+) -> None:
+    document = full()
+    at: Any = document
+    for key in where[:-1]:
+        at = at[key]
+    at[where[-1]] = value
+    with pytest.raises(InputError) as caught:
+        taskplace.plan(document)
+    assert caught.value.path == path
+    assert caught.value.found == found
+
+
+@pytest.mark.parametrize("missing", ["tasks", "instances"])
+def test_a_missing_list_is_named(missing: str) -> None:
+    document = full()
+    del document[missing]
+    with pytest.raises(InputError, match=missing):
+        Problem.from_dict(document)
+
+
+def test_no_instance_is_an_error() -> None:
+    with pytest.raises(InputError, match="instances: found 'no instance', expected at least one"):
+        taskplace.plan({"tasks": [], "instances": []})
+
+
+def test_what_is_no_json_is_an_error_with_line_and_column() -> None:
+    with pytest.raises(InputError, match="line 2, column 1"):
+        Problem.from_json('{"tasks":\n')
+
+
+def test_one_role_per_task_and_instance() -> None:
+    problem = Problem([Task(A)], [Instance("a", active=[A], standby=[A])])
+    with pytest.raises(InputError, match="0_0 as active and standby', expected one role"):
+        taskplace.plan(problem)
+
+
+def test_typed_values_are_checked_too() -> None:
+    for task in (Task(A, weight=-1.0), Task(A, end_offset=-7), Task(TaskId(-1, 0))):
+        with pytest.raises(InputError, match="tasks"):
+            taskplace.plan(Problem([task], [Instance("a")]))
+    with pytest.raises(InputError, match=r"instances\[a\]\.capacity"):
+        taskplace.plan(Problem([Task(A)], [Instance("a", capacity=-1)]))
+    with pytest.raises(InputError, match=r"instances\[a\]\.lags\.0_0: found -1"):
+        taskplace.plan(Problem([Task(A)], [Instance("a", lags={A: -1})]))
+
+
+def test_a_plan_from_elsewhere_is_read_with_paths() -> None:
+    for value, path in [
+        ({"assignment": {"a": {"active": ["0"]}}}, r"assignment\.a\.active\[0\]"),
+        ({"assignment": {"a": {"actives": []}}}, r"assignment\.a\.actives"),
+        ({}, "assignment"),
+        ({"assignment": {}, "moves": [{"task": "0_0", "role": "jump", "to": "a"}]}, r"moves\[0\]\.role"),
+        ({"assignment": {}, "optimality": {"moves": -1}}, r"optimality\.moves"),
+        ({"assignment": {}, "followup": 1}, "followup"),
+    ]:
+        with pytest.raises(InputError, match=path):
+            Plan.from_dict(value)
+
+
+def test_no_tasks_is_a_plan_with_nothing_to_do() -> None:
+    plan = taskplace.plan({"tasks": [], "instances": [{"id": "a"}]})
+    assert plan.stable
+    assert plan.assignment == {"a": ((), (), ())}

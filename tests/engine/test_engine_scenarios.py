@@ -1,0 +1,127 @@
+"""What the engine promises, shown over scenarios of every kind: fewest moves, bounded rounds, balance at rest.
+
+A failing scenario is named by kind and seed: `taskplace.simulate.scenarios.scenario(kind, seed)` makes it again.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import taskplace
+from taskplace import Plan, Problem
+from taskplace.model.shares import floors_and_ceilings, level_loads
+from taskplace.simulate import Cluster
+from taskplace.simulate.run import Round, settle
+from taskplace.simulate.scenarios import KINDS, Scenario, scenario
+
+FAST = [(kind, seed) for kind in KINDS for seed in range(4)]
+ALL = [(kind, seed) for kind in KINDS for seed in range(4, 30)]
+
+
+def _check_verified(problem: Problem, plan: Plan) -> None:
+    taskplace.check(
+        problem, plan
+    )  # no stall, last copies, standbys, budget, balance of the target: see `verify`
+
+
+def _check_event(s: Scenario, rounds: list[Round], rate_rounds: int = 1) -> None:
+    first = rounds[0].plan
+    assert sum(r.moved for r in rounds) == first.optimality.lower_bound, f"{s}: more moves than needed"
+    assert sum(r.promoted for r in rounds) == first.optimality.forced_promotions, f"{s}: promotions"
+    assert not rounds[-1].plan.followup, f"{s}: not stable"
+    to_warm = int(first.metrics["copies_to_warm"])
+    bound = math.ceil(to_warm / s.problem.config.max_warmup_replicas) * rate_rounds + 1
+    assert len(rounds) <= bound, f"{s}: {len(rounds)} rounds for {to_warm} copies"
+
+
+def _check_rest(s: Scenario, cluster: Cluster) -> None:
+    problem = cluster.problem()
+    again = taskplace.plan(problem)
+    assert again.stable, f"{s}: not the same again: {again.moves[:3]}"
+    c = problem.columns
+    stateful = np.flatnonzero(c.stateful)
+    for group in [stateful, *(stateful[c.sub[stateful] == k] for k in range(len(c.subtopologies)))]:
+        low, high = floors_and_ceilings(len(group), c.room)
+        n = np.bincount(c.owner[group], minlength=c.m)
+        assert ((low <= n) & (n <= high)).all(), f"{s}: balance"
+    replicas = min(problem.config.num_standby_replicas, int((c.room > 0).sum()) - 1)
+    assert (again.metrics["standbys"], again.metrics["warmups"]) == (replicas * len(stateful), 0), (
+        f"{s}: standbys"
+    )
+    actives = np.bincount(c.owner[stateful], minlength=c.m)
+    loads = actives + np.array([len(again.assignment[name].standby) for name in c.names])
+    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.room)
+    assert ((low <= loads) & (loads <= high)).all(), f"{s}: loads"
+
+
+def _show(kind: str, seed: int) -> None:
+    s = scenario(kind, seed)
+    print(s)
+    cluster = Cluster.of(s.problem)
+    for group in ((), *s.events):
+        rounds = settle(cluster, group, watch=_check_verified)
+        _check_event(s, rounds)
+        _check_rest(s, cluster)
+
+
+@pytest.mark.parametrize(("kind", "seed"), FAST)
+def test_every_promise_holds(kind: str, seed: int) -> None:
+    _show(kind, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", [40, 41])
+def test_every_promise_holds_with_the_network_for_large_problems(
+    kind: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taskplace.assign.standby.FULL_NETWORK", 0)
+    _show(kind, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "seed"), ALL)
+def test_every_promise_holds_in_all_scenarios(kind: str, seed: int) -> None:
+    _show(kind, seed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradual_catch_up_takes_as_many_rounds_as_it_takes_and_ends(kind: str) -> None:
+    s = scenario(kind, 3, largest=0.3)
+    print(s)
+    rate = 250.0  # 150,000 records in a round: a changelog of 1,000,000 takes 7
+    longest = max((t.end_offset or 0 for t in s.problem.tasks), default=0)
+    cluster = Cluster.of(s.problem, restore_rate=rate)
+    for group in ((), *s.events):
+        rounds = settle(cluster, group, watch=_check_verified)
+        each = max(1, math.ceil(longest / (rate * cluster.config.probing_rebalance_interval_ms / 1000)))
+        _check_event(s, rounds, each)
+
+
+def test_scenarios_are_as_large_as_promised_and_seeded() -> None:
+    some = [scenario(kind, seed) for kind, seed in FAST + ALL]
+    assert len(some) >= 200
+    assert max(len(s.problem.instances) for s in some) == 30
+    assert {s.problem.config.num_standby_replicas for s in some} == {0, 1, 2}
+    assert {s.problem.config.max_warmup_replicas for s in some} == {1, 2, 3, 4}
+    assert max(i.capacity for s in some for i in s.problem.instances) == 8
+    assert max(t.id.subtopology for s in some for t in s.problem.tasks) == 7
+    assert max(t.id.partition for s in some for t in s.problem.tasks) == 47
+    assert scenario("several", 5) == scenario("several", 5)
+
+
+def test_one_more_instance_for_a_hundred_tasks_is_nine_moves() -> None:
+    problem = {
+        "config": {"num.standby.replicas": 1, "max.warmup.replicas": 2},
+        "tasks": [{"id": f"0_{p}", "end_offset": 100_000} for p in range(100)],
+        "instances": [{"id": f"i{k}"} for k in range(10)],
+    }
+    trajectory = taskplace.simulate(problem, [[{"kind": "add", "name": "new"}]])
+    after = [r for r in trajectory.rounds if r.time_ms > 0]
+    print(trajectory)
+    assert trajectory.moved == 9
+    assert trajectory.stable
+    to_warm = int(after[0].plan.metrics["copies_to_warm"])
+    assert len(after) <= math.ceil(to_warm / 2) + 1

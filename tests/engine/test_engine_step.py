@@ -1,0 +1,206 @@
+"""The step: grant now, or stage behind a warm-up; one test per rule."""
+
+from __future__ import annotations
+
+import taskplace
+from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
+from taskplace.refine.budget import Want, within_budget
+
+END = 50_000
+A, B, C, D = (TaskId(0, p) for p in range(4))
+
+
+def place(*instances: Instance, tasks: tuple[TaskId, ...] = (A, B), end: int = END, **config: int) -> Plan:
+    problem = Problem(tuple(Task(t, end_offset=end) for t in tasks), instances, PlacementConfig(**config))
+    return taskplace.check(problem, taskplace.plan(problem))
+
+
+def holds(name: str, **roles: object) -> Instance:
+    """Return an instance whose copies are caught up, but those in `lags`."""
+    lags = dict(roles.pop("lags", {}))  # type: ignore[call-overload]
+    for role in ("active", "standby", "warmup"):
+        for t in roles.get(role, ()):  # type: ignore[attr-defined]
+            lags.setdefault(t, 0)
+    return Instance(name, lags=lags, **roles)  # type: ignore[arg-type]
+
+
+def roles_of(plan: Plan, task: TaskId) -> dict[str, str]:
+    return {
+        name: role
+        for name, roles in plan.assignment.items()
+        for role in roles._fields
+        if task in getattr(roles, role)
+    }
+
+
+def test_a_target_without_a_copy_warms_up_while_the_owner_goes_on() -> None:
+    plan = place(holds("a", active=[A, B]), Instance("b"))
+    moved = next(m.task for m in plan.moves)
+    assert roles_of(plan, moved) == {"a": "active", "b": "warmup"}
+    assert plan.followup
+    assert [m.role for m in plan.moves] == ["warmup"]
+
+
+def test_a_target_that_is_caught_up_takes_over_now() -> None:
+    plan = place(holds("a", active=[A, B]), holds("b", warmup=[B]))
+    assert roles_of(plan, B) == {"b": "active"}
+    assert [(m.role, m.from_, m.to, m.why) for m in plan.moves] == [("active", "a", "b", "balance")]
+    assert not plan.followup
+
+
+def test_nobody_has_a_copy_so_the_target_starts_now() -> None:
+    plan = place(Instance("a", active=[A, B], lags={A: END}), Instance("b"))
+    assert sorted(len(r.active) for r in plan.assignment.values()) == [1, 1]
+    assert not plan.followup
+
+
+def test_nobody_is_caught_up_so_the_one_that_lacks_least_goes_on() -> None:
+    # Else b would start from nothing, fall behind a's copy, and give the task back as soon as a has caught up.
+    plan = place(holds("a", active=[A, B], lags={A: 20_000, B: 20_000}), Instance("b"))
+    assert set(plan.assignment["a"].active) == {A, B}
+    assert len(plan.assignment["b"].warmup) == 1
+
+
+def test_a_restart_resumes_with_the_copies_that_lack_least() -> None:
+    plan = place(Instance("a", lags={A: 30_000, B: 20_000}), Instance("b", lags={A: 20_000}), Instance("c"))
+    assert (plan.active(A), plan.active(B)) == ("b", "a")
+    assert plan.optimality.forced_promotions == 0
+    assert {m.why for m in plan.moves} == {"start, with the copy that lacks least"}
+    assert not plan.followup
+
+
+def test_an_owner_that_lacks_more_than_another_hands_over() -> None:
+    plan = place(
+        Instance("a", active=[A], lags={A: 30_000}), Instance("b", standby=[A], lags={A: 20_000}), tasks=(A,)
+    )
+    assert plan.active(A) == "b"
+
+
+def test_a_standby_is_promoted_when_the_owner_is_gone() -> None:
+    plan = place(holds("a", active=[A]), holds("b", standby=[A, B]), num_standby_replicas=1)
+    assert plan.active(B) == "b"
+    assert plan.optimality.forced_promotions == 1
+    assert next((m.role, m.from_, m.forced) for m in plan.moves if m.task == B) == ("promotion", None, True)
+
+
+def test_a_standby_is_promoted_when_the_owner_lags() -> None:
+    plan = place(holds("a", active=[A, B], lags={B: 30_000}), holds("b", standby=[B]))
+    assert plan.active(B) == "b"
+    assert [(m.from_, m.why) for m in plan.moves if m.role == "promotion"] == [("a", "the owner lags")]
+
+
+def test_a_forced_promotion_chooses_the_copy_that_need_not_move_again() -> None:
+    # Both b and c could take the three tasks over; only two each are balanced.
+    lost = (A, B, C, D)
+    plan = place(holds("b", standby=lost), holds("c", standby=[D, C]), tasks=lost)
+    assert plan.optimality.moves == 0
+    assert {len(r.active) for r in plan.assignment.values()} == {2}
+    assert not plan.followup
+
+
+def test_never_more_warm_ups_than_allowed_and_the_cheapest_first() -> None:
+    tasks = tuple(TaskId(0, p) for p in range(8))
+    a = holds("a", active=tasks)
+    b = holds("b", lags={tasks[k]: 20_000 + k for k in (5, 6, 7)})
+    plan = place(a, b, tasks=tasks, max_warmup_replicas=2)
+    assert plan.assignment["b"].warmup == (tasks[5], tasks[6])
+    assert plan.metrics["warmups_waiting"] == 2
+    assert plan.metrics["copies_to_warm"] == 4
+
+
+def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper() -> None:
+    tasks = tuple(TaskId(0, p) for p in range(4))
+    a = holds("a", active=tasks)
+    b = holds("b", warmup=[tasks[3]], lags={tasks[3]: 49_999, tasks[0]: 10_001, tasks[1]: 10_001})
+    plan = place(a, b, tasks=tasks, max_warmup_replicas=1)
+    assert plan.assignment["b"].warmup == (tasks[3],)
+
+
+def test_missing_standbys_are_made_at_once_whatever_the_budget() -> None:
+    tasks = tuple(TaskId(0, p) for p in range(6))
+    plan = place(
+        holds("a", active=tasks[:3]),
+        holds("b", active=tasks[3:]),
+        tasks=tasks,
+        num_standby_replicas=1,
+        max_warmup_replicas=1,
+    )
+    assert sum(len(r.standby) for r in plan.assignment.values()) == 6
+    assert not plan.followup
+
+
+def test_a_standby_moves_behind_a_warm_up() -> None:
+    tasks = tuple(TaskId(0, p) for p in range(6))
+    a = holds("a", active=tasks[:3], standby=tasks[3:])
+    b = holds("b", active=tasks[3:], standby=tasks[:3])
+    plan = place(a, b, Instance("c"), tasks=tasks, num_standby_replicas=1, max_warmup_replicas=2)
+    assert sum(len(r.standby) for r in plan.assignment.values()) == 6
+    assert len(plan.assignment["c"].warmup) == 2
+    assert not plan.assignment["c"].standby
+    assert len(plan.target["c"].standby) == 2
+
+
+def test_a_caught_up_standby_is_kept_until_its_successor_is() -> None:
+    # c is where the standby belongs (b is draining), it exists there, but it lags: b stays beside it.
+    a, b = holds("a", active=[A]), holds("b", standby=[A], draining=True)
+    plan = place(a, b, holds("c", standby=[A], lags={A: 30_000}), tasks=(A,), num_standby_replicas=1)
+    assert roles_of(plan, A) == {"a": "active", "b": "standby", "c": "standby"}
+    assert plan.followup
+    plan = place(a, b, holds("c", standby=[A]), tasks=(A,), num_standby_replicas=1)
+    assert roles_of(plan, A) == {"a": "active", "c": "standby"}
+    assert not plan.followup
+
+
+def test_the_old_owner_keeps_the_copy_until_the_standby_has_moved() -> None:
+    a = holds("a", active=[A], draining=True)
+    plan = place(a, holds("b", standby=[A]), Instance("c"), tasks=(A,), num_standby_replicas=1)
+    assert roles_of(plan, A) == {"a": "standby", "b": "active", "c": "warmup"}
+    assert [m.why for m in plan.moves] == ["drain", "keeps its copy", "standby move"]
+
+
+def test_a_draining_instance_serves_until_it_is_relieved_and_gets_nothing_new() -> None:
+    plan = place(holds("a", active=[A, B], draining=True), Instance("b"), max_warmup_replicas=1)
+    assert set(plan.assignment["a"].active) == {A, B}
+    assert len(plan.assignment["b"].warmup) == 1
+    assert plan.target["a"] == ((), (), ())
+    assert {m.why for m in plan.moves} == {"drain"}
+
+
+def test_more_standbys_by_configuration_are_made_at_once_and_fewer_dropped() -> None:
+    a, b = holds("a", active=[A]), holds("b", active=[B])
+    more = place(a, b, num_standby_replicas=1)
+    assert roles_of(more, A) == {"a": "active", "b": "standby"}
+    assert not more.followup
+    fewer = place(holds("a", active=[A], standby=[B]), holds("b", active=[B], standby=[A]))
+    assert roles_of(fewer, A) == {"a": "active"}
+    assert not fewer.followup
+
+
+def test_a_task_that_appears_starts_and_one_that_disappears_is_let_go() -> None:
+    gone = TaskId(5, 0)
+    plan = place(holds("a", active=[A], standby=[gone]), holds("b", active=[gone]))
+    assert plan.active(B) == "b"
+    assert any("do not exist" in w for w in plan.warnings)
+
+
+def test_empty_changelogs_move_at_once() -> None:
+    plan = place(holds("a", active=[A, B]), Instance("b"), end=0)
+    assert sorted(len(r.active) for r in plan.assignment.values()) == [1, 1]
+    assert not plan.followup
+
+
+def test_the_budget_puts_work_under_way_first_then_drains_then_actives_then_the_cheapest() -> None:
+    def want(task: int, **fields: object) -> Want:
+        base = {"under_way": False, "drains": False, "for_active": True, "behind": 5, "task": task, "inst": 0}
+        return Want(**{**base, "origin": 1, **fields})  # type: ignore[arg-type]
+
+    wants = [
+        want(0, behind=3),
+        want(1, for_active=False, behind=1),
+        want(2, drains=True, behind=99),
+        want(3, under_way=True, behind=100),
+        want(4, behind=2),
+    ]
+    begun, waiting = within_budget(wants, 4)
+    assert [w.task for w in begun] == [3, 2, 4, 0]
+    assert [w.task for w in waiting] == [1]

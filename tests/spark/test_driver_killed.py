@@ -1,0 +1,74 @@
+"""The driver dies by SIGKILL, with its executors, and another one continues from the checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from placed_harness import check, data, wait_until
+
+pytestmark = pytest.mark.spark
+
+BATCHES = 8
+
+
+def write_events(folder: Path, batches: int) -> list[tuple[str, str, int]]:
+    """Write one file a batch, and return all rows."""
+    (folder / "events").mkdir()
+    rows = []
+    for batch in range(batches):
+        keys, groups, values = zip(*data(batch), strict=True)
+        file = folder / "events" / f"{batch}.parquet"
+        pq.write_table(pa.table({"key": keys, "group": groups, "value": values}), file)
+        os.utime(file, (1e9 + batch, 1e9 + batch))  # Spark reads files in this order
+        rows += data(batch)
+    return rows
+
+
+def drive(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen:
+    here = Path(__file__).parent
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]), **more}
+    log = (folder / "driver.log").open("ab")
+    command = [sys.executable, str(here / "killed_driver.py"), str(folder)]
+    # A group of its own: JVM and executors die with it, whatever happens to this test.
+    return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
+
+
+def end(driver: subprocess.Popen) -> None:
+    """Kill what is left of a driver, its JVM and its executors."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(driver.pid, signal.SIGKILL)
+    driver.wait()
+
+
+def test_a_killed_driver_is_continued_and_every_row_counts_once(tmp_path):
+    rows = write_events(tmp_path, BATCHES)
+    manifests = tmp_path / "checkpoint" / "manifests"
+
+    first = drive(tmp_path)
+    try:
+        wait_until(
+            lambda: len(list(manifests.glob("*.json"))) >= 3, "three batches are committed", seconds=120
+        )
+    finally:
+        end(first)
+    committed = len(list(manifests.glob("*.json")))
+    assert committed < BATCHES, "it was too fast to be killed in the middle"
+
+    second = drive(tmp_path)
+    try:
+        assert second.wait(timeout=200) == 0, (tmp_path / "driver.log").read_text()[-3000:]
+    finally:
+        end(second)
+    check(tmp_path, rows)
+    # What the first driver's executors had on this host was found and used.
+    assert "scratch 0 " in (tmp_path / "driver.log").read_text()

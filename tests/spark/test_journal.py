@@ -1,0 +1,151 @@
+"""The checkpoint's own rules, without Spark: what is kept, what is pruned, what a restart finds."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.bridge import Executor
+from taskplace.spark.driver import journal as journal_module
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.state.files import seal, write_file
+from taskplace.spark.state.history import Change, Snapshot
+
+
+def change(journal, task, batch, records=1):
+    base = journal.history[task].end if task in journal.history else None
+    name = f"changelog/{task}/{batch:010d}-a{batch}.arrow"
+    write_file(journal.root / name, b"x", sync=False)
+    offset = (base.offset if base else 0) + records
+    return Change(batch, f"a{batch}", base.attempt if base else "", offset, records, name, 1, seal(b"x"))
+
+
+def snapshot(journal, task):
+    end = journal.history[task].end
+    name = f"snapshots/{task}/{end.version:010d}-{end.attempt}.arrow"
+    write_file(journal.root / name, b"s", sync=False)
+    return Snapshot(end.version, end.attempt, end.offset, 1, name, 1, seal(b"s"))
+
+
+def files(journal):
+    return {str(path.relative_to(journal.root)) for path in journal.root.rglob("*.arrow")}
+
+
+def test_a_task_that_changes_once_does_not_hold_manifests_for_ever(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "FULL_EVERY", 10)
+    journal = Journal(tmp_path, {})
+    for batch in range(100):
+        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)} if batch == 3 else {}, {}, {})
+        journal.prune()
+    kept = sorted(int(path.stem) for path in (tmp_path / "manifests").iterdir())
+    assert kept == list(range(80, 100))
+    again = Journal(tmp_path, {})
+    assert again.history == journal.history
+    assert again.history["0_0"].end.version == 3
+    assert files(again) == {change_file for c in again.history["0_0"].changes for change_file in [c.file]}
+
+
+def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal_module, "FULL_EVERY", 7)
+    journal = Journal(tmp_path, {})
+    for batch in range(40):
+        changed = [f"0_{i}" for i in range(4) if batch % (i + 1) == 0]
+        journal.commit(batch, 1, {task: change(journal, task, batch) for task in changed}, {}, {})
+        if batch % 5 == 4:
+            journal.add_snapshots({task: snapshot(journal, task) for task in changed[:2]})
+        journal.prune()
+        assert Journal(tmp_path, {}).history == journal.history
+        journal = Journal(tmp_path, {})
+    named = {c.file for h in journal.history.values() for c in h.changes}
+    named |= {s.file for h in journal.history.values() for s in h.snapshots}
+    assert named <= files(journal)
+
+
+def test_nothing_is_pruned_between_a_visit_and_what_it_reports(tmp_path):
+    """A snapshot that was just made is known to nobody yet; pruning has to wait until it is taken in."""
+    journal = Journal(tmp_path, {})
+    for batch in range(3):
+        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
+    made = {"0_0": snapshot(journal, "0_0")}
+    pruned_meanwhile = []
+
+    def absorb(_visits):
+        # What the batch thread does at any moment: prune, if it can get the files.
+        def prune():
+            if replicator.files.acquire(blocking=False):
+                pruned_meanwhile.append(journal.prune())
+                replicator.files.release()
+
+        batch_thread = threading.Thread(target=prune)
+        batch_thread.start()
+        batch_thread.join()
+        journal.add_snapshots(made)
+        return False
+
+    replicator = Replicator(NoBridge(), lambda: [(Executor("0", "host", 1), NoOrders())], absorb)
+    replicator.round()
+    assert not pruned_meanwhile
+    journal.commit(3, 1, {"0_0": change(journal, "0_0", 3)}, {}, {})
+    journal.prune()
+    assert made["0_0"].file in files(journal)
+
+
+class NoOrders:
+    def encode(self):
+        return b""
+
+
+class NoBridge:
+    local = True
+
+    def pinned(self, *_args):
+        return None
+
+    def run(self, *_args, **_kwargs):
+        return []
+
+
+def test_of_two_drivers_at_one_batch_one_loses(tmp_path):
+    first = Journal(tmp_path, {})
+    second = Journal(tmp_path, {})
+    with pytest.raises(Fenced, match="driver 2 has taken this checkpoint over, this is driver 1"):
+        first.commit(0, 1, {}, {}, {})
+    second.commit(0, 1, {}, {}, {})
+    first.epoch = second.epoch  # even one that would not notice
+    with pytest.raises(Fenced, match="another driver has committed this batch"):
+        first.commit(0, 1, {}, {}, {})
+
+
+def test_a_gap_and_a_damaged_manifest_are_named(tmp_path):
+    journal = Journal(tmp_path, {})
+    for batch in range(3):
+        journal.commit(batch, 1, {}, {}, {})
+    (tmp_path / "manifests" / "0000000001.json").rename(tmp_path / "kept")
+    with pytest.raises(CheckpointError, match="the manifest of batch 1 is missing"):
+        Journal(tmp_path, {})
+    (tmp_path / "manifests" / "0000000001.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"0000000001\.json: damaged manifest"):
+        Journal(tmp_path, {})
+
+
+def test_what_a_checkpoint_is_bound_to(tmp_path):
+    journal = Journal(tmp_path, {"hash": "one", "query": None})
+    journal.bind("query", "q1")
+    journal.commit(0, 1, {}, {}, {})
+    with pytest.raises(CheckpointError, match="made with hash = 'one', this application has 'two'"):
+        Journal(tmp_path, {"hash": "two"})
+    with pytest.raises(CheckpointError, match="belongs to query 'q1', found 'q2'"):
+        Journal(tmp_path, {"hash": "one"}).bind("query", "q2")
+
+
+def test_key_types_stay_and_new_sources_may_come(tmp_path):
+    journal = Journal(tmp_path, {})
+    journal.bind_keys({"a": ["string"]})
+    journal.commit(0, 1, {}, {}, {})
+    again = Journal(tmp_path, {})
+    again.bind_keys({"a": ["string"], "b": ["bigint"]})
+    with pytest.raises(CheckpointError, match=r"the key of source 'a' was of \['string'\], is of \['int'\]"):
+        again.bind_keys({"a": ["int"]})

@@ -1,0 +1,198 @@
+"""Aggregate and Count, against a plain Python model over several batches."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.processors import Aggregate, Count, avg, count, first, last, max_, min_, sum_
+
+SCHEMA = pa.schema(
+    [("tail", pa.string()), ("leg", pa.int32()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
+)
+
+rows = st.lists(
+    st.tuples(
+        st.none() | st.sampled_from(["a", "b"]),
+        st.none() | st.integers(0, 1),
+        st.none() | st.integers(-(2**40), 2**40),
+        st.none() | st.integers(-1000, 1000).map(lambda n: n / 8),  # sums of eighths are exact in any order
+        st.none() | st.text(max_size=3),
+    ),
+    max_size=12,
+)
+
+
+def table(drawn: list[tuple]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in drawn], schema=SCHEMA)
+
+
+AGGREGATES = {
+    "rows": count(),
+    "known": count("n"),
+    "total": sum_("n", "int64"),
+    "total_x": sum_("x"),
+    "least": min_("n", "int64"),
+    "least_x": min_("x"),
+    "least_s": min_("s", "string"),
+    "greatest": max_("n", "int64"),
+    "greatest_x": max_("x"),
+    "first_s": first("s"),
+    "first_n": first("n", "int64"),
+    "last_s": last("s"),
+    "last_x": last("x", "float64"),
+    "mean": avg("x"),
+    "mean_n": avg("n", "int64"),
+    "total_again": sum_("n", "int64"),  # several aggregates of one column, and two that are the same
+    "rows_again": count(),
+}
+
+
+def model(values: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the aggregates of all rows of one key, in the order they came."""
+    n, x, s = ([row[c] for row in values if row[c] is not None] for c in ("n", "x", "s"))
+    return {
+        "rows": len(values),
+        "known": len(n),
+        "total": sum(n) if n else None,
+        "total_x": sum(x) if x else None,
+        "least": min(n, default=None),
+        "least_x": min(x, default=None),
+        "least_s": min((t.encode() for t in s), default=None),
+        "greatest": max(n, default=None),
+        "greatest_x": max(x, default=None),
+        "first_s": s[0] if s else None,
+        "first_n": n[0] if n else None,
+        "last_s": s[-1] if s else None,
+        "last_x": x[-1] if x else None,
+        "mean": sum(x) / len(x) if x else None,
+        "mean_n": sum(n) / len(n) if n else None,
+        "total_again": sum(n) if n else None,
+        "rows_again": len(values),
+    }
+
+
+def comparable(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"least_s": row["least_s"].encode() if isinstance(row["least_s"], str) else row["least_s"]}
+
+
+@settings(print_blob=True, deadline=None, max_examples=40)
+@given(st.lists(rows, min_size=1, max_size=4))
+def test_every_aggregate_over_several_batches(bench, batches):
+    with tempfile.TemporaryDirectory() as folder:
+        run = bench(Path(folder), Aggregate("a", by={"tail": "string", "leg": "int32"}, **AGGREGATES))
+        seen: dict[tuple, list[dict[str, Any]]] = {}
+        for drawn in batches:
+            touched = set()
+            for row in table(drawn).to_pylist():
+                key = (row["tail"], row["leg"])
+                touched.add(key)
+                seen.setdefault(key, []).append(row)
+            out = run.run(table(drawn))
+            assert out.column_names == ["tail", "leg", *AGGREGATES]
+            found = {(row.pop("tail"), row.pop("leg")): comparable(row) for row in out.to_pylist()}
+            assert len(found) == out.num_rows, "each key once"
+            assert found == {key: model(seen[key]) for key in touched}
+
+
+def test_an_aggregate_of_each_type(bench, tmp_path):
+    kinds = {
+        "t": (
+            pa.timestamp("us", tz="UTC"),
+            [datetime(2013, 1, 2, tzinfo=UTC), datetime(2013, 1, 1, tzinfo=UTC)],
+        ),
+        "d": (pa.date32(), [date(2013, 1, 2), date(2013, 1, 1)]),
+        "b": (pa.binary(), [b"z", b"a"]),
+        "m": (pa.decimal128(10, 2), [Decimal("2.50"), Decimal("1.25")]),
+        "o": (pa.bool_(), [True, False]),
+        "f": (pa.float32(), [2.5, 1.5]),
+    }
+    aggregates = {}
+    for name, (kind, _) in kinds.items():
+        aggregates |= {f"min_{name}": min_(name, kind), f"max_{name}": max_(name, kind)}
+        if name != "m":
+            aggregates |= {f"first_{name}": first(name, kind), f"last_{name}": last(name, kind)}
+    aggregates["sum_m"] = sum_("m", pa.decimal128(20, 2))
+    run = bench(tmp_path, Aggregate("a", by={"k": "int64"}, **aggregates))
+    for i in range(2):
+        columns = {name: pa.array([values[i]], kind) for name, (kind, values) in kinds.items()}
+        out = run.run(pa.table({"k": [1], **columns})).to_pylist()[0]
+    for name, (_, (one, other)) in kinds.items():
+        assert (out[f"min_{name}"], out[f"max_{name}"]) == (min(one, other), max(one, other))
+        if name != "m":
+            assert (out[f"first_{name}"], out[f"last_{name}"]) == (one, other)
+    assert out["sum_m"] == Decimal("3.75")
+
+
+def test_count(bench, tmp_path):
+    run = bench(tmp_path, Count("n", by={"tail": "string"}))
+    assert run.run(pa.table({"tail": ["a", "b", "a", None]})).to_pylist() == [
+        {"tail": "a", "count": 2},
+        {"tail": "b", "count": 1},
+        {"tail": None, "count": 1},
+    ]
+    assert run.run(pa.table({"tail": ["a", None]})).to_pylist() == [
+        {"tail": "a", "count": 3},
+        {"tail": None, "count": 2},
+    ]
+    assert run.run(pa.table({"tail": pa.array([], pa.string())})).to_pylist() == []
+    assert run.stored("n") == [
+        {"tail": "a", "count": 3},
+        {"tail": "b", "count": 1},
+        {"tail": None, "count": 2},
+    ]
+
+
+def test_what_is_one_key_in_the_store_is_one_group(bench, tmp_path):
+    """Arrow groups 0.0 and -0.0, and one NaN and another, apart."""
+    run = bench(tmp_path, Count("n", by={"x": "float64"}))
+    keys = pa.table({"x": pa.array([0.0, -0.0, math.nan, -math.nan, None, -0.0])})
+    for times in (1, 2):
+        found = {str(row["x"]): row["count"] for row in run.run(keys).to_pylist()}
+        assert found == {"0.0": 3 * times, "nan": 2 * times, "None": times}
+
+
+def test_keys_are_cast_to_their_declared_type(bench, tmp_path):
+    run = bench(tmp_path, Count("n", by={"day": "date"}))
+    times = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in (1, 2)]
+    found = run.run(pa.table({"day": pa.array(times, pa.timestamp("us"))}))
+    assert found.to_pylist() == [{"day": date(2013, 1, 1), "count": 2}]
+
+
+def test_chunked_and_sliced_rows(bench, tmp_path):
+    whole = table([("a", i % 3, i, i / 2, str(i)) for i in range(30)])
+    chunked = pa.concat_tables([whole.slice(0, 7), whole.slice(7, 0), whole.slice(7)]).slice(3, 20)
+    results = []
+    for name, given_rows in (("c", chunked), ("w", chunked.combine_chunks())):
+        run = bench(tmp_path / name, Aggregate("a", by={"leg": "int32"}, **AGGREGATES))
+        results.append(run.run(given_rows).to_pylist())
+    assert results[0] == results[1]
+
+
+def test_names_that_would_share_a_column_are_refused():
+    with pytest.raises(InputError, match=r"Aggregate\('a'\)\.x_sum: found \"the column 'x_sum' twice\""):
+        Aggregate("a", by={"k": "int64"}, x=avg("x"), x_sum=sum_("y"))
+    with pytest.raises(InputError, match=r"Aggregate\('a'\)\.k: found \"the column 'k' twice\""):
+        Aggregate("a", by={"k": "int64"}, k=count())
+
+
+def test_nothing_to_do_is_refused():
+    for by, aggregates in (({}, {"n": count()}), ({"k": "int64"}, {})):
+        with pytest.raises(InputError, match="at least one key column and one aggregate"):
+            Aggregate("a", by=by, **aggregates)
+
+
+def test_a_missing_key_column_is_named(bench, tmp_path):
+    run = bench(tmp_path, Count("n", by={"tail": "string"}))
+    with pytest.raises(InputError, match=r"Aggregate\('n'\)\.by\.tail: found \['tails'\], expected a column"):
+        run.run(pa.table({"tails": ["a"]}))

@@ -1,0 +1,133 @@
+"""Rows between subtopologies: each arrives once, in the partition that Spark's hash says, in its order."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.worker import boundary
+from taskplace.spark.worker.boundary import Boundary
+from taskplace.spark.worker.hashing import partition_of
+
+SCHEMA = pa.schema([("name", pa.string()), ("day", pa.int64()), ("n", pa.int64())])
+names = st.none() | st.sampled_from(["a", "b", "N14228", "日本"])
+days = st.none() | st.integers(-3, 3)
+
+
+def table(keys: list[tuple[str | None, int | None]], first: int = 0) -> pa.Table:
+    """Return rows whose `n` says the order they were written in."""
+    rows = [{"name": name, "day": day, "n": first + i} for i, (name, day) in enumerate(keys)]
+    return pa.Table.from_pylist(rows, schema=SCHEMA)
+
+
+def write(root: Path, number: int, rows: pa.Table, partitions: int) -> Boundary:
+    return boundary.write(root, f"topics/t/{number}.arrow", rows, ["name", "day"], partitions)
+
+
+@settings(print_blob=True, deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.tuples(names, days), max_size=15), min_size=1, max_size=4), st.integers(1, 6))
+def test_every_row_arrives_once_where_spark_would_put_it(tmp_path_factory, writers, partitions):
+    root = tmp_path_factory.mktemp("boundary")
+    tables = [table(keys, 100 * i) for i, keys in enumerate(writers)]
+    written = [write(root, i, rows, partitions) for i, rows in enumerate(tables)]
+    # What the driver passes on has been through JSON.
+    passed_on = [Boundary.from_dict(json.loads(json.dumps(b.to_dict()))) for b in written]
+    assert passed_on == written
+    whole = pa.concat_tables(tables)
+    at = partition_of([whole["name"], whole["day"]], partitions)
+    for partition in range(partitions):
+        found = boundary.read(root, passed_on, partition)
+        assert found.schema == SCHEMA
+        assert found["n"].to_pylist() == [
+            n for n, p in zip(whole["n"].to_pylist(), at, strict=True) if p == partition
+        ]
+        assert found.select(["name", "day"]).to_pylist() == [
+            row
+            for row, p in zip(whole.select(["name", "day"]).to_pylist(), at, strict=True)
+            if p == partition
+        ]
+    assert sum(piece.rows for b in written for piece in b.slices.values()) == whole.num_rows
+
+
+def test_no_rows_make_no_file(tmp_path):
+    nothing = write(tmp_path, 0, SCHEMA.empty_table(), 4)
+    assert (nothing.file, nothing.slices, list(tmp_path.iterdir())) == ("", {}, [])
+    assert boundary.read(tmp_path, [nothing, nothing], 2).equals(SCHEMA.empty_table())
+
+
+def test_an_empty_partition_has_the_columns(tmp_path):
+    some = write(tmp_path, 0, table([("a", 1)]), 50)
+    empty = next(p for p in range(50) if p not in some.slices)
+    assert boundary.read(tmp_path, [some], empty).equals(SCHEMA.empty_table())
+
+
+def test_columns_come_from_a_writer_that_had_rows(tmp_path):
+    """A function that had nothing to do may return a table whose types say nothing."""
+    untyped = pa.table({"name": pa.nulls(0), "day": pa.nulls(0), "n": pa.nulls(0)})
+    written = [write(tmp_path, 0, untyped, 50), write(tmp_path, 1, table([("a", 1)]), 50)]
+    for partition in range(50):
+        assert boundary.read(tmp_path, written, partition).schema == SCHEMA
+
+
+@pytest.fixture
+def one(tmp_path):
+    written = write(tmp_path, 0, table([("a", i) for i in range(30)]), 3)
+    return tmp_path, written, tmp_path / written.file
+
+
+def test_a_changed_slice_is_told_and_the_others_are_read(one):
+    root, written, path = one
+    victim = written.slices[1]
+    data = bytearray(path.read_bytes())
+    data[victim.offset + victim.length // 2] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 1 is damaged"):
+        boundary.read(root, [written], 1)
+    assert boundary.read(root, [written], 0).num_rows == written.slices[0].rows
+    assert boundary.read(root, [written], 2).num_rows == written.slices[2].rows
+
+
+def test_a_torn_file_is_told(one):
+    root, written, path = one
+    path.write_bytes(path.read_bytes()[: written.slices[2].offset + 5])
+    with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 2 is damaged"):
+        boundary.read(root, [written], 2)
+
+
+def test_a_missing_file_is_told(one):
+    root, written, path = one
+    path.unlink()
+    with pytest.raises(
+        CheckpointError, match=rf"{path}: the file is missing; partition 0 has \d+ rows in it"
+    ):
+        boundary.read(root, [written], 0)
+
+
+def test_a_topic_that_nobody_wrote_is_told(tmp_path):
+    with pytest.raises(CheckpointError, match="no writer"):
+        boundary.read(tmp_path, [], 0)
+
+
+def test_a_missing_key_column_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"no column \['day'\].*expected one of \['name'\]"):
+        write(tmp_path, 0, pa.table({"name": ["a"]}), 3)
+
+
+def test_writers_that_disagree_are_told(tmp_path):
+    rows = table([("a", 1)])
+    other = rows.set_column(2, "n", pa.array(["text"]))
+    written = [write(tmp_path, 0, rows, 1), write(tmp_path, 1, other, 1)]
+    with pytest.raises(InputError, match="found 'rows of different columns'"):
+        boundary.read(tmp_path, written, 0)
+
+
+def test_an_attempt_never_overwrites_another(one):
+    root, _, _ = one
+    with pytest.raises(FileExistsError):
+        write(root, 0, table([("a", 1)]), 3)

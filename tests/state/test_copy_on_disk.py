@@ -1,0 +1,257 @@
+"""A copy as files of a host: starting anew, damage, another boot, refusals, long keys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state.copy import Copy, Fence, boot_id, peek
+from taskplace.spark.state.files import (
+    Changes,
+    encode_records,
+    record_batch,
+    seal,
+    write_file,
+)
+from taskplace.spark.state.history import Change, History, Position, Snapshot
+from taskplace.spark.state.keys import SHORT, physical, restore_entry, store_entry
+
+STORES = ["s", "t"]
+
+
+def bulk(count: int, tag: str = "v") -> Changes:
+    return {"s": {b"%06d" % i: (tag * 200).encode() for i in range(count)}}
+
+
+# -- starting anew
+
+
+def snapshotted(root: Path, state: dict[bytes, bytes], at: Position) -> Snapshot:
+    data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
+    file = f"snapshots/{at.version}.arrow"
+    write_file(root / file, data, sync=False)
+    return Snapshot(at.version, at.attempt, at.offset, len(state), file, data.size, seal(data))
+
+
+@pytest.mark.parametrize("trimmed", [True, False])
+def test_a_snapshot_replaces_all_that_was_there(tmp_path, trimmed, committed, contents):
+    """Keys that were deleted meanwhile do not come back, whether the snapshot is the only way or the cheaper one."""
+    first = committed(History(), tmp_path, {"s": {b"gone": b"1", b"k": b"1"}, "t": {b"gone": b"1"}}, 0)
+    deleted = committed(first, tmp_path, {"s": {b"gone": None, b"k": b"2"}, "t": {b"gone": None}}, 1)
+    end = committed(deleted, tmp_path, {"s": {b"k": b"3"}}, 2)
+    snapshot = snapshotted(tmp_path, {b"k": b"2"}, deleted.end)
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.follow(first, tmp_path)
+        done = copy.bring_to(History(end.changes[2:] if trimmed else end.changes, (snapshot,)), tmp_path)
+        assert (done.restored, done.replayed, done.scratch) == (1, 1, trimmed)
+        assert contents(copy) == {"s": {b"k": b"3"}, "t": {}}
+
+
+def test_a_copy_from_nowhere_starts_empty(tmp_path, committed, contents):
+    """What it has belongs to no committed attempt, and there is no undo record: it came from another checkpoint."""
+    other_life = committed(History(), tmp_path, {"s": {b"other": b"1"}, "t": {b"other": b"1"}}, 7)
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.follow(other_life, tmp_path)
+        assert copy.bring_to(history, tmp_path).scratch
+        assert contents(copy) == {"s": {b"k": b"1"}, "t": {}}
+        copy.commit_unchanged()
+        copy.bring_to(History(), tmp_path)
+        assert contents(copy) == {"s": {}, "t": {}}
+
+
+# -- damage, and another boot
+
+
+@pytest.mark.parametrize("damage", [b"\x00" * 4096, b"garbage " * 1024, b"short", b""])
+def test_a_damaged_copy_is_made_again(tmp_path, damage, committed, contents):
+    history = committed(History(), tmp_path, bulk(100), 0)
+    path = tmp_path / "c"
+    with Copy(path, STORES) as copy:
+        copy.follow(history, tmp_path)
+    data = path / "data.mdb"
+    data.write_bytes(damage + data.read_bytes()[len(damage) :] if len(damage) > 100 else damage)
+    assert peek(path) is None
+    with Copy(path, STORES) as copy:
+        done = copy.bring_to(history, tmp_path)
+        assert (done.replayed, done.scratch) == (100, True)
+        assert contents(copy)["s"] == bulk(100)["s"]
+        copy.commit_unchanged()
+    assert peek(path) == history.end
+
+
+def test_a_copy_of_another_boot_is_made_again(tmp_path, monkeypatch, committed, contents):
+    """The host crashed, and LMDB does not sync: what the file says may not be what was written."""
+    history = committed(History(), tmp_path, bulk(10), 0)
+    path = tmp_path / "c"
+    with Copy(path, STORES) as copy:
+        copy.follow(history, tmp_path)
+        copy.bring_to(history, tmp_path)
+        copy.commit({"s": {b"more": b"1"}}, Position(7, "lost", 11))
+    monkeypatch.setattr(copy_module, "boot_id", lambda: "another boot")
+    assert peek(path) is None
+    with Copy(path, STORES) as copy:
+        done = copy.follow(history, tmp_path)
+        assert done is not None and (done.replayed, done.scratch, done.rolled_back) == (10, True, False)
+        copy.bring_to(history, tmp_path)
+        assert contents(copy)["s"] == bulk(10)["s"]
+    assert peek(path) == history.end
+
+
+def test_a_boot_has_one_name():
+    assert boot_id() == boot_id() != ""
+
+
+def test_another_format_is_made_again(tmp_path, monkeypatch, committed):
+    history = committed(History(), tmp_path, bulk(10), 0)
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.follow(history, tmp_path)
+    monkeypatch.setattr(copy_module, "FORMAT", copy_module.FORMAT + 1)
+    assert peek(tmp_path / "c") is None
+    with Copy(tmp_path / "c", STORES) as copy:
+        assert copy.bring_to(history, tmp_path).replayed == 10
+
+
+# -- looking from outside
+
+
+def test_peek(tmp_path, committed):
+    path = tmp_path / "c"
+    assert peek(path) is None
+    assert not path.exists(), "looking makes nothing"
+    with Copy(path, STORES):
+        pass
+    assert peek(path) is None, "a copy that was never brought anywhere"
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    with Copy(path, STORES) as copy:
+        copy.follow(history, tmp_path)
+    assert peek(path) == history.end
+    with Copy(path, STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit({"s": {b"k": b"2"}}, Position(1, "maybe", 2))
+        assert copy.position() == Position(1, "maybe", 2)
+    assert peek(path) == history.end, "an attempt that nobody has committed does not count"
+
+
+# -- what a copy refuses
+
+
+def test_older_work_is_refused_and_changes_nothing(tmp_path, committed):
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    path = tmp_path / "c"
+    with Copy(path, STORES, fence=Fence(2, 1)) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit({"s": {b"k": b"2"}}, Position(1, "new", 2))
+    for older in (Fence(1, 9), Fence(2, 0)):
+        with (
+            Copy(path, STORES, fence=older) as copy,
+            pytest.raises(Fenced, match=r"c: this attempt belongs to .*epoch"),
+        ):
+            copy.bring_to(history, tmp_path)
+    with Copy(path, STORES) as copy:
+        assert copy.position() == Position(1, "new", 2)
+    for as_new in (Fence(2, 1), Fence(3, 0)):
+        with Copy(path, STORES, fence=as_new) as copy:
+            copy.bring_to(history, tmp_path)
+            copy.commit_unchanged()
+
+
+def test_a_fence_is_not_forgotten_by_starting_anew(tmp_path, committed):
+    with Copy(tmp_path / "c", STORES, fence=Fence(2, 1)) as copy:
+        copy.bring_to(History(), tmp_path)
+        copy.commit({"s": {b"k": b"1"}}, Position(1, "x", 1))
+    history = committed(History(), tmp_path, {"s": {b"k": b"2"}}, 5)
+    unknown = History(
+        (
+            Change(
+                5,
+                "won-5",
+                "",
+                1,
+                1,
+                *(history.changes[0].file,),
+                history.changes[0].size,
+                history.changes[0].checksum,
+            ),
+        )
+    )
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.follow(unknown, tmp_path)
+    with Copy(tmp_path / "c", STORES, fence=Fence(1, 9)) as copy, pytest.raises(Fenced):
+        copy.bring_to(unknown, tmp_path)
+
+
+def test_a_store_it_was_not_opened_with_is_named(tmp_path, committed):
+    history = committed(History(), tmp_path, {"gone": {b"k": b"1"}}, 0)
+    with (
+        Copy(tmp_path / "c", STORES) as copy,
+        pytest.raises(CheckpointError, match=r"found a store 'gone', the topology has \['s', 't'\]"),
+    ):
+        copy.bring_to(history, tmp_path)
+
+
+def test_a_damaged_file_leaves_the_copy_where_it_was(tmp_path, committed, contents):
+    first = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    both = committed(first, tmp_path, {"s": {b"k": b"2"}}, 1)
+    (tmp_path / both.changes[1].file).write_bytes(b"torn")
+    with (
+        Copy(tmp_path / "c", STORES) as copy,
+        pytest.raises(CheckpointError, match=r"1\.arrow: found 4 bytes"),
+    ):
+        copy.bring_to(both, tmp_path)
+    with Copy(tmp_path / "c", STORES) as copy:
+        assert copy.position() == first.end
+        assert not copy.bring_to(first, tmp_path).scratch
+        assert contents(copy)["s"] == {b"k": b"1"}
+
+
+def test_bring_to_comes_first(tmp_path):
+    with Copy(tmp_path / "c", STORES) as copy, pytest.raises(RuntimeError, match="bring_to"):
+        copy.get_many("s", [b"k"])
+
+
+# -- long keys
+
+near_the_edge = st.binary(min_size=SHORT - 1, max_size=SHORT + 40)
+alike = st.binary(max_size=3).map(lambda end: b"p" * SHORT + end)
+short = st.binary(min_size=1, max_size=5)
+long_keys = st.lists(near_the_edge | alike | short, min_size=1, max_size=12, unique=True)
+
+
+@settings(print_blob=True, deadline=None, max_examples=40)
+@given(long_keys, st.binary(max_size=20))
+def test_keys_of_any_length_are_told_apart(keys, value):
+    stored = [store_entry(key, value) for key in keys]
+    assert len({key for key, _ in stored}) == len(keys)
+    assert all(len(key) <= 511 for key, _ in stored)
+    assert [restore_entry(*entry) for entry in stored] == [(key, value) for key in keys]
+
+
+def test_a_key_is_never_empty():
+    with pytest.raises(ValueError, match="never empty"):
+        physical(b"")
+
+
+@settings(print_blob=True, deadline=None, max_examples=15)
+@given(st.data(), long_keys)
+def test_long_keys_through_a_copy(tmp_path_factory, committed, contents, data, keys):
+    root = tmp_path_factory.mktemp("long")
+    state = {key: b"%d" % i for i, key in enumerate(keys)}
+    history = committed(History(), root, {"s": dict(state)}, 0)
+    gone = data.draw(st.lists(st.sampled_from(keys), unique=True))
+    with Copy(root / "c", STORES) as copy:
+        copy.bring_to(history, root)
+        assert contents(copy)["s"] == state and copy.count("s") == len(keys)
+        assert copy.get_many("s", [*keys, b"none", b"none" * 200]) == [*state.values(), None, None]
+        copy.commit({"s": dict.fromkeys(gone) | {b"N" * 700: b"new"}}, Position(1, "lost", 99))
+    with Copy(root / "c", STORES) as copy:
+        _, pieces = copy.dump(2)
+        after = {key: value for _, entries in pieces for key, value in entries}
+        assert after == {k: v for k, v in state.items() if k not in gone} | {b"N" * 700: b"new"}
+        assert copy.bring_to(history, root).rolled_back
+        assert contents(copy)["s"] == state

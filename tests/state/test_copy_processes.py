@@ -1,0 +1,258 @@
+"""A copy that grows, and a copy that two processes have: workers of one executor, or of two."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state.copy import Copy, Fence, peek
+from taskplace.spark.state.files import (
+    Changes,
+    encode_records,
+    record_batch,
+    seal,
+    write_file,
+)
+from taskplace.spark.state.history import EMPTY, Change, History, Position, Snapshot
+
+STORES = ["s", "t"]
+SMALL_MAP = 1 << 17
+
+
+def bulk(count: int, tag: str = "v") -> Changes:
+    return {"s": {b"%06d" % i: (tag * 200).encode() for i in range(count)}}
+
+
+@pytest.fixture
+def other() -> Iterator[Callable[[Callable[[], Iterator[object]]], Callable[[], object]]]:
+    """Runs a generator in another process: each call of what it returns awaits the next thing yielded."""
+    context = multiprocessing.get_context("fork")
+    processes = []
+
+    def start(work: Callable[[], Iterator[object]]) -> Callable[[], object]:
+        here, there = context.Pipe()
+
+        def run() -> None:
+            steps = work()
+            while there.recv():
+                there.send(next(steps))
+
+        process = context.Process(target=run, daemon=True)
+        process.start()
+        processes.append(process)
+
+        def advance() -> object:
+            here.send(True)
+            assert here.poll(30), "the other process does not answer"
+            return here.recv()
+
+        advance.process = process  # type: ignore[attr-defined]
+        return advance
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.join()
+
+
+# -- growth
+
+
+def test_a_full_map_grows_and_nothing_is_lost(tmp_path, monkeypatch, contents):
+    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    history, runs = History(), 0
+    with Copy(tmp_path / "c", STORES) as copy:
+
+        def work() -> None:
+            nonlocal runs
+            runs += 1
+            copy.bring_to(history, tmp_path)
+            copy.commit(bulk(5000), Position(0, "a", 5000))
+
+        copy.growing(work)
+        assert copy.position() == Position(0, "a", 5000)
+    assert runs > 2, "the map was meant to be too small"
+    assert (tmp_path / "c" / "data.mdb").stat().st_size > SMALL_MAP
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.bring_to(History((Change(0, "a", "", 5000, 0),)), tmp_path)
+        assert contents(copy)["s"] == bulk(5000)["s"]
+
+
+@pytest.mark.parametrize("way", ["replay", "restore"])
+def test_it_grows_while_it_catches_up(tmp_path, monkeypatch, way, committed, contents):
+    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    history = History()
+    for batch in range(4):
+        history = committed(
+            history, tmp_path, {"s": {b"%d-%d" % (batch, i): b"x" * 300 for i in range(500)}}, batch
+        )
+    state = {b"%d-%d" % (batch, i): b"x" * 300 for batch in range(4) for i in range(500)}
+    if way == "restore":
+        data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
+        write_file(tmp_path / "snap", data, sync=False)
+        end = history.end
+        snapshot = Snapshot(end.version, end.attempt, end.offset, 2000, "snap", data.size, seal(data))
+        history = History((), (snapshot,))
+    with Copy(tmp_path / "c", STORES) as copy:
+        done = copy.growing(lambda: copy.follow(history, tmp_path))
+        assert done is not None and bool(done.restored) == (way == "restore")
+    with Copy(tmp_path / "c", STORES) as copy:
+        assert not copy.bring_to(history, tmp_path).scratch
+        assert contents(copy)["s"] == state
+
+
+def test_an_attempt_that_lost_is_rolled_back_after_growing(tmp_path, monkeypatch, committed, contents):
+    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    history = committed(History(), tmp_path, bulk(200, "old"), 0)
+    with Copy(tmp_path / "c", STORES) as copy:
+
+        def work() -> None:
+            copy.bring_to(history, tmp_path)
+            copy.commit(bulk(3000, "new"), Position(1, "lost", 3200))
+
+        copy.growing(work)
+        assert copy.growing(lambda: copy.bring_to(history, tmp_path)).rolled_back
+        assert contents(copy)["s"] == bulk(200, "old")["s"]
+
+
+# -- other processes
+
+
+def grown_by_another(path: Path, root: Path) -> Callable[[], Iterator[object]]:
+    def work() -> Iterator[object]:
+        with Copy(path, STORES) as copy:
+            copy.bring_to(History(), root)
+            yield "holds the copy"
+            copy.growing(
+                lambda: (copy.bring_to(History(), root), copy.commit(bulk(3000), Position(0, "a", 3000)))
+            )
+        yield "has grown it"
+
+    return work
+
+
+def test_a_map_that_another_process_has_grown_is_taken_over(tmp_path, monkeypatch, other):
+    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    advance = other(grown_by_another(tmp_path / "c", tmp_path))
+    with Copy(tmp_path / "c", STORES) as copy:
+        advance(), advance()
+        at, pieces = copy.dump(1000)
+        assert at == copy.position() == Position(0, "a", 3000)
+        assert sum(len(entries) for _, entries in pieces) == 3000
+        copy.bring_to(History((Change(0, "a", "", 3000, 0),)), tmp_path)
+        assert copy.count("s") == 3000
+
+
+def test_also_when_it_grows_while_the_copy_is_being_opened(tmp_path, monkeypatch, other):
+    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    advance = other(grown_by_another(tmp_path / "c", tmp_path))
+    advance()
+    really_open = lmdb.open
+
+    def open_slowly(*args, **kwargs):
+        env = really_open(*args, **kwargs)
+        advance()  # the other one commits between our opening the file and our first transaction
+        return env
+
+    monkeypatch.setattr(copy_module.lmdb, "open", open_slowly)
+    with Copy(tmp_path / "c", STORES) as copy:
+        assert copy.position() == Position(0, "a", 3000)
+
+
+def test_two_attempts_run_one_after_the_other(tmp_path, other, contents):
+    """The second one gets the copy when the first has committed, and finds what that left."""
+    history, path = History(), tmp_path / "c"
+
+    def first() -> Iterator[object]:
+        with Copy(path, STORES, fence=Fence(1, 0)) as copy:
+            copy.bring_to(history, tmp_path)
+            yield "holds the copy"
+            copy.commit({"s": {b"k": b"first"}}, Position(0, "first", 1))
+            yield "committed"
+
+    advance = other(first)
+    advance()
+    brought = threading.Event()
+    rolled_back = []
+
+    def second() -> None:
+        with Copy(path, STORES, fence=Fence(1, 0)) as copy:
+            rolled_back.append(copy.bring_to(history, tmp_path).rolled_back)
+            brought.set()
+            assert contents(copy)["s"] == {}
+            copy.commit({"s": {b"k": b"second"}}, Position(0, "second", 1))
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    assert not brought.wait(0.2), "both have the copy"
+    assert advance() == "committed"
+    assert brought.wait(30)
+    thread.join(30)
+    assert rolled_back == [True]
+    with Copy(path, STORES) as copy:
+        assert copy.position().attempt == "second"
+
+
+def test_a_killed_holder_lets_go(tmp_path, other, committed, contents):
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+
+    def doomed() -> Iterator[object]:
+        with Copy(tmp_path / "c", STORES) as copy:
+            copy.bring_to(history, tmp_path)
+            copy._put(copy._held(), copy._db("s"), [(b"k", b"2"), (b"l", b"x" * 100_000)])
+            yield "has written, not committed"
+
+    advance = other(doomed)
+    advance()
+    os.kill(advance.process.pid, signal.SIGKILL)
+    advance.process.join()
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        assert contents(copy) == {"s": {b"k": b"1"}, "t": {}}
+
+
+def test_a_follower_leaves_an_attempt_alone_that_came_before_it_got_the_copy(
+    tmp_path, monkeypatch, other, committed
+):
+    """The visit was ordered before the copy was promoted, and waits for it while the attempt runs."""
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    path = tmp_path / "c"
+
+    def promoted() -> Iterator[object]:
+        with Copy(path, STORES, fence=Fence(1, 1)) as copy:
+            copy.bring_to(history, tmp_path)
+            copy.commit({"s": {b"k": b"2"}}, Position(1, "new", 2))
+        yield "committed locally"
+
+    advance = other(promoted)
+    with Copy(path, STORES) as copy:
+        really_begin, waits = copy._begin, [advance]
+
+        def begin_late():
+            if waits:
+                waits.pop()()
+            return really_begin()
+
+        monkeypatch.setattr(copy, "_begin", begin_late)
+        assert copy.follow(history, tmp_path) is None
+        assert copy.position() == Position(1, "new", 2)
+
+
+def test_peek_does_not_wait(tmp_path, other):
+    def holder() -> Iterator[object]:
+        with Copy(tmp_path / "c", STORES) as copy:
+            copy.bring_to(History(), tmp_path)
+            copy.commit_unchanged()
+            copy.bring_to(History(), tmp_path)
+            yield "holds the copy"
+
+    other(holder)()
+    assert peek(tmp_path / "c") == EMPTY

@@ -1,0 +1,295 @@
+"""Who owns a state directory, and who may take one over. Owners are real processes, dead and alive."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from taskplace.spark.worker import identity
+from taskplace.spark.worker.identity import OWNER, WORKERS, Owner, home, remove_orphans
+
+
+class Process:
+    """A process that lives until it is told otherwise."""
+
+    def __init__(self) -> None:
+        self.popen = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
+        self.owner = Owner.of(psutil.Process(self.popen.pid))
+
+    def end(self, *, reap: bool = True) -> Owner:
+        self.popen.kill()
+        if reap:
+            self.popen.wait(30)
+        else:
+            os.waitid(os.P_PID, self.popen.pid, os.WEXITED | os.WNOWAIT)
+        return self.owner
+
+
+@pytest.fixture
+def process() -> Iterator[type[Process]]:
+    made: list[Process] = []
+
+    def make() -> Process:
+        made.append(Process())
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.end()
+        one.popen.stdin.close()
+
+
+@pytest.fixture
+def root(tmp_path) -> Path:
+    return tmp_path / "state"
+
+
+def directory(root: Path, name: str, owner: Owner, *workers: Owner, copies: int = 1) -> Path:
+    """Make a state directory, as its owner would have left it."""
+    path = root / name
+    (path / WORKERS).mkdir(parents=True)
+    (path / OWNER).write_text(json.dumps(asdict(owner)))
+    for worker in workers:
+        (path / WORKERS / str(worker.pid)).write_text(json.dumps(asdict(worker)))
+    for i in range(copies):
+        (path / f"0_{i}").mkdir()
+        (path / f"0_{i}" / "data.mdb").write_text(name)
+    return path
+
+
+def owner_of(path: Path) -> Owner:
+    return Owner(**json.loads((path / OWNER).read_text()))
+
+
+# -- processes
+
+
+def test_a_process_is_alive_until_it_ends(process):
+    one = process()
+    assert one.owner.alive()
+    assert not one.end().alive()
+
+
+def test_a_zombie_is_dead(process):
+    one = process()
+    one.end(reap=False)
+    assert psutil.Process(one.popen.pid).status() == psutil.STATUS_ZOMBIE
+    assert not one.owner.alive()
+
+
+def test_a_recycled_id_is_another_process(process):
+    living = process().owner
+    assert not replace(living, started=living.started - 100).alive()
+    assert not replace(living, boot="another boot").alive()
+
+
+def test_setting_the_clock_does_not_kill_anybody(process, monkeypatch):
+    """The wall-clock start of a process is counted from the boot's, which moves with the clock."""
+    living = process().owner
+    really = psutil._pslinux.boot_time if hasattr(psutil, "_pslinux") else psutil.boot_time
+    for module in (psutil, getattr(psutil, "_pslinux", psutil)):
+        monkeypatch.setattr(module, "boot_time", lambda: really() + 3600)
+    assert living.alive()
+
+
+# -- adoption
+
+
+def test_a_new_executor_makes_a_directory(root, be_executor):
+    be_executor("3")
+    path = home(root, "app")
+    assert path == root / "app.3"
+    assert owner_of(path) == identity.executor()[1]
+    assert Owner(**json.loads((path / WORKERS / str(os.getpid())).read_text())).alive()
+    identity.home.cache_clear()
+    assert home(root, "app") == path, "the next worker finds it"
+
+
+def test_the_directory_of_a_dead_owner_is_taken_over(root, be_executor, process):
+    old = directory(root, "old.1", process().end())
+    be_executor("3")
+    path = home(root, "app")
+    assert not old.exists() and path == root / "app.3"
+    assert (path / "0_0" / "data.mdb").read_text() == "old.1"
+    assert owner_of(path) == identity.executor()[1]
+    assert [file.name for file in (path / WORKERS).iterdir()] == [str(os.getpid())]
+
+
+def test_a_living_owner_keeps_its_directory(root, be_executor, process):
+    old = directory(root, "old.1", process().owner)
+    be_executor("3")
+    path = home(root, "app")
+    assert old.exists() and not (path / "0_0").exists()
+    assert remove_orphans(root, -1.0) == []
+
+
+def test_a_living_worker_of_a_dead_owner_keeps_it(root, be_executor, process):
+    """The executor's JVM was killed; one of its Python workers is still writing."""
+    worker = process()
+    old = directory(root, "old.1", process().end(), process().end(), worker.owner)
+    be_executor("3")
+    assert not (home(root, "app") / "0_0").exists() and old.exists()
+    assert remove_orphans(root, -1.0) == []
+    worker.end()
+    be_executor("4")
+    assert (home(root, "app") / "0_0").exists() and not old.exists()
+
+
+def test_each_orphan_is_taken_over_once(root, be_executor, process):
+    for name in ("old.1", "old.2"):
+        directory(root, name, process().end())
+    taken = []
+    for executor in ("3", "4", "5"):
+        be_executor(executor)
+        path = home(root, "app") / "0_0" / "data.mdb"
+        taken.append(path.read_text() if path.exists() else None)
+    assert taken == ["old.1", "old.2", None]
+
+
+def test_of_two_executors_one_gets_it(root, be_executor, process):
+    """Two processes ask at once; which one wins does not matter."""
+    directory(root, "old.1", process().end())
+    context = multiprocessing.get_context("fork")
+    barrier, got = context.Barrier(2), context.Queue()
+
+    def ask(executor: str) -> None:
+        be_executor(executor)
+        barrier.wait(30)
+        got.put((home(root, "app") / "0_0").exists())
+
+    asking = [context.Process(target=ask, args=(executor,)) for executor in ("3", "4")]
+    for one in asking:
+        one.start()
+    assert sorted(got.get(timeout=30) for _ in asking) == [False, True]
+    for one in asking:
+        one.join(30)
+
+
+def test_copies_of_another_boot_are_removed(root, be_executor, process):
+    before = replace(process().end(), boot="before the crash")
+    lost = directory(root, "old.1", before)
+    good = directory(root, "old.2", process().end())
+    be_executor("3")
+    path = home(root, "app")
+    assert not lost.exists() and not good.exists()
+    assert (path / "0_0" / "data.mdb").read_text() == "old.2"
+
+
+def test_its_own_directory_of_another_boot_is_no_use_either(root, be_executor, process):
+    """A cluster manager may start an application again under its old id."""
+    be_executor("3")
+    directory(root, "app.3", replace(process().end(), boot="before the crash"))
+    path = home(root, "app")
+    assert not (path / "0_0").exists()
+    assert owner_of(path) == identity.executor()[1]
+
+
+def test_its_own_directory_gets_its_new_owner(root, be_executor, process):
+    be_executor("3")
+    directory(root, "app.3", process().end())
+    path = home(root, "app")
+    assert (path / "0_0").exists() and owner_of(path) == identity.executor()[1]
+    be_executor("4")
+    assert not (home(root, "app") / "0_0").exists(), "and nobody takes it from under its feet"
+
+
+def test_a_directory_whose_owner_was_never_written_is_owned_by_the_next_worker(root, be_executor):
+    be_executor("3")
+    (root / "app.3" / WORKERS).mkdir(parents=True)
+    assert owner_of(home(root, "app")) == identity.executor()[1]
+
+
+@pytest.mark.parametrize("killed_before", ["replace", "rename", "rmtree"])
+def test_killed_while_it_takes_over_it_loses_nothing(root, be_executor, process, monkeypatch, killed_before):
+    """Whatever was done of an adoption, the next executor finds the copies."""
+    directory(root, "old.1", process().end())
+
+    def take_over_and_die() -> None:
+        owner = Owner.of(psutil.Process())
+        monkeypatch.setattr(identity, "executor", lambda: ("3", owner))
+        identity.home.cache_clear()
+        target = identity.shutil if killed_before == "rmtree" else identity.Path
+        monkeypatch.setattr(target, killed_before, lambda *_, **__: os._exit(9))
+        home(root, "app")
+
+    child = multiprocessing.get_context("fork").Process(target=take_over_and_die)
+    child.start()
+    child.join(30)
+    assert child.exitcode == 9
+    be_executor("4")
+    assert (home(root, "app") / "0_0" / "data.mdb").read_text() == "old.1"
+
+
+def test_strange_things_in_the_directory_are_left_alone(root, be_executor, process):
+    (root / "mine").mkdir(parents=True)
+    (root / "note.txt").write_text("hello")
+    directory(root, "torn", process().end())
+    (root / "torn" / OWNER).write_text('{"pid": 1')
+    be_executor("3")
+    assert not (home(root, "app") / "0_0").exists()
+    assert remove_orphans(root, -1.0) == []
+    assert {path.name for path in root.iterdir()} == {"mine", "note.txt", "torn", "app.3", ".lock"}
+
+
+# -- removal
+
+
+def test_orphans_are_removed_when_nobody_came_for_so_long(root, process):
+    now = time.time()
+    dead = process().end()
+    old, recent = directory(root, "old.1", dead, copies=2), directory(root, "old.2", dead, copies=2)
+    living = directory(root, "old.3", process().owner)
+    for path in (old, living):
+        for file in path.glob("*/data.mdb"):
+            os.utime(file, (now - 700, now - 700))
+    os.utime(recent / "0_0" / "data.mdb", (now - 700, now - 700))  # its other copy was used lately
+    assert remove_orphans(root, 600.0) == ["old.1"]
+    assert not old.exists() and recent.exists() and living.exists()
+
+
+def test_an_orphan_without_copies_goes_by_its_own_age(root, process):
+    path = directory(root, "old.1", process().end(), copies=0)
+    assert remove_orphans(root, 600.0) == []
+    os.utime(path, (time.time() - 700,) * 2)
+    assert remove_orphans(root, 600.0) == ["old.1"]
+
+
+# -- which executor
+
+
+def test_a_worker_finds_the_id_in_its_ancestors_command_line():
+    ask = "from taskplace.spark.worker import identity as i; e, o = i.executor(); print(e, o.pid)"
+    middle = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[-1]], check=True)"
+    jvm = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            middle,
+            "--driver-url",
+            "spark://x",
+            "--executor-id",
+            "17",
+            "--cores",
+            "2",
+            ask,
+        ],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    out, _ = jvm.communicate(timeout=60)
+    assert out.split() == ["17", str(jvm.pid)]
+
+
+def test_without_an_executor_it_is_the_driver():
+    executor_id, owner = identity.executor()
+    assert executor_id == "driver" and owner.alive()

@@ -1,0 +1,79 @@
+"""`spark_hash` against what a real Spark said (`make_spark_hashes.py`), and its own rules."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.worker.hashing import partition_of, spark_hash
+
+HERE = Path(__file__).parent
+RECORDED = json.loads((HERE / "spark_hashes.json").read_text())
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_spark_hashes", HERE / "make_spark_hashes.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+CASES: dict[str, pa.Table] = _script().cases()
+
+
+def test_every_case_was_recorded():
+    assert list(CASES) == list(RECORDED["cases"])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_equals_spark(name):
+    columns = CASES[name].columns
+    assert spark_hash(columns).tolist() == RECORDED["cases"][name]["hashes"]
+    assert partition_of(columns, RECORDED["of"]).tolist() == RECORDED["cases"][name]["partitions"]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_slices_and_chunks_do_not_matter(name):
+    table = CASES[name]
+    wanted = RECORDED["cases"][name]["hashes"]
+    chunked = pa.concat_tables([table.slice(0, 1), table.slice(1, 0), table.slice(1)])
+    assert spark_hash(chunked.columns).tolist() == wanted
+    assert spark_hash([c.combine_chunks().slice(1, 2) for c in table.columns]).tolist() == wanted[1:3]
+    assert spark_hash([c.slice(0, 0) for c in table.columns]).tolist() == []
+
+
+@settings(print_blob=True, deadline=None, max_examples=50)
+@given(
+    st.lists(st.tuples(st.none() | st.text(max_size=30), st.none() | st.integers(-(2**63), 2**63 - 1))),
+    st.integers(1, 500),
+)
+def test_a_row_has_one_hash_whatever_is_beside_it(rows, partitions):
+    columns = [pa.array([a for a, _ in rows], pa.string()), pa.array([b for _, b in rows], pa.int64())]
+    together = partition_of(columns, partitions)
+    alone = [int(partition_of([c.slice(i, 1) for c in columns], partitions)[0]) for i in range(len(rows))]
+    assert together.tolist() == alone
+    assert together.dtype == np.int32
+    assert not len(rows) or (together.min() >= 0 and together.max() < partitions)
+
+
+def test_null_keys_share_one_partition():
+    for kind in (pa.string(), pa.int64(), pa.float64(), pa.bool_()):
+        assert spark_hash([pa.nulls(2, kind), pa.nulls(2, kind)]).tolist() == [42, 42]
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(10, 2), pa.timestamp("ns"), pa.uint32(), pa.list_(pa.int32())]
+)
+def test_a_key_that_spark_would_hash_otherwise_is_refused(kind):
+    with pytest.raises(InputError, match="a key of type boolean"):
+        spark_hash([pa.nulls(1, kind)])

@@ -1,0 +1,119 @@
+"""TableJoin: the table is applied first, and stays."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.processors import TableJoin
+
+FLIGHTS = pa.schema([("tail", pa.string()), ("n", pa.int64())])
+PLANES = pa.schema([("tail", pa.string()), ("seats", pa.int64()), ("at", pa.int64())])
+
+tails = st.none() | st.sampled_from(["a", "b", "c"])
+flights_of_a_batch = st.lists(st.tuples(tails, st.integers(0, 9)), max_size=6)
+planes_of_a_batch = st.lists(st.tuples(tails, st.none() | st.integers(0, 500), st.integers(0, 3)), max_size=6)
+
+
+def flights(*rows: tuple) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(FLIGHTS.names, row, strict=True)) for row in rows], schema=FLIGHTS)
+
+
+def planes(*rows: tuple) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(PLANES.names, row, strict=True)) for row in rows], schema=PLANES)
+
+
+def join(**more) -> TableJoin:
+    return TableJoin("planes", on={"tail": "string"}, columns={"seats": "int64"}, **more)
+
+
+def seats(out: pa.Table) -> list:
+    assert out.column_names == ["tail", "n", "seats"]
+    return [(row["tail"], row["n"], row["seats"]) for row in out.to_pylist()]
+
+
+@settings(print_blob=True, deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(flights_of_a_batch, planes_of_a_batch), min_size=1, max_size=4),
+    st.sampled_from(["left", "inner"]),
+    st.booleans(),
+)
+def test_against_a_dict(bench, batches, how, ordered):
+    with tempfile.TemporaryDirectory() as folder:
+        run = bench(Path(folder), join(how=how, order_by=["at"] if ordered else []))
+        known: dict = {}
+        for stream, updates in batches:
+            # Python's sort is stable, too: of equal ones the last stays the last.
+            for tail, number, _ in sorted(updates, key=lambda row: row[2]) if ordered else updates:
+                known[tail] = number
+            wanted = [(t, n, known.get(t)) for t, n in stream if how == "left" or t in known]
+            assert seats(run.run(flights(*stream), planes(*updates))) == wanted
+
+
+def test_the_table_comes_before_the_stream_within_a_batch(bench, tmp_path):
+    run = bench(tmp_path, join())
+    assert seats(run.run(flights(("a", 1), ("b", 2)), planes(("a", 100, 0)))) == [
+        ("a", 1, 100),
+        ("b", 2, None),
+    ]
+
+
+def test_the_table_stays_and_is_updated(bench, tmp_path):
+    run = bench(tmp_path, join())
+    run.run(flights(), planes(("a", 100, 0), ("b", 50, 0)))
+    assert seats(run.run(flights(("a", 1), ("b", 2)), planes(("a", 101, 0)))) == [("a", 1, 101), ("b", 2, 50)]
+    assert seats(run.run(flights(("a", 3)), planes())) == [("a", 3, 101)]
+    assert run.stored("planes") == [{"tail": "a", "seats": 101}, {"tail": "b", "seats": 50}]
+
+
+def test_order_by_decides_which_row_of_a_batch_stays(bench, tmp_path):
+    rows = [("a", 1, 7), ("a", 2, 9), ("a", 3, 8)]
+    for order, stays in (([], 3), (["at"], 2), (["seats"], 3)):
+        run = bench(tmp_path / f"by-{order}", join(order_by=order))
+        assert seats(run.run(flights(("a", 0)), planes(*rows))) == [("a", 0, stays)]
+
+
+def test_order_by_makes_the_result_independent_of_arrival(bench, tmp_path):
+    rows = [("a", 1, 7), ("b", 5, 1), ("a", 2, 9), ("b", 6, 0), ("a", 3, 8)]
+    found = []
+    for i, arrival in enumerate((rows, rows[::-1], rows[2:] + rows[:2])):
+        run = bench(tmp_path / str(i), join(order_by=["at"]))
+        found.append(seats(run.run(flights(("a", 0), ("b", 0)), planes(*arrival))))
+    assert found == [[("a", 0, 2), ("b", 0, 5)]] * 3
+
+
+def test_inner_leaves_out_what_has_no_match(bench, tmp_path):
+    run = bench(tmp_path, join(how="inner"))
+    out = run.run(flights(("a", 1), ("z", 2), ("a", 3)), planes(("a", None, 0)))
+    assert seats(out) == [("a", 1, None), ("a", 3, None)], "a match whose column is null is a match"
+
+
+def test_a_name_on_both_sides_is_refused(bench, tmp_path):
+    run = bench(tmp_path, join())
+    clash = flights(("a", 1)).append_column("seats", pa.array([9]))
+    with pytest.raises(InputError, match=r"TableJoin\('planes'\): found \"\['seats'\] on both sides\""):
+        run.run(clash, planes(("a", 100, 0)))
+    assert run.stored("planes") == []
+
+
+def test_another_way_to_join_is_refused():
+    with pytest.raises(
+        InputError, match=r"TableJoin\('planes'\)\.how: found 'outer', expected 'left' or 'inner'"
+    ):
+        join(how="outer")
+
+
+def test_key_types_are_cast(bench, tmp_path):
+    processor = TableJoin("t", on={"k": "int64"}, columns={"v": "string"})
+    run = bench(tmp_path, processor)
+    out = run.run(
+        pa.table({"k": pa.array([1, 2], pa.int32())}), pa.table({"k": pa.array([1], pa.int16()), "v": ["x"]})
+    )
+    assert out["v"].to_pylist() == ["x", None]
+    assert out["k"].type == pa.int32(), "the stream's own columns are left as they are"

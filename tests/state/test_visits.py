@@ -1,0 +1,229 @@
+"""Visits: followers catch up, snapshots are made, left-overs go, and the answer says what there is."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.history import EMPTY, History, Position
+from taskplace.spark.worker import identity
+from taskplace.spark.worker.follow import Orders, Visit, visit_all
+
+ROWS = [
+    [("N1", 5), ("N7", 7), ("N3", -1)],
+    [("N1", 9), ("N4", 1)],
+    [("N7", 30), ("N1", 2), ("N2", 0)],
+]
+
+
+@pytest.fixture
+def ran(runtime):
+    """A runtime whose executor 1 has run three batches."""
+    for rows in ROWS:
+        runtime.run_batch(rows, [("N1", 100)])
+    return runtime
+
+
+def orders(runtime, instance="executor-2", **what):
+    stores = {program.subtopology: sorted(program.stores) for program in (runtime.first, runtime.second)}
+    given = {"stores": stores, "logged": stores} | what
+    return Orders(instance, str(runtime.checkpoint), str(runtime.state), "app", **given)
+
+
+def visit(runtime, given, executor="2"):
+    """Visit an executor as Spark does: orders and answer travel as bytes and text."""
+    runtime.be(executor)
+    (answer,) = visit_all([bytearray(given.encode())])
+    found = Visit.from_json(answer)
+    assert Visit.from_json(found.to_json()) == found
+    return found
+
+
+def ends(runtime):
+    return {task: history.end for task, history in runtime.history.items()}
+
+
+def test_orders_travel(ran):
+    given = orders(
+        ran, follow=ran.history, snapshot={"0_0": ran.history["0_0"]}, remove=["1_1"], orphans_after=3.5
+    )
+    assert Orders.decode(given.encode()) == given
+
+
+def test_a_newcomer_follows_to_the_end(ran):
+    done = visit(ran, orders(ran, follow=ran.history))
+    assert (done.here, done.errors, done.unfinished, done.restored) == (True, {}, False, 0)
+    assert done.copies == ends(ran)
+    assert done.replayed == sum(history.end.offset for history in ran.history.values())
+    assert done.pid == identity.executor()[1].pid
+    for task in ran.history:
+        assert ran.contents(task, "2") == ran.contents(task, "1")
+
+
+def test_a_follower_applies_what_is_new_and_no_more(ran):
+    visit(ran, orders(ran, follow=ran.history))
+    before = ends(ran)
+    ran.run_batch([("N1", 77)])
+    done = visit(ran, orders(ran, follow=ran.history))
+    assert done.replayed == sum(h.end.offset - before.get(t, EMPTY).offset for t, h in ran.history.items())
+    assert visit(ran, orders(ran, follow=ran.history)).replayed == 0
+
+
+def test_on_another_executor_it_does_nothing(ran):
+    visit(ran, orders(ran, follow=ran.history))
+    before = sorted(ran.state.rglob("*")), ran.files()
+    ran.run_batch([("N1", 77)])
+    files = ran.files()
+    done = visit(
+        ran,
+        orders(ran, follow=ran.history, snapshot=ran.history, remove=list(ran.history), orphans_after=0.0),
+        executor="3",
+    )
+    assert (done.here, done.instance, done.copies, done.removed, done.snapshots) == (
+        False,
+        "executor-3",
+        {},
+        [],
+        {},
+    )
+    assert sorted(ran.state.rglob("*")) == before[0]
+    assert ran.files() == files
+
+
+def test_a_snapshot_is_the_whole_state(ran):
+    made = visit(ran, orders(ran, follow=ran.history, snapshot=ran.history))
+    assert set(made.snapshots) == set(ran.history)
+    for task, snapshot in made.snapshots.items():
+        assert snapshot.position == ran.history[task].end
+        # From the snapshot alone, with all changes trimmed.
+        ran.history[task] = History((), (snapshot,))
+    shutil.rmtree(ran.checkpoint / "changelog")
+    done = visit(ran, orders(ran, "executor-3", follow=ran.history), executor="3")
+    assert done.copies == ends(ran) and not done.errors
+    assert (done.replayed, done.restored) == (0, sum(s.records for s in made.snapshots.values()))
+    for task in ran.history:
+        assert ran.contents(task, "3") == ran.contents(task, "2")
+    assert not ran.files("*.tmp")
+
+
+def test_life_goes_on_from_a_snapshot(ran):
+    made = visit(ran, orders(ran, follow=ran.history, snapshot=ran.history))
+    for task, snapshot in made.snapshots.items():
+        ran.history[task] = History((), (snapshot,))
+    reports = ran.run_batch([("N1", 4), ("N7", 4)], executor="3")
+    assert [r.recovery.restored > 0 for r in reports if r.task in made.snapshots] == [
+        s.records > 0 for _, s in sorted(made.snapshots.items())
+    ]
+    assert all(
+        r.change.base == made.snapshots[r.task].attempt
+        for r in reports
+        if r.change and r.task in made.snapshots
+    )
+    for task in ran.history:
+        assert ran.contents(task, "1") == ran.contents(task, "3"), "the old copy goes on, too"
+
+
+def test_a_snapshot_whose_report_was_lost_is_reported_again(ran):
+    """The executor that made it died before it could answer; another one is asked, and has other files."""
+    lost = visit(ran, orders(ran, follow=ran.history, snapshot=ran.history))
+    files = {
+        name: (ran.checkpoint / name).read_bytes() for name in ran.files() if name.startswith("snapshots")
+    }
+    given = orders(ran, "executor-1", snapshot=ran.history, compression="zstd")
+    again = visit(ran, given, executor="1")
+    assert again.snapshots == lost.snapshots != {}
+    assert files == {
+        name: (ran.checkpoint / name).read_bytes() for name in ran.files() if name.startswith("snapshots")
+    }
+
+
+def test_no_snapshot_of_anything_but_the_committed_end(ran):
+    task = next(t for t in ran.history if t.startswith("0"))
+    visit(ran, orders(ran, follow={task: ran.history[task]}))
+    older = History(ran.history[task].changes[:-1])
+    assert visit(ran, orders(ran, snapshot={task: older})).snapshots == {}, "the copy is beyond it"
+    ran.attempt("0_0", [("N1", 1)], executor="2")
+    ran.attempt("0_1", [("N7", 1)], executor="2")
+    ahead = visit(ran, orders(ran, snapshot={task: ran.history[task]}))
+    assert ahead.snapshots == {}, "its last attempt was never committed"
+    assert visit(ran, orders(ran, "executor-3", snapshot=ran.history), executor="3").snapshots == {}, (
+        "no copy"
+    )
+    assert not [name for name in ran.files() if name.startswith("snapshots")]
+
+
+def test_stores_without_changelog_are_in_no_snapshot(ran):
+    task = "0_0"
+    given = orders(ran, "executor-1", logged={0: ["totals"], 1: ["days"]}, snapshot={task: ran.history[task]})
+    assert ran.contents(task)["planes"]
+    snapshot = visit(ran, given, executor="1").snapshots[task]
+    assert snapshot.records == len(ran.contents(task)["totals"])
+
+
+def test_what_cannot_be_read_is_told_and_the_others_follow(ran):
+    tasks = sorted(ran.history)
+    (ran.checkpoint / ran.history[tasks[0]].changes[-1].file).write_bytes(b"torn")
+    done = visit(ran, orders(ran, follow=ran.history))
+    assert list(done.errors) == [tasks[0]]
+    assert done.errors[tasks[0]].startswith("CheckpointError: ") and "torn" not in done.errors[tasks[0]]
+    end = ends(ran)
+    assert {task: end[task] for task in tasks[1:]} == {
+        t: at for t, at in done.copies.items() if t != tasks[0]
+    }
+    assert done.copies[tasks[0]] in [change.position for change in ran.history[tasks[0]].changes[:-1]] + [
+        EMPTY
+    ]
+
+
+def test_a_snapshot_that_cannot_be_written_is_told(ran):
+    (ran.checkpoint / "snapshots").write_text("a file where the folder should be")
+    done = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    assert set(done.errors) == set(ran.history) and done.snapshots == {}
+    assert set(done.copies) >= set(ran.history), "the visit says what it found, all the same"
+
+
+def test_a_follower_leaves_newer_work_alone(ran):
+    visit(ran, orders(ran, follow=ran.history))
+    task = next(t for t in ran.history if t.startswith("0"))
+    pending = ran.attempt(task, ROWS[0], executor="2")
+    done = visit(ran, orders(ran, follow={task: ran.history[task]}))
+    assert (done.replayed, done.errors) == (0, {})
+    assert done.copies[task] == ran.history[task].end, "what is certain"
+    ran.commit(pending)
+    visit(ran, orders(ran, follow={task: ran.history[task]}))
+    assert ran.contents(task, "2") == ran.contents(task, "1")
+
+
+def test_out_of_time_it_says_so(ran):
+    done = visit(ran, orders(ran, follow=ran.history, snapshot=ran.history, budget=-1.0))
+    assert (done.unfinished, done.copies, done.snapshots) == (True, {}, {})
+    assert not visit(ran, orders(ran, follow=ran.history)).unfinished
+
+
+def test_left_overs_go(ran):
+    visit(ran, orders(ran, follow=ran.history))
+    task = sorted(ran.history)[0]
+    done = visit(ran, orders(ran, remove=[task, "0_77"]))
+    assert done.removed == [task, "0_77"] and task not in done.copies
+    assert not ran.copy(task, "2").exists()
+    assert set(done.copies) == set(ran.history) - {task}
+    assert ran.copy(task, "1").exists(), "only here"
+
+
+def test_copies_that_are_no_copies_do_not_count(ran):
+    visit(ran, orders(ran, follow=ran.history))
+    (ran.copy("0_88", "2")).mkdir()
+    damaged = ran.copy(sorted(ran.history)[0], "2") / "data.mdb"
+    damaged.write_bytes(b"x" * 9000)
+    assert set(visit(ran, orders(ran)).copies) == set(ran.history) - {damaged.parent.name}
+
+
+def test_a_position_that_is_only_local_is_not_reported(ran):
+    stores = sorted(ran.first.stores)
+    visit(ran, orders(ran, follow=ran.history))
+    with Copy(ran.copy("0_0", "2"), stores) as copy:
+        copy.bring_to(ran.history["0_0"], ran.checkpoint)
+        copy.commit({"totals": {b"k": b"v"}}, Position(99, "mine", 1))
+    assert visit(ran, orders(ran)).copies["0_0"] == ran.history["0_0"].end

@@ -1,0 +1,49 @@
+"""Who may import what, read off the source: every import counts, also one inside a function."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
+
+
+def imported(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return found
+
+
+def files(package: str) -> list[Path]:
+    found = sorted((ROOT / package).rglob("*.py"))
+    assert found
+    return found
+
+
+@pytest.mark.parametrize("path", files("topology"), ids=lambda path: path.name)
+def test_topology_imports_networkx_only(path):
+    assert imported(path) <= set(sys.stdlib_module_names) | {"networkx", "topology"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in files("taskplace") if "spark" not in path.relative_to(ROOT).parts],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_only_the_spark_part_imports_spark(path):
+    assert not imported(path) & SPARK_SIDE
+
+
+@pytest.mark.parametrize("folder", ["state", "worker", "processors"])
+def test_what_runs_on_executors_does_without_spark(folder):
+    for path in files(f"taskplace/spark/{folder}"):
+        assert not imported(path) & {"pyspark", "py4j"}, path
+        assert "taskplace.spark.driver" not in path.read_text(), path

@@ -1,0 +1,218 @@
+"""The written form: the same topology as in Python, and errors that name the path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from topology import Topology, TopologyError, compare
+
+FLIGHTS = """
+name: flights
+sources:
+  flights: {key: [origin, time_hour], partitions: 12, options: {format: parquet}}
+  weather: {key: [origin, time_hour], partitions: 12}
+stores:
+  weather-by-hour: {logged: true, retention_ms: 1000, options: {ttl: 5}}
+nodes:
+  out: {sink: stats, target: delays}
+  with-weather: {join_table: [flights, weather], processor: table-join, stores: [weather-by-hour]}
+  by-aircraft: {repartition: with-weather, key: [tailnum], partitions: 6}
+  stats: {process: by-aircraft, processor: aggregate, options: {keep: 10}, stores: [{name: delays}]}
+"""
+
+
+def aggregate(keep: int) -> tuple[str, int]:
+    if keep < 0:
+        raise ValueError("keep has to be positive")
+    return ("aggregate", keep)
+
+
+REGISTRY = {"table-join": lambda: "join", "aggregate": aggregate}
+
+
+def read(text: str, **changes: Any) -> Topology:
+    return Topology.from_dict(yaml.safe_load(text) | changes, REGISTRY)
+
+
+def test_yaml_gives_what_python_gives() -> None:
+    topo = Topology("flights")
+    flights = topo.source("flights", key=["origin", "time_hour"], partitions=12, format="parquet")
+    weather = topo.source("weather", key=["origin", "time_hour"], partitions=12)
+    topo.store("weather-by-hour", logged=True, retention_ms=1000, ttl=5)
+    joined = flights.join_table(weather, "join", name="with-weather", stores=["weather-by-hour"])
+    by_tail = joined.repartition(["tailnum"], name="by-aircraft", partitions=6)
+    stats = by_tail.process(("aggregate", 10), name="stats", stores=[{"name": "delays"}], keep=10)
+    stats.sink("out", target="delays")
+    written, called = read(FLIGHTS).build(), topo.build()
+    assert written.to_dict() == called.to_dict()
+    assert written.node("stats").processor == ("aggregate", 10)
+    assert written.node("stats").options == {"keep": 10}
+    assert written.node("with-weather").processor == "join"
+    assert written.node("flights").options == {"format": "parquet"}
+    assert written.node("out").target == "delays"
+    assert [s.options for s in written.stores] == [{"ttl": 5}, {}]
+
+
+def test_what_is_added_at_the_end_renumbers_nothing() -> None:
+    """Sources have a section of their own; their place in it is not their place in the order."""
+    more = yaml.safe_load(FLIGHTS)
+    more["sources"]["planes"] = {"key": "tailnum", "partitions": 3}
+    more["nodes"] |= {
+        "known": {"process": "planes", "stores": [{"name": "planes"}]},
+        "all": {"sink": "known"},
+    }
+    old, new = read(FLIGHTS).build(), Topology.from_dict(more, REGISTRY).build()
+    assert [[n.name for n in sub.nodes] for sub in new.subtopologies[:2]] == [
+        [n.name for n in sub.nodes] for sub in old.subtopologies
+    ]
+    assert [n.name for n in new.subtopologies[2].nodes] == ["planes", "known", "all"]
+    evolution = compare(old, new)
+    assert evolution.compatible
+    assert evolution.renumbered == ()
+
+
+def test_sinks_get_their_targets_by_name() -> None:
+    target = object()
+    document = yaml.safe_load(FLIGHTS)
+    built = Topology.from_dict(document, REGISTRY, {"out": target}).build()
+    assert built.node("out").target is target
+    with pytest.raises(TopologyError, match=r"^targets\.outt: unknown sink; did you mean 'out'\?$"):
+        Topology.from_dict(document, REGISTRY, {"outt": target})
+
+
+def test_a_factory_may_name_the_option() -> None:
+    def strict(**options: Any) -> None:
+        raise TopologyError("keep: found -1, expected a number")
+
+    with pytest.raises(TopologyError, match=r"^nodes\.stats\.options\.keep: found -1, expected a number$"):
+        Topology.from_dict(yaml.safe_load(FLIGHTS), {**REGISTRY, "aggregate": strict})
+
+
+def test_a_list_of_nodes_names_itself_as_python_does() -> None:
+    written = Topology.from_dict(
+        {
+            "name": "t",
+            "sources": {"flights": {"topic": "legs", "key": "k", "partitions": 2}, "planes": {"key": "k"}},
+            "nodes": [
+                {"process": "flights"},
+                {"process": "flights-process"},
+                {"join_stream": ["flights-process-2", "planes"]},
+                {"repartition": "flights-join-planes", "key": "tailnum"},
+                {"process": "flights-by-tailnum"},
+                {"name": "both", "merge": ["flights-process", "flights-process-2"]},
+                {"sink": "both"},
+            ],
+        }
+    )
+    topo = Topology("t")
+    flights = topo.source("legs", name="flights", key="k", partitions=2)
+    one = flights.process()
+    two = one.process()
+    planes = topo.source("planes", key="k")
+    two.join_stream(planes).repartition("tailnum").process()
+    one.merge(two, name="both").sink()
+    assert written.build().to_dict() == topo.build().to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "name: missing, expected the topology's name"),
+        ("{name: t}", "sources: missing, expected the topology's sources"),
+        ("{name: t, sources: [a]}", "sources: found ['a'], expected a mapping"),
+        ("{name: t, sourcs: {}}", "topology.sourcs: found an unknown field, expected one of 4; did you mean"),
+        ("{name: t, sources: {3: {}}}", "sources: the name of an entry: found 3, expected a name"),
+    ],
+)
+def test_errors_of_the_whole(text: str, message: str) -> None:
+    refused(yaml.safe_load(text), message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{partitons: 3}", "sources.a.partitons: found an unknown field, expected one of 5; did you mean"),
+        ("{partitions: no}", "sources.a.partitions: found False, expected a whole number >= 1"),
+        ("{key: 3}", "sources.a.key: found 3, expected a list of column names"),
+        ("{options: {key: 3}}", "sources.a.options.key: belongs one level higher, beside `options`"),
+        ("3", "sources.a: found 3, expected a mapping"),
+    ],
+)
+def test_errors_of_a_source(text: str, message: str) -> None:
+    refused({"name": "t", "sources": {"a": yaml.safe_load(text)}}, message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{s: {logged: maybe}}", "stores.s: store 's'.logged: found 'maybe', expected true or false"),
+        ("{s/t: }", "stores.s/t: store name: found 's/t', expected 1 to 200 letters"),
+        ("{s: {name: s}}", "stores.s.name: found an unknown field"),
+    ],
+)
+def test_errors_of_a_store(text: str, message: str) -> None:
+    refused({"name": "t", "sources": {"a": None}, "stores": yaml.safe_load(text)}, message)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("3", "nodes: found 3, expected a mapping"),
+        ("[3]", "nodes[0]: found 3, expected a mapping with one of: process"),
+        ("{x: {proces: a}}", "nodes.x: found none, expected one of: process, join_table"),
+        ("{x: {proces: a}}", "did you mean 'process'?"),
+        ("{x: {process: a, sink: a}}", "nodes.x: found process and sink, expected one of: process"),
+        ("{x: {process: []}}", "nodes.x.process: found [], expected the names of at least 1 input"),
+        ("{x: {process: }}", "nodes.x.process: found None, expected the names of at least 1 input"),
+        ("{x: {join_table: a}}", "nodes.x.join_table: found 'a', expected the names of two inputs"),
+        (
+            "{x: {repartition: [a, a]}}",
+            "nodes.x.repartition: found ['a', 'a'], expected the name of one input",
+        ),
+        (
+            "{x: {process: alpa}}",
+            "nodes.x.process: found 'alpa', expected the name of a source or node; did you",
+        ),
+        (
+            "{x: {process: a, processor: agregate}}",
+            "nodes.x.processor: found 'agregate', expected a registered",
+        ),
+        ("{x: {process: a, processor: agregate}}", "did you mean 'aggregate'?"),
+        ("{x: {process: a, processor: aggregate}}", "nodes.x.options: found {}, expected the options of"),
+        (
+            "{x: {process: a, processor: aggregate, options: {keep: -1}}}",
+            "'aggregate': keep has to be positive",
+        ),
+        ("{x: {process: a, stores: 3}}", "nodes.x.stores: found 3, expected a list"),
+        ("{x: {process: a, stores: [s]}}", "nodes.x.stores: unknown store 's'; none is known"),
+        ("{x: {process: a, stores: [{name: s}], target: 3}}", "nodes.x.target: found an unknown field"),
+        ("{x: {repartition: a, partitions: 0}}", "nodes.x.partitions: found 0, expected a whole number >= 1"),
+        ("{x: {repartition: a, key: 0}}", "nodes.x.key: found 0, expected a list of column names"),
+        ("{a: {process: a}}", "nodes.a: the name 'a' is used twice"),
+        ("[{process: a, name: ''}]", "nodes[0].name: found '', expected a name"),
+        ("[{process: a, name: x}, {process: a, name: x}]", "nodes[1]: the name 'x' is used twice"),
+        ("{x: {sink: a}, y: {process: x}}", "node 'y': input 'x' is a sink, which nothing can read"),
+        (
+            "{x: {process: a}, y: {merge: [x, x]}}",
+            "nodes.y: node 'y': found inputs ['x', 'x'], expected each",
+        ),
+    ],
+)
+def test_errors_of_a_node(text: str, message: str) -> None:
+    sources = {"a": None, "alpha": None}
+    refused({"name": "t", "sources": sources, "nodes": yaml.safe_load(text)}, message)
+
+
+def refused(document: dict[str, Any], message: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_dict(document, REGISTRY).build()
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_is_no_mapping_is_one_error() -> None:
+    with pytest.raises(TopologyError, match="topology: found None, expected a mapping"):
+        Topology.from_dict(None)  # type: ignore[arg-type]

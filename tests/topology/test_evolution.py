@@ -1,0 +1,187 @@
+"""Comparing two topologies: what changed, and whether state can be kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from topology import Topology, TopologyError, compare
+
+
+def base(
+    *,
+    name: str = "stats",
+    store: str = "delays",
+    key: str = "tailnum",
+    partitions: int | None = 4,
+    logged: bool = True,
+    retention_ms: int | None = None,
+    before: Callable[[Topology], Any] = lambda t: None,
+    after: Callable[[Topology], Any] = lambda t: None,
+) -> Topology:
+    topo = Topology("t")
+    before(topo)
+    flights = topo.source("flights", key=key, partitions=partitions)
+    stores = [{"name": store, "logged": logged, "retention_ms": retention_ms}] if store else []
+    flights.process(name=name, stores=stores)
+    after(topo)
+    return topo
+
+
+def stateless(topo: Topology) -> None:
+    topo.source("other", partitions=2).process(name="pass")
+
+
+def second(store: str) -> Callable[[Topology], None]:
+    def add(topo: Topology) -> None:
+        topo.source("planes", partitions=3).process(name="fleet", stores=[{"name": store}])
+
+    return add
+
+
+def test_equal_topologies_differ_in_nothing() -> None:
+    found = compare(base().build(), base().build())
+    assert (found.added, found.removed, found.renumbered, found.reasons, found.notes) == ((), (), (), (), ())
+    assert found.compatible
+    assert str(found) == "existing state can be kept"
+
+
+def test_parts_at_the_end_keep_the_state() -> None:
+    found = compare(base().build(), base(after=second("fleet-store")).build())
+    assert found.compatible
+    assert found.added == ("node fleet", "node planes", "store fleet-store")
+    assert found.notes == ("store 'fleet-store' is new: it starts empty",)
+
+
+def test_parts_at_the_front_renumber_and_lose_the_state() -> None:
+    found = compare(base().build(), base(before=stateless).build())
+    assert not found.compatible
+    assert found.renumbered == ((0, 1),)
+    assert found.reasons == (
+        "store 'delays': was in subtopology 0, is in 1, but its state lies under tasks 0_*; "
+        "declare new parts after the old ones, to keep the numbers",
+    )
+
+
+def test_renumbering_without_state_is_a_note() -> None:
+    found = compare(base(store="").build(), base(store="", before=stateless).build())
+    assert found.compatible
+    assert found.renumbered == ((0, 1),)
+    assert found.notes == ("subtopology 0 (or a part of it) is now 1, without any state to move",)
+
+
+@pytest.mark.parametrize(
+    ("new", "reason"),
+    [
+        (
+            base(partitions=6),
+            "topic 'flights': 4 -> 6 partitions under store 'delays', whose keys are split by 4",
+        ),
+        (base(key="carrier"), "store 'delays': was keyed by (tailnum), is keyed by (carrier)"),
+        (base(logged=False), "store 'delays': was logged, is not logged; its changelog would not be whole"),
+        (base(store="lateness"), "subtopology 0: store 'delays' went and store 'lateness' came, which"),
+        (base(name="again", store="lateness"), "store 'delays' went and store 'lateness' came"),
+    ],
+)
+def test_what_stands_against_keeping_state(new: Topology, reason: str) -> None:
+    found = compare(base().build(), new.build())
+    assert not found.compatible
+    assert len(found.reasons) == 1
+    assert reason in found.reasons[0]
+    assert found.explain().startswith("existing state cannot be kept:\n  - ")
+
+
+def test_more_tasks_by_another_topic_split_the_store_otherwise() -> None:
+    def wider(topo: Topology) -> None:
+        topo.source("more", key="tailnum", partitions=9).process(name="p2", stores=["delays"])
+
+    [reason] = compare(base().build(), base(after=wider).build()).reasons
+    assert reason == "store 'delays': is split over 4 tasks, would be over 9"
+
+
+def test_a_renamed_node_or_opaque_object_keeps_the_state() -> None:
+    found = compare(base().build(), base(name="statistics").build())
+    assert found.compatible
+    assert (found.added, found.removed) == (("node statistics",), ("node stats",))
+
+
+def test_a_store_that_only_goes_or_forgets_otherwise_is_a_note() -> None:
+    gone = compare(base().build(), base(store="").build())
+    assert gone.compatible
+    assert gone.notes == ("store 'delays' is gone: its state is no longer used",)
+    other = compare(base().build(), base(retention_ms=5).build())
+    assert other.compatible
+    assert other.notes == ("store 'delays': retention_ms was None, is 5",)
+
+
+def test_another_pipeline_in_the_place_of_a_removed_one_is_refused() -> None:
+    old, new = base(after=second("fleet-store")), base(after=stateless)
+    assert compare(old.build(), new.build()).compatible
+
+    def elsewhere(topo: Topology) -> None:
+        topo.source("airports", partitions=3).process(name="busy", stores=[{"name": "load"}])
+
+    found = compare(old.build(), base(after=elsewhere).build())
+    assert found.reasons == (
+        "subtopology 1: store 'fleet-store' went and store 'load' came, which would start empty; "
+        "keep the old name, or remove first and add in a later run",
+    )
+
+
+def test_two_parts_that_become_one_move_a_store() -> None:
+    joined = base(after=second("fleet-store"))
+    topo = Topology("t")
+    flights = topo.source("flights", key="tailnum", partitions=4)
+    stats = flights.process(name="stats", stores=[{"name": "delays"}])
+    fleet = topo.source("planes", partitions=3).process(name="fleet", stores=[{"name": "fleet-store"}])
+    stats.merge(fleet)
+    found = compare(joined.build(), topo.build())
+    assert found.renumbered == ((1, 0),)
+    assert any("store 'fleet-store': was in subtopology 1, is in 0" in r for r in found.reasons)
+
+
+def test_unknown_counts_are_not_compared() -> None:
+    assert compare(base().build(), base(partitions=None).build()).compatible
+    assert compare(base(partitions=None).build(), base().build()).compatible
+
+
+def test_a_checkpoint_keeps_the_structure_as_json() -> None:
+    stored = json.loads(json.dumps(base().build().to_dict()))
+    assert compare(stored, base().build()).compatible
+    assert not compare(stored, base(key="carrier").build().to_dict()).compatible
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [
+        ({}, "old.schema: found None, expected 'taskplace.topology/1'"),
+        ({"schema": "taskplace.topology/1"}, "old: not a topology's structure, KeyError"),
+        ({"schema": "taskplace.topology/1", "subtopologies": [3]}, "old: not a topology's structure"),
+    ],
+)
+def test_a_damaged_structure_is_one_error(stored: dict[str, Any], message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        compare(stored, base().build())
+
+
+def test_the_fingerprint_follows_the_structure_only() -> None:
+    prints = [
+        base().build(),
+        base(name="x").build(),
+        base(store="x").build(),
+        base(key="x").build(),
+        base(partitions=5).build(),
+        base(logged=False).build(),
+        base(before=stateless).build(),
+        base(after=stateless).build(),
+    ]
+    assert len({b.fingerprint() for b in prints}) == len(prints)
+    assert base().build().fingerprint() == base().build().fingerprint()
+    assert (
+        base(partitions=None).build().with_partitions({"flights": 4}).fingerprint() == prints[0].fingerprint()
+    )
+    # Written down once: another value means that existing checkpoints no longer match.
+    assert prints[0].fingerprint() == "ec8141a3e7d162bff70122bdef54de8224fae2049fe93f1847d0c22cc7cf125f"

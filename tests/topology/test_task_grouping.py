@@ -1,0 +1,82 @@
+"""From subtopologies to tasks, and tasks without a topology."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology import TaskId, TopicPartition, Topology, TopologyError, group_topics
+
+
+def test_tasks_follow_the_largest_count_and_list_what_they_own() -> None:
+    topo = Topology("t")
+    a, b = topo.source("a", partitions=3), topo.source("b", partitions=1)
+    topo.store("kept")
+    topo.store("scratch", logged=False)
+    a.merge(b).process(name="p", stores=["kept", "scratch"])
+    first, *_, last = topo.build().tasks()
+    assert first.id == TaskId(0, 0)
+    assert first.topic_partitions == (TopicPartition("a", 0), TopicPartition("b", 0))
+    assert first.changelog_partitions == (TopicPartition("kept-changelog", 0),)
+    assert first.stateful
+    assert last.id == TaskId(0, 2)
+    assert last.topic_partitions == (TopicPartition("a", 2),)
+    assert last.changelog_partitions == (TopicPartition("kept-changelog", 2),)
+
+
+def test_a_store_without_changelog_still_makes_state() -> None:
+    topo = Topology("t")
+    topo.source("a", partitions=1).process(name="p", stores=[{"name": "scratch", "logged": False}])
+    topo.source("b", partitions=1).process(name="q")
+    tasks = topo.build().tasks()
+    assert [(t.stateful, t.changelog_partitions) for t in tasks] == [(True, ()), (False, ())]
+
+
+def test_tasks_come_sorted_by_id_not_by_running_order() -> None:
+    topo = Topology("t")
+    planes = topo.source("planes", key="k", partitions=11)
+    topo.source("flights", partitions=2).repartition("k").join_table(planes)
+    built = topo.build()
+    assert built.order == (1, 0)
+    assert [t.id for t in built.tasks()] == [TaskId(0, p) for p in range(11)] + [
+        TaskId(1, p) for p in range(2)
+    ]
+
+
+counts = st.dictionaries(
+    st.text("abcdefgh", min_size=1, max_size=3), st.integers(1, 12), min_size=1, max_size=20
+)
+
+
+@given(counts, st.data())
+def test_equal_counts_always_meet_and_every_partition_has_one_task(
+    found: dict[str, int], data: st.DataObject
+) -> None:
+    logs = data.draw(st.sets(st.sampled_from(sorted(found))))
+    tasks = [task for group in group_topics(found, logs) for task in group.tasks()]
+    owner = {tp: task.id for task in tasks for tp in (*task.topic_partitions, *task.changelog_partitions)}
+    assert owner.keys() == {(topic, p) for topic, count in found.items() for p in range(count)}
+    assert sum(len(t.topic_partitions) + len(t.changelog_partitions) for t in tasks) == len(owner)
+    for (topic, partition), task in owner.items():
+        assert task == TaskId(found[topic], partition)
+    assert len({task.id for task in tasks}) == len(tasks)
+    assert all(task.stateful == bool(task.changelog_partitions) for task in tasks)
+
+
+@given(counts, st.text("ijk", min_size=1, max_size=2), st.integers(1, 12), st.randoms(use_true_random=False))
+def test_a_topic_that_joins_at_run_time_renumbers_nothing(
+    found: dict[str, int], topic: str, count: int, random: object
+) -> None:
+    before = {tp: t.id for g in group_topics(found) for t in g.tasks() for tp in t.topic_partitions}
+    items = [*found.items(), (topic, count)]
+    random.shuffle(items)  # type: ignore[attr-defined]
+    after = {tp: t.id for g in group_topics(dict(items)) for t in g.tasks() for tp in t.topic_partitions}
+    assert before.items() <= after.items()
+
+
+def test_bad_topics_are_named() -> None:
+    with pytest.raises(TopologyError, match="topic 'a': found 0, expected a whole number >= 1"):
+        group_topics({"a": 0})
+    with pytest.raises(TopologyError, match=r"changelogs: unknown topic 'totls'; did you mean 'totals'\?"):
+        group_topics({"totals": 2}, changelogs=["totls"])

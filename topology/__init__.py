@@ -1,0 +1,78 @@
+"""What there is to place: a topology of stream processing, its subtopologies and their tasks.
+
+    from topology import Topology
+
+    topo = Topology("flights")
+    flights = topo.source("flights", key=["origin", "time_hour"], partitions=12)
+    ...
+    built = topo.build()
+
+Reading order: `node` (the parts), `builder` and `stream` (describing), `graph` (subtopologies),
+`copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`, `internal`, `describe`,
+`dot`, `document`, `topics`.
+
+Names are loaded on first use, so that `import topology` stays light; networkx is loaded by the first
+`build()`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from topology.builder import Topology as Topology
+    from topology.built import BuiltTopology as BuiltTopology
+    from topology.built import Subtopology as Subtopology
+    from topology.errors import TopologyError as TopologyError
+    from topology.errors import TopologyNotReady as TopologyNotReady
+    from topology.evolution import Evolution as Evolution
+    from topology.evolution import compare as compare
+    from topology.ids import TaskId as TaskId
+    from topology.internal import InternalTopic as InternalTopic
+    from topology.internal import InternalTopics as InternalTopics
+    from topology.node import Node as Node
+    from topology.node import Store as Store
+    from topology.node import TopicPartition as TopicPartition
+    from topology.partitions import Readiness as Readiness
+    from topology.partitions import Reason as Reason
+    from topology.stream import Stream as Stream
+    from topology.tasks import Task as Task
+    from topology.topics import TopicGroup as TopicGroup
+    from topology.topics import group_topics as group_topics
+    from topology.verify import violations as violations
+
+_HOME = {
+    "BuiltTopology": "built",
+    "Evolution": "evolution",
+    "InternalTopic": "internal",
+    "InternalTopics": "internal",
+    "Node": "node",
+    "Readiness": "partitions",
+    "Reason": "partitions",
+    "Store": "node",
+    "Stream": "stream",
+    "Subtopology": "built",
+    "Task": "tasks",
+    "TaskId": "ids",
+    "TopicGroup": "topics",
+    "TopicPartition": "node",
+    "Topology": "builder",
+    "TopologyError": "errors",
+    "TopologyNotReady": "errors",
+    "compare": "evolution",
+    "group_topics": "topics",
+    "violations": "verify",
+}
+
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = globals()[name] = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOME})

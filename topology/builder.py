@@ -1,0 +1,301 @@
+"""Describing a topology: sources, processors, joins, merges, repartitions and sinks, piece by piece.
+
+**Idea.** `Topology` collects nodes; a `Stream` is the handle of one node's output, and its methods add the
+next node. Nothing is decided here: `Topology.build` checks the whole and returns an immutable
+`BuiltTopology`.
+
+Properties:
+- a handle may be used any number of times, and several pipelines may live in one topology;
+- names are optional; an automatic name is made of the name the node descends from and what it does
+  (`flights-process`), so that adding unrelated nodes never changes it;
+- building does not use a topology up: more may be added and built again.
+
+Errors: `TopologyError`, which names the node, at the call for what the call alone shows (a bad count, a name
+used twice) and in `build` for the rest (an unknown store, unequal partition counts, a cycle).
+
+Non-goals: running anything; looking into processors (but for the stores they may declare, see `_connected`),
+targets and schemas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from topology.errors import TopologyError
+from topology.names import AutoNames, check_count, check_key, check_legal_name, check_name
+from topology.node import Node, Store, StoreSpec
+from topology.stream import Stream
+
+if TYPE_CHECKING:
+    from topology.built import BuiltTopology
+
+
+class Topology:
+    """A topology being described.
+
+    >>> topo = Topology("delays")
+    >>> flights = topo.source("flights", key=["origin", "time_hour"], partitions=12)
+    >>> weather = topo.source("weather", key=["origin", "time_hour"], partitions=12)
+    >>> joined = flights.join_table(weather, name="with-weather", stores=[{"name": "weather-by-hour"}])
+    >>> by_tail = joined.repartition(key=["tailnum"], name="by-aircraft", partitions=4)
+    >>> by_tail.process(name="stats", stores=[Store("delays-by-aircraft")]).sink("delays")
+    >>> built = topo.build()
+    >>> for sub in built.subtopologies:
+    ...     print(sub.id, sub.partitions, *(node.name for node in sub.nodes))
+    0 12 flights weather with-weather by-aircraft
+    1 4 by-aircraft-source stats delays
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = check_name(name, "topology name")
+        self._nodes: dict[str, Node] = {}
+        self._stores: dict[str, Store] = {}
+        self._names = AutoNames()
+        self._topics: dict[str, str] = {}  # topic -> the node that brought it in
+
+    def __repr__(self) -> str:
+        return f"Topology({self.name!r}: {len(self._nodes)} nodes, {len(self._stores)} stores)"
+
+    @classmethod
+    def from_dict(
+        cls,
+        mapping: Mapping[str, Any],
+        registry: Mapping[str, Callable[..., Any]] | None = None,
+        targets: Mapping[str, Any] | None = None,
+    ) -> Topology:
+        """Return the topology that a mapping describes, as read from YAML; see `topology.document`."""
+        from topology.document import read_document
+
+        return read_document(mapping, {} if registry is None else registry, targets)
+
+    def source(
+        self,
+        topic: str,
+        *,
+        key: Iterable[str] | str | None = None,
+        partitions: int | None = None,
+        schema: Any = None,
+        name: str | None = None,
+        **options: Any,
+    ) -> Stream:
+        """Add an external topic as an input; its name is the topic's unless given.
+
+        `partitions` may be left out and told later (`BuiltTopology.with_partitions`). A topic is read by one
+        source: to use it twice, use the returned handle twice.
+
+        >>> Topology("t").source("trips", partitions=0)
+        Traceback (most recent call last):
+        topology.errors.TopologyError: source 'trips'.partitions: found 0, expected a whole number >= 1
+        """
+        topic = check_name(topic, "source topic")
+        where = f"source {topic!r}"
+        node = Node(
+            name=topic if name is None else name,
+            kind="source",
+            key=check_key(key, f"{where}.key"),
+            topic=topic,
+            partitions=None if partitions is None else check_count(partitions, f"{where}.partitions", topic),
+            schema=schema,
+            option_items=tuple(options.items()),
+        )
+        return self._add(node)
+
+    def store(
+        self, name: str, *, logged: bool = True, retention_ms: int | None = None, **options: Any
+    ) -> Store:
+        """Declare a store; processors and joins that name it share it.
+
+        >>> Topology("t").store("weather-by-hour", logged=False, ttl=3600).options
+        {'ttl': 3600}
+        """
+        return self._declare(Store(name, logged, retention_ms, tuple(options.items())))
+
+    def process(
+        self,
+        processor: Any = None,
+        *,
+        inputs: Iterable[Stream],
+        name: str | None = None,
+        stores: Iterable[StoreSpec] | str = (),
+        **options: Any,
+    ) -> Stream:
+        """Add a processor that reads one or several streams."""
+        return self._step("processor", [self._own(i) for i in inputs], name, processor, stores, options)
+
+    def build(self) -> BuiltTopology:
+        """Return the checked, immutable topology; see `topology.built`.
+
+        Errors: `TopologyError` for a processor without input, an unknown or unused store, a cycle, joined
+        inputs without a common key, joined topics with unequal partition counts.
+
+        >>> topo = Topology("t")
+        >>> _ = topo.source("flights").process(name="stats", stores=["delay"])
+        >>> topo.build()
+        Traceback (most recent call last):
+        topology.errors.TopologyError: node 'stats': unknown store 'delay'; none is known
+        """
+        from topology.built import assemble
+
+        return assemble(self.name, tuple(self._nodes.values()), tuple(self._stores.values()))
+
+    # -- how parts get in ------------------------------------------------------------------------------
+
+    def _declare(self, store: Store) -> Store:
+        check_legal_name(store.name, "store name")
+        if not isinstance(store.logged, bool):
+            raise TopologyError(
+                f"store {store.name!r}.logged: found {store.logged!r}, expected true or false",
+                node=store.name,
+            )
+        if store.retention_ms is not None:
+            check_count(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
+        if store.name in self._stores:
+            raise TopologyError(
+                f"store {store.name!r}: declared twice; name it in `stores` to share it", node=store.name
+            )
+        self._stores[store.name] = store
+        return store
+
+    def _store_names(self, stores: Iterable[StoreSpec] | str, where: str) -> tuple[str, ...]:
+        """Return the names in `stores`, declaring the stores that are given inline."""
+        specs: list[StoreSpec] = [stores] if isinstance(stores, str | Store | Mapping) else list(stores)
+        names = []
+        for spec in specs:
+            if isinstance(spec, str):
+                names.append(spec)
+                continue
+            if isinstance(spec, Mapping):
+                if "name" not in spec:
+                    raise TopologyError(
+                        f"{where}.stores: found {dict(spec)!r}, expected a store with a 'name'"
+                    )
+                names.append(self.store(**spec).name)
+                continue
+            if not isinstance(spec, Store):
+                raise TopologyError(
+                    f"{where}.stores: found {spec!r}, expected the name of a store, or a Store"
+                )
+            if self._stores.get(spec.name) is not spec:  # what `Topology.store` returned is declared already
+                self._declare(spec)
+            names.append(spec.name)
+        if len(set(names)) != len(names):
+            raise TopologyError(f"{where}.stores: found {names!r}, expected each store once")
+        return tuple(names)
+
+    def _connected(self, processor: Any, names: tuple[str, ...], where: str) -> tuple[str, ...]:
+        """Return `names` and the stores that the processor declares itself, declaring those that are new.
+
+        A processor may have `layouts()`: store name -> options of the store, as Kafka Streams'
+        ConnectedStoreProvider. Two processors that share a store have to declare it alike.
+        """
+        # A class has the method too, but no stores: those are its instances' affair.
+        declare = None if isinstance(processor, type) else getattr(processor, "layouts", None)
+        layouts: Mapping[str, Mapping[str, Any]] = declare() if callable(declare) else {}
+        for store, layout in layouts.items():
+            if store not in self._stores:
+                self.store(store, **layout)
+            declared = self._stores[store].options
+            for option, value in layout.items():
+                if option in declared and declared[option] != value:
+                    raise TopologyError(
+                        f"{where}: store {store!r} is declared with {option} {declared[option]!r} elsewhere, "
+                        f"here with {value!r}",
+                        node=store,
+                    )
+        return (*names, *(store for store in layouts if store not in names))
+
+    def _own(self, stream: object) -> str:
+        """Return the node name behind a handle of this topology."""
+        if not isinstance(stream, Stream):
+            raise TopologyError(
+                f"topology {self.name!r}: found {stream!r} as an input, expected a stream of it"
+            )
+        if stream.topology is not self:
+            raise TopologyError(
+                f"node {stream.name!r}: belongs to topology {stream.topology.name!r}, not to {self.name!r}",
+                node=stream.name,
+            )
+        return stream.name
+
+    def _add(self, node: Node) -> Stream:
+        """Take a node in under its name, which has to be free."""
+        check_name(node.name, f"{node.kind} name")
+        other = self._nodes.get(node.name)
+        if other is not None:
+            raise TopologyError(
+                f"node {node.name!r}: the name is used twice, by a {other.kind} and by a {node.kind}",
+                node=node.name,
+            )
+        if node.topic is not None and not node.internal:
+            reader = self._topics.setdefault(node.topic, node.name)
+            if reader != node.name:
+                raise TopologyError(
+                    f"node {node.name!r}: topic {node.topic!r} is brought in by node {reader!r} already; "
+                    "use the stream that call returned",
+                    node=node.name,
+                )
+        self._nodes[node.name] = node
+        return Stream(self, node.name)
+
+    def _step(
+        self,
+        kind: Literal["processor", "join", "merge", "sink"],
+        parents: list[str],
+        name: str | None,
+        processor: Any = None,
+        stores: Iterable[StoreSpec] | str = (),
+        options: Mapping[str, Any] | None = None,
+        *,
+        join: Literal["table", "stream"] | None = None,
+        target: Any = None,
+    ) -> Stream:
+        """Add a node that reads other nodes."""
+        if name is None:
+            name = self._names.make("process" if kind == "processor" else kind, parents, taken=self._nodes)
+        where = f"node {name!r}"
+        if not parents:
+            raise TopologyError(f"{where}: a {kind} without input; give it at least one stream", node=name)
+        # A stream may be joined with itself; merged with itself, its records would count twice.
+        if kind != "join" and len(set(parents)) != len(parents):
+            raise TopologyError(f"{where}: found inputs {parents!r}, expected each stream once", node=name)
+        if kind == "merge" and len(parents) < 2:
+            raise TopologyError(f"{where}: a merge of one stream; give it at least two", node=name)
+        return self._add(
+            Node(
+                name=name,
+                kind=kind,
+                parents=tuple(parents),
+                stores=self._connected(processor, self._store_names(stores, where), where),
+                join=join,
+                processor=processor,
+                target=target,
+                option_items=tuple((options or {}).items()),
+            )
+        )
+
+    def _repartition(
+        self, parent: str, key: object, name: str | None, partitions: int | None, options: Mapping[str, Any]
+    ) -> Stream:
+        """Add both ends of a repartition: the node that writes the topic, and the source that reads it."""
+        columns = check_key(key, f"repartition {name!r}.key" if name is not None else "repartition.key")
+        if name is None:
+            name = self._names.make("repartition", [parent], columns, taken=self._nodes)
+        check_legal_name(name, "repartition name")
+        if partitions is not None:
+            check_count(partitions, f"repartition {name!r}.partitions", name)
+        topic = f"{name}-repartition"
+        items = tuple(options.items())
+        writer = Node(
+            name,
+            "repartition",
+            (parent,),
+            key=columns,
+            topic=topic,
+            partitions=partitions,
+            option_items=items,
+        )
+        self._add(writer)
+        reader = Node(f"{name}-source", "source", (), key=columns, topic=topic, internal=True)
+        self._names.alias(reader.name, name)
+        return self._add(reader)

@@ -1,0 +1,287 @@
+"""A checked topology: subtopologies, partitions, tasks; immutable.
+
+**Idea.** `assemble` turns described nodes into a `BuiltTopology`: structure first (`topology.graph`), then
+who has to be split alike (`topology.copartition`), then the counts (`topology.partitions`).
+
+Properties: nothing in it changes; new metadata gives a new object (`with_partitions`); equal descriptions
+give equal `to_dict()` and `fingerprint()`.
+
+Errors: `assemble` raises `TopologyError` for what is wrong in the description itself. What depends on topic
+metadata is a state: `readiness()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from topology.copartition import Group, copartition_groups, with_keys
+from topology.errors import TopologyError, TopologyNotReady, nearest
+from topology.graph import Shape, split
+from topology.names import check_count
+from topology.node import Node, Store
+from topology.partitions import Readiness, Reason, changed, settle, width
+
+if TYPE_CHECKING:
+    from topology.internal import InternalTopics
+    from topology.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class Subtopology:
+    """A connected part of the graph: what one job runs, one task per partition.
+
+    `nodes` are in topological order, `sources` (external and internal) and `sinks` among them.
+    `repartitions_in` are the repartition nodes, of other subtopologies, whose topics this one reads through
+    its internal sources; `repartitions_out` are its own. `partitions` is the number of tasks, 0 as long as it
+    is unknown.
+    """
+
+    id: int
+    nodes: tuple[Node, ...]
+    sources: tuple[Node, ...]
+    sinks: tuple[Node, ...]
+    stores: tuple[Store, ...]
+    partitions: int
+    repartitions_in: tuple[Node, ...]
+    repartitions_out: tuple[Node, ...]
+
+    @property
+    def stateful(self) -> bool:
+        """Whether it has stores, logged or not."""
+        return bool(self.stores)
+
+
+@dataclass(frozen=True, eq=False)
+class BuiltTopology:
+    """A topology that was checked; made by `Topology.build`.
+
+    - `subtopologies`: by id; `order`: their ids in the order they run
+    - `nodes`, `stores`: all of them, in declared order
+    - `partitions`: the count of every topic read (None: unknown), external and repartition
+    - `copartition_groups`: topics that need equal counts, groups of two or more
+
+    >>> from topology import Topology
+    >>> topo = Topology("t")
+    >>> flights = topo.source("flights", key="tailnum", partitions=2)
+    >>> _ = flights.process(name="stats", stores=[{"name": "delays"}])
+    >>> built = topo.build()
+    >>> [str(task.id) for task in built.tasks()]
+    ['0_0', '0_1']
+    >>> built.tasks()[1].changelog_partitions
+    (TopicPartition(topic='delays-changelog', partition=1),)
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    stores: tuple[Store, ...]
+    subtopologies: tuple[Subtopology, ...]
+    order: tuple[int, ...]
+    copartition_groups: tuple[tuple[str, ...], ...]
+    partitions: Mapping[str, int | None]
+    _shape: Shape = field(repr=False)
+    _groups: tuple[Group, ...] = field(repr=False)
+    _baseline: Mapping[str, int] = field(repr=False)  # the counts that stores were built with
+    _reasons: tuple[Reason, ...] = field(repr=False)
+    _by_name: Mapping[str, Node] = field(repr=False)
+
+    def __repr__(self) -> str:
+        parts = f"{len(self.subtopologies)} subtopologies, {len(self.nodes)} nodes"
+        return f"BuiltTopology({self.name!r}: {parts}, {'not ready' if self._reasons else 'ready'})"
+
+    def node(self, name: str) -> Node:
+        """Return a node by its name, O(1)."""
+        if name not in self._by_name:
+            raise TopologyError(
+                f"topology {self.name!r}: unknown node {name!r}; {nearest(name, self._by_name)}", node=name
+            )
+        return self._by_name[name]
+
+    def subtopology_of(self, name: str) -> Subtopology:
+        """Return the subtopology that a node belongs to, O(1)."""
+        return self.subtopologies[self._shape.home[self.node(name).name]]
+
+    def readiness(self) -> Readiness:
+        """Return whether the topology can run with the counts it knows, and if not, why."""
+        return Readiness(self._reasons)
+
+    def tasks(self) -> tuple[Task, ...]:
+        """Return all tasks, sorted by id, O(partitions).
+
+        Errors: `TopologyNotReady` with the reason. An incomplete answer would be placed as if it were whole.
+        """
+        if self._reasons:
+            raise TopologyNotReady(f"topology {self.name!r} is not ready: {self.readiness().reason}")
+        from topology.tasks import group_partitions
+
+        return tuple(
+            task
+            for sub in self.subtopologies
+            for task in group_partitions(
+                sub.id,
+                (
+                    (n.topic, n.partitions)
+                    for n in sub.sources
+                    if n.topic is not None and n.partitions is not None
+                ),
+                (store.changelog for store in sub.stores if store.changelog is not None),
+                stateful=sub.stateful,
+            )
+        )
+
+    def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
+        """Return this topology under new topic metadata, checked again; O(nodes).
+
+        `counts` names the topics to update; None means that the topic is gone. A repartition topic may be
+        named with the count it was found to have. Whatever does not fit shows in `readiness()`, and is gone
+        again once the metadata fits.
+
+        Errors: `TopologyError` for a topic this topology does not read, or a count that is none.
+
+        >>> from topology import Topology
+        >>> topo = Topology("t")
+        >>> _ = topo.source("flights").process(name="stats", stores=[{"name": "delays"}])
+        >>> ready = topo.build().with_partitions({"flights": 12})
+        >>> len(ready.tasks())
+        12
+        >>> ready.with_partitions({"flights": 16}).readiness().reasons[0].kind
+        'changed'
+        """
+        external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
+        found: dict[str, int] = {}
+        for topic, count in counts.items():
+            where = f"with_partitions[{topic!r}]"
+            if topic not in self.partitions:
+                raise TopologyError(f"{where}: unknown topic; {nearest(topic, self.partitions)}", node=topic)
+            if topic in external:
+                external[topic] = None if count is None else check_count(count, where, topic)
+            elif count is not None:
+                found[topic] = check_count(count, where, topic)
+        return _under(
+            self.name,
+            self._declared(),
+            self.stores,
+            self._shape,
+            self._groups,
+            external,
+            found,
+            self._baseline,
+        )
+
+    def internal_topics(self) -> InternalTopics:
+        """Return the internal topics with their counts and clean-up policies, as a plan."""
+        from topology.internal import plan_internal_topics
+
+        return plan_internal_topics(self)
+
+    def describe(self) -> str:
+        """Return the text that Kafka Streams users know; see `topology.describe`."""
+        from topology.describe import describe
+
+        return describe(self)
+
+    def to_dot(self) -> str:
+        """Return the graph in the DOT language, for Graphviz; see `topology.dot`."""
+        from topology.dot import to_dot
+
+        return to_dot(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the structure as JSON values: all that `compare` needs; opaque objects are left out."""
+        from topology.structure import to_dict
+
+        return to_dict(self)
+
+    def fingerprint(self) -> str:
+        """Return a hash of the structure: names, keys, partitions, stores; the same in every process."""
+        from topology.structure import fingerprint
+
+        return fingerprint(self)
+
+    def _declared(self) -> tuple[Node, ...]:
+        return tuple(node for members in self._shape.members for node in members)
+
+
+def assemble(name: str, nodes: Sequence[Node], stores: Sequence[Store]) -> BuiltTopology:
+    """Return the checked topology of described nodes; the last step of `Topology.build`."""
+    shape = with_keys(split(nodes, stores))
+    topics = [n.topic for n in nodes if n.kind == "source" and n.topic is not None]
+    groups = copartition_groups(shape, topics)
+    external = {n.topic: n.partitions for n in nodes if _is_external(n) and n.topic is not None}
+    position = {node.name: i for i, node in enumerate(nodes)}
+    declared = sorted((n for members in shape.members for n in members), key=lambda n: position[n.name])
+    built = _under(name, declared, tuple(stores), shape, groups, external, {}, {})
+    for reason in built.readiness().reasons:
+        if reason.kind == "unequal":  # shows in the description alone: a mistake, not a state
+            joins = next(g.joins for g in groups if g.topics == reason.topics)
+            raise TopologyError(reason.text, node=joins[0])
+    return built
+
+
+def _is_external(node: Node) -> bool:
+    return node.kind == "source" and not node.internal
+
+
+def _under(
+    name: str,
+    declared: Iterable[Node],
+    stores: tuple[Store, ...],
+    shape: Shape,
+    groups: tuple[Group, ...],
+    external: Mapping[str, int | None],
+    found: Mapping[str, int],
+    baseline: Mapping[str, int],
+) -> BuiltTopology:
+    """Return the topology under these counts; `found` are counts that internal topics were seen to have."""
+    counts, reasons = settle(shape, groups, external)
+    reasons += changed(shape, baseline, counts)
+    for topic, count in found.items():
+        if counts[topic] not in (None, count):
+            text = f"topic {topic!r}: exists with {count} partitions, needed are {counts[topic]}"
+            reasons.append(
+                Reason("internal", (topic,), f"{text}; delete it, or give its repartition {count}")
+            )
+
+    # Counts under a store stay what they were first; the others follow the metadata.
+    held = {n.topic for m in shape.members if any(n.stores for n in m) for n in m if n.kind == "source"}
+    kept = {t: c for t, c in counts.items() if c is not None}
+    kept.update((t, c) for t, c in baseline.items() if t in held or t not in kept)
+
+    def resolved(node: Node) -> Node:
+        return node if node.topic is None else replace(node, partitions=counts[node.topic])
+
+    by_name = {node.name: resolved(node) for node in declared}
+    by_store = {store.name: store for store in stores}
+    subtopologies = []
+    for number, members in enumerate(shape.members):
+        nodes = tuple(by_name[n.name] for n in members)
+        used = {store for node in nodes for store in node.stores}
+        subtopologies.append(
+            Subtopology(
+                id=number,
+                nodes=nodes,
+                sources=tuple(n for n in nodes if n.kind == "source"),
+                sinks=tuple(n for n in nodes if n.kind == "sink"),
+                stores=tuple(store for store in by_store.values() if store.name in used),
+                partitions=width(members, counts) or 0,
+                repartitions_in=tuple(
+                    by_name[shape.writers[n.topic].name] for n in nodes if n.internal and n.topic
+                ),
+                repartitions_out=tuple(n for n in nodes if n.kind == "repartition"),
+            )
+        )
+    return BuiltTopology(
+        name=name,
+        nodes=tuple(by_name.values()),
+        stores=stores,
+        subtopologies=tuple(subtopologies),
+        order=shape.order,
+        copartition_groups=tuple(g.topics for g in groups),
+        partitions={n.topic: counts[n.topic] for n in by_name.values() if n.kind == "source" and n.topic},
+        _shape=shape,
+        _groups=groups,
+        _baseline=kept,
+        _reasons=tuple(reasons),
+        _by_name=by_name,
+    )

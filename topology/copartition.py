@@ -1,0 +1,109 @@
+"""Which topics have to be split alike: keys carried along the flow, and groups made by joins.
+
+**Idea.** A join finds its partner records only if both sides are split by the same key into the same number
+of partitions. So every join puts all topics its inputs come from into one co-partition group.
+
+Properties: a topic is in at most one group; groups that share a topic are one group; a repartition starts
+anew (what counts is its own topic); a merge without a join groups nothing.
+
+Errors: `TopologyError` for a join whose inputs have no key, or keys with unequal numbers of columns. Unequal
+partition *counts* are found by `topology.partitions`, because counts may be known only later.
+
+Source: Kafka Streams' co-partitioning requirements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from topology.errors import TopologyError
+from topology.graph import Shape
+from topology.node import Node
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Topics that need equal partition counts, and the joins that ask for it, both in declared order."""
+
+    topics: tuple[str, ...]
+    joins: tuple[str, ...]
+
+
+def with_keys(shape: Shape) -> Shape:
+    """Return the shape with `key` filled in on every node: a node's records keep the key of its first input.
+
+    Several inputs with different keys leave no common one, `()`; a join keeps its first (the stream's), and
+    is refused if its inputs cannot meet by key.
+    """
+    keys: dict[str, tuple[str, ...]] = {}
+    done = []
+    for members in shape.members:
+        keyed = []
+        for node in members:
+            if node.kind == "join":
+                _check_join(node, keys)
+            key = node.key if node.topic is not None else _inherited(node, keys)
+            keys[node.name] = key
+            keyed.append(node if key == node.key else replace(node, key=key))
+        done.append(tuple(keyed))
+    return replace(shape, members=tuple(done))
+
+
+def _inherited(node: Node, keys: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    first = keys[node.parents[0]]
+    return first if node.kind == "join" or all(keys[p] == first for p in node.parents) else ()
+
+
+def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:
+    left, right = (keys[p] for p in node.parents)
+    for parent, key in zip(node.parents, (left, right), strict=True):
+        if not key:
+            raise TopologyError(
+                f"node {node.name!r}: cannot join {parent!r}, which has no (common) key; "
+                "give its source a key, or repartition it by one",
+                node=node.name,
+            )
+    if len(left) != len(right):
+        one, two = (f"{p!r} by ({', '.join(k)})" for p, k in zip(node.parents, (left, right), strict=True))
+        raise TopologyError(
+            f"node {node.name!r}: cannot join {one} with {two}; repartition one of them, so that both are "
+            "partitioned by the same columns",
+            node=node.name,
+        )
+
+
+def copartition_groups(shape: Shape, topics: Iterable[str]) -> tuple[Group, ...]:
+    """Return the groups of two topics or more, in the order of `topics`; near-linear in nodes and edges."""
+    leader: dict[str, str] = {}
+
+    def find(topic: str) -> str:
+        while (above := leader.setdefault(topic, topic)) != topic:
+            leader[topic] = leader[above]
+            topic = leader[above]
+        return topic
+
+    asked: list[tuple[str, str]] = []  # (a topic of the group, join)
+    for members in shape.members:
+        reach: dict[str, frozenset[str]] = {}  # node -> topics its records come from, one per group
+        for node in members:
+            if node.kind == "source" and node.topic is not None:
+                reach[node.name] = frozenset((node.topic,))
+                continue
+            found = frozenset(find(t) for p in node.parents for t in reach[p])
+            if node.kind == "join":
+                first, *rest = sorted(found)
+                for topic in rest:
+                    leader[find(topic)] = find(first)
+                asked.append((first, node.name))
+                found = frozenset((find(first),))
+            reach[node.name] = found
+    groups: dict[str, list[str]] = {}
+    for topic in topics:
+        groups.setdefault(find(topic), []).append(topic)
+    joins: dict[str, list[str]] = {}
+    for topic, name in asked:
+        joins.setdefault(find(topic), []).append(name)
+    return tuple(
+        Group(tuple(members), tuple(joins[root])) for root, members in groups.items() if len(members) > 1
+    )

@@ -1,0 +1,63 @@
+"""A topology as text, in the form that Kafka Streams users know.
+
+**Idea.** Sub-topologies with their sources, processors and sinks, each with its successors (`-->`) and
+predecessors (`<--`), so that tools which read `Topology#describe()` read this too.
+
+Properties: sub-topologies by number, nodes in topological order; a join or merge is a processor, a
+repartition is a sink to its topic, as in Kafka.
+
+Source: the format of Kafka Streams' `TopologyDescription`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topology.built import BuiltTopology
+    from topology.node import Node
+
+
+def describe(built: BuiltTopology) -> str:
+    """Return the description, one line per node and direction; ends with a newline.
+
+    >>> from topology import Topology
+    >>> topo = Topology("t")
+    >>> topo.source("flights").process(name="stats", stores=[{"name": "delays"}]).sink("out")
+    >>> print(describe(topo.build()))
+    Topologies:
+       Sub-topology: 0
+        Source: flights (topics: [flights])
+          --> stats
+        Processor: stats (stores: [delays])
+          --> out
+          <-- flights
+        Sink: out (topic: out)
+          <-- stats
+    <BLANKLINE>
+    """
+    children: dict[str, list[str]] = {node.name: [] for node in built.nodes}
+    for node in built.nodes:
+        for parent in dict.fromkeys(node.parents):  # a self-join has its input twice
+            children[parent].append(node.name)
+    lines = ["Topologies:"]
+    for sub in built.subtopologies:
+        lines.append(f"   Sub-topology: {sub.id}")
+        for node in sub.nodes:
+            lines.append(f"    {_headline(node)}")
+            if node.kind not in ("sink", "repartition"):
+                lines.append(f"      --> {', '.join(sorted(children[node.name])) or 'none'}")
+            if node.parents:
+                lines.append(f"      <-- {', '.join(sorted(set(node.parents)))}")
+    return "\n".join(lines) + "\n"
+
+
+def _headline(node: Node) -> str:
+    if node.kind == "source":
+        return f"Source: {node.name} (topics: [{node.topic}])"
+    if node.kind == "repartition":
+        return f"Sink: {node.name} (topic: {node.topic})"
+    if node.kind == "sink":
+        # A target that is text is a topic's name; any other object is the runtime's own affair.
+        return f"Sink: {node.name} (topic: {node.target if isinstance(node.target, str) else node.name})"
+    return f"Processor: {node.name} (stores: [{', '.join(sorted(node.stores))}])"

@@ -1,0 +1,300 @@
+"""The written form of a topology: a mapping, as read from YAML or JSON.
+
+**Idea.** The same calls as in Python, one entry each. The verb (`process`, `join_table`, ...) says what the
+node does and what it reads; everything else is spelled as the call's arguments are::
+
+    name: flights
+    sources:
+      flights: {key: [origin, time_hour], partitions: 12}
+      weather: {key: [origin, time_hour], partitions: 12}
+    stores:
+      weather-by-hour: {logged: true}
+    nodes:
+      with-weather: {join_table: [flights, weather], processor: table-join, stores: [weather-by-hour]}
+      by-aircraft:  {repartition: with-weather, key: [tailnum], partitions: 12}
+      stats:        {process: by-aircraft, processor: aggregate, options: {keep: 10}, stores: [{name: delays}]}
+      out:          {sink: stats, target: delays}
+
+Properties:
+- nodes may refer to nodes written further down; numbers and automatic names follow the written order, in which
+  a source stands before the first node that it reaches: a source and nodes added at the end renumber nothing;
+- `nodes` may also be a list, whose entries may have a `name` or go without;
+- what reads a repartition names the repartition;
+- `processor` is a name in the registry, called with `options` as keyword arguments; options stay on the node
+  too. A factory may say what is wrong with an option by a `TopologyError` that begins with its path
+  (`by.tailnum: found ...`);
+- `targets` gives sinks, by name, the objects they write to; YAML has none. It wins over `target`.
+
+Errors: `TopologyError` with the path (`nodes.stats.processor`), what was found, what was expected, the
+nearest name. What only the whole shows (cycles, unequal counts) is found by `Topology.build`.
+
+Non-goals: reading files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from topology.builder import Topology
+from topology.errors import TopologyError, nearest
+from topology.names import check_count, check_key, check_name
+
+Registry = Mapping[str, Callable[..., Any]]
+
+_STEP = ("processor", "options", "stores")
+_VERBS = {  # verb -> (fewest inputs, most inputs, further fields)
+    "process": (1, None, _STEP),
+    "join_table": (2, 2, _STEP),
+    "join_stream": (2, 2, _STEP),
+    "merge": (2, None, ("options",)),
+    "repartition": (1, 1, ("key", "partitions", "options")),
+    "sink": (1, 1, ("target", "options")),
+}
+_LISTED = ", ".join(_VERBS)
+_JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_stream": "stream"}
+
+
+def read_document(
+    document: Mapping[str, Any], registry: Registry, targets: Mapping[str, Any] | None = None
+) -> Topology:
+    """Return the topology that a document describes; `registry` maps names to processor factories.
+
+    >>> written = {"name": "t", "sources": {"a": None}, "nodes": [{"process": "a", "processor": "upper"}]}
+    >>> topo = read_document(written, {"upper": lambda: str.upper})
+    >>> topo.build().node("a-process").processor is str.upper
+    True
+    """
+    fields = _fields(document, "topology", ("name", "sources", "stores", "nodes"))
+    for needed in ("name", "sources"):
+        if not fields.get(needed):
+            raise TopologyError(f"{needed}: missing, expected the topology's {needed}")
+    topo = Topology(check_name(fields["name"], "name"))
+    sources = dict(_entries(fields["sources"], "sources"))
+    for name, spec in _entries(fields.get("stores"), "stores"):
+        _read_store(topo, name, spec, f"stores.{name}")
+    drafts = list(_drafts(fields.get("nodes"), topo, sources))
+    # What reads a repartition reads the source behind it.
+    outputs = {name: name for name in sources}
+    outputs |= {d.name: f"{d.name}-source" if d.verb == "repartition" else d.name for d in drafts}
+    targets = targets or {}
+    sinks = [draft.name for draft in drafts if draft.verb == "sink"]
+    for name in targets:
+        if name not in sinks:
+            raise TopologyError(f"targets.{name}: unknown sink; {nearest(name, sinks)}", node=name)
+    above = {draft.name: draft.inputs for draft in drafts}
+    for draft in drafts:
+        reached = _ancestors(draft.name, above)
+        for name in [name for name in sources if name in reached]:
+            _read_source(topo, name, sources.pop(name), f"sources.{name}")
+        draft.add(topo, registry, outputs, targets)
+    for name, spec in sources.items():
+        _read_source(topo, name, spec, f"sources.{name}")
+    for draft in drafts:
+        for store in topo._nodes[draft.name].stores:
+            if store not in topo._stores:
+                raise TopologyError(
+                    f"{draft.path}.stores: unknown store {store!r}; {nearest(store, topo._stores)}",
+                    node=draft.name,
+                )
+    return topo
+
+
+def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
+    """Return what `name` reads, directly or not, and take it off `above`: O(references) for all nodes together."""
+    found: set[str] = set()
+    open_ = [name]
+    while open_:
+        inputs = above.pop(open_.pop(), ())
+        found.update(inputs)
+        open_ += inputs
+    return found
+
+
+def _read_source(topo: Topology, name: str, spec: Any, path: str) -> None:
+    fields = _fields(spec, path, ("topic", "key", "partitions", "schema", "options"))
+    partitions = fields.get("partitions")
+    options = _options(fields, path, reserved=("topic", "name", "key", "partitions", "schema"))
+    with _at(path):
+        topo.source(
+            fields.get("topic", name),
+            name=name,
+            key=check_key(fields.get("key"), f"{path}.key"),
+            partitions=None if partitions is None else check_count(partitions, f"{path}.partitions", name),
+            schema=fields.get("schema"),
+            **options,
+        )
+
+
+def _read_store(topo: Topology, name: str, spec: Any, path: str) -> None:
+    fields = _fields(spec, path, ("logged", "retention_ms", "options"))
+    options = _options(fields, path, reserved=("name", "logged", "retention_ms"))
+    with _at(path):
+        topo.store(
+            name, logged=fields.get("logged", True), retention_ms=fields.get("retention_ms"), **options
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A node as written: what it does, what it reads (names, not resolved yet), and its other fields."""
+
+    path: str
+    name: str
+    verb: str
+    inputs: tuple[str, ...]
+    fields: Mapping[str, Any]
+
+    def add(
+        self, topo: Topology, registry: Registry, outputs: Mapping[str, str], targets: Mapping[str, Any]
+    ) -> None:
+        """Add the node to the topology."""
+        for reference in self.inputs:
+            if reference not in outputs:
+                raise TopologyError(
+                    f"{self.path}.{self.verb}: found {reference!r}, expected the name of a source or node; "
+                    f"{nearest(reference, outputs)}",
+                    node=self.name,
+                )
+        parents = [outputs[reference] for reference in self.inputs]
+        options = _options(self.fields, self.path)
+        name, get = self.name, self.fields.get
+        with _at(self.path):
+            if self.verb == "repartition":
+                key, partitions = check_key(get("key"), f"{self.path}.key"), get("partitions")
+                if partitions is not None:
+                    check_count(partitions, f"{self.path}.partitions", name)
+                topo._repartition(parents[0], key, name, partitions, options)
+            elif self.verb == "sink":
+                target = targets.get(name, get("target"))
+                topo._step("sink", parents, name, options=options, target=target)
+            elif self.verb == "merge":
+                topo._step("merge", parents, name, options=options)
+            else:
+                processor = self._processor(registry, options)
+                stores = get("stores") or ()
+                if not isinstance(stores, str | list | tuple | Mapping):
+                    raise TopologyError(f"{self.path}.stores: found {stores!r}, expected a list", node=name)
+                if self.verb == "process":
+                    topo._step("processor", parents, name, processor, stores, options)
+                else:
+                    join = _JOINS[self.verb]
+                    topo._step("join", parents, name, processor, stores, options, join=join)
+
+    def _processor(self, registry: Registry, options: Mapping[str, Any]) -> Any:
+        """Return what the registry makes of `processor` and `options`; None where none is named."""
+        found = self.fields.get("processor")
+        if found is None:
+            return None
+        try:
+            factory = registry[found] if isinstance(found, str) else None
+        except KeyError:
+            factory = None
+        except TopologyError as error:  # a registry that looks further than its own names says what it found
+            raise TopologyError(f"{self.path}.processor: {error}", node=self.name) from error
+        if factory is None:
+            raise TopologyError(
+                f"{self.path}.processor: found {found!r}, expected a registered processor; "
+                f"{nearest(found, registry)}",
+                node=self.name,
+            )
+        try:
+            return factory(**options)
+        except TopologyError as error:
+            raise TopologyError(f"{self.path}.options.{error}", node=self.name) from error
+        except (TypeError, ValueError) as error:  # what a factory raises for arguments it does not take
+            raise TopologyError(
+                f"{self.path}.options: found {options!r}, expected the options of {found!r}: {error}",
+                node=self.name,
+            ) from error
+
+
+def _drafts(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_Draft]:
+    """Read all nodes without adding them, so that they may refer to each other in any order."""
+    entries: list[tuple[str | None, Any]]
+    entries = [(None, n) for n in nodes] if isinstance(nodes, list | tuple) else [*_entries(nodes, "nodes")]
+    taken = set(sources)
+    for position, (name, spec) in enumerate(entries):
+        path = f"nodes[{position}]" if name is None else f"nodes.{name}"
+        if not isinstance(spec, Mapping):
+            raise TopologyError(
+                f"{path}: found {spec!r}, expected a mapping with one of: {_LISTED}", node=name
+            )
+        verb = _verb(spec, path)
+        fewest, most, further = _VERBS[verb]
+        fields = _fields(spec, path, (verb, *further, *(("name",) if name is None else ())))
+        inputs = _inputs(fields.pop(verb), f"{path}.{verb}", fewest, most, name)
+        if "name" in fields:
+            name = check_name(fields["name"], f"{path}.name")
+        if name is None:
+            kind = "join" if verb in _JOINS else verb
+            key = check_key(fields.get("key"), f"{path}.key")
+            name = topo._names.make(kind, inputs, key, taken=taken)
+        if name in taken:
+            raise TopologyError(f"{path}: the name {name!r} is used twice", node=name)
+        taken |= {name, f"{name}-source"} if verb == "repartition" else {name}
+        yield _Draft(path, name, verb, inputs, fields)
+
+
+def _verb(spec: Mapping[str, Any], path: str) -> str:
+    found = [verb for verb in _VERBS if verb in spec]
+    if len(found) == 1:
+        return found[0]
+    hints = [nearest(field, _VERBS) for field in spec]
+    near = next((f"; {hint}" for hint in hints if hint.startswith("did you mean")), "")
+    raise TopologyError(f"{path}: found {' and '.join(found) or 'none'}, expected one of: {_LISTED}{near}")
+
+
+def _inputs(found: Any, path: str, fewest: int, most: int | None, node: str | None) -> tuple[str, ...]:
+    given = [found] if isinstance(found, str) else found
+    if (
+        not isinstance(given, list | tuple)
+        or not all(isinstance(name, str) for name in given)
+        or not fewest <= len(given) <= (len(given) if most is None else most)
+    ):
+        wanted = {(1, 1): "the name of one input", (2, 2): "the names of two inputs"}
+        expected = wanted.get(
+            (fewest, most or 0), f"the names of at least {fewest} input{'s' * (fewest > 1)}"
+        )
+        raise TopologyError(f"{path}: found {found!r}, expected {expected}", node=node)
+    return tuple(given)
+
+
+def _options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the entry's `options`, which end up as keyword arguments."""
+    options = dict(_entries(fields.get("options"), f"{path}.options"))
+    for name in reserved:
+        if name in options:
+            raise TopologyError(f"{path}.options.{name}: belongs one level higher, beside `options`")
+    return options
+
+
+def _entries(found: Any, path: str) -> list[tuple[str, Any]]:
+    if found is None and path != "topology":  # an empty entry in YAML
+        return []
+    if not isinstance(found, Mapping):
+        raise TopologyError(f"{path}: found {found!r}, expected a mapping")
+    return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in found.items()]
+
+
+def _fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return an entry's fields, all of them known ones."""
+    fields = dict(_entries(found, path))
+    for name in fields:
+        if name not in known:
+            raise TopologyError(
+                f"{path}.{name}: found an unknown field, expected one of {len(known)}; {nearest(name, known)}"
+            )
+    return fields
+
+
+@contextmanager
+def _at(path: str) -> Iterator[None]:
+    """Put the entry's path before an error that does not have it yet."""
+    try:
+        yield
+    except TopologyError as error:
+        text = str(error)
+        raise TopologyError(text if text.startswith(path) else f"{path}: {text}", node=error.node) from error

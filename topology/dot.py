@@ -1,0 +1,118 @@
+"""A topology as a graph in the DOT language; Graphviz does the layout.
+
+**Idea.** One cluster per subtopology, one shape per kind of node, stores as cylinders; topics stand outside
+the clusters, so that a repartition shows as the way from one subtopology to the next.
+
+Properties: every name is quoted, so any name may occur; equal topologies give equal text.
+
+Non-goals: layout. `dot -Tsvg` does that.
+
+Source: the DOT language (quoted identifiers, clusters) and Graphviz' node shapes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from topology.built import BuiltTopology
+    from topology.node import Node
+
+_SHAPES = {
+    "source": "cds",
+    "processor": "box",
+    "join": "diamond",
+    "merge": "invtriangle",
+    "sink": "cds",
+    "repartition": "cds",
+}
+# State is yellow, what cuts is blue; everything else stays quiet.
+_HEAD = (
+    "  rankdir=LR;",
+    '  graph [fontname="Helvetica", style="rounded,filled", color="#c4c9d2", fillcolor="#f4f5f8"];',
+    '  node [fontname="Helvetica", fontsize="12", style=filled, fillcolor=white, color="#6b7280"];',
+    '  edge [color="#6b7280", arrowsize="0.7"];',
+)
+_STORE, _INTERNAL = "#fdf1cd", "#dbe8fb"
+
+
+def quoted(text: str) -> str:
+    r"""Return text as a DOT identifier whose label shows exactly that text.
+
+    In a label the backslash starts an escape (`\n`, `\N`), so it is doubled, and a line end is written as
+    one.
+
+    >>> print(quoted('say "hi"'), quoted('a\\N'), quoted('two\nlines'))
+    "say \"hi\"" "a\\N" "two\nlines"
+    """
+    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    for line_end in ("\r\n", "\n", "\r"):
+        escaped = escaped.replace(line_end, "\\n")
+    # DOT text ends at a NUL.
+    return f'"{escaped.replace(chr(0), "")}"'
+
+
+def to_dot(built: BuiltTopology) -> str:
+    r"""Return the graph as DOT text; ends with a newline.
+
+    >>> from topology import Topology
+    >>> topo = Topology("t")
+    >>> _ = topo.source("flights", partitions=2)
+    >>> print(to_dot(topo.build()))
+    digraph "t" {
+      rankdir=LR;
+      graph [fontname="Helvetica", style="rounded,filled", color="#c4c9d2", fillcolor="#f4f5f8"];
+      node [fontname="Helvetica", fontsize="12", style=filled, fillcolor=white, color="#6b7280"];
+      edge [color="#6b7280", arrowsize="0.7"];
+      "topic:flights" [label="flights\n2 partitions", shape=plaintext];
+      subgraph "cluster_0" {
+        label="Sub-topology 0: 2 tasks";
+        "node:flights" [label="flights", shape=cds];
+      }
+      "topic:flights" -> "node:flights";
+    }
+    <BLANKLINE>
+    """
+    lines = [f"digraph {quoted(built.name)} {{", *_HEAD]
+    internal = {node.topic for node in built.nodes if node.internal}
+    for topic, count in built.partitions.items():
+        size = "partitions unknown" if count is None else f"{count} partition{'s' if count != 1 else ''}"
+        label = quoted(f"{topic}\n{size}")
+        look = f'shape=box, fillcolor="{_INTERNAL}"' if topic in internal else "shape=plaintext"
+        lines.append(f"  {quoted(f'topic:{topic}')} [label={label}, {look}];")
+    for sub in built.subtopologies:
+        title = f"Sub-topology {sub.id}: {sub.partitions} task{'s' if sub.partitions != 1 else ''}"
+        lines += [f"  subgraph {quoted(f'cluster_{sub.id}')} {{", f"    label={quoted(title)};"]
+        for node in sub.nodes:
+            lines.append(f"    {_id(node.name)} [label={quoted(node.name)}, shape={_SHAPES[node.kind]}];")
+        for store in sub.stores:
+            style = "filled" if store.logged else '"filled,dashed"'
+            look = f'shape=cylinder, style={style}, fillcolor="{_STORE}"'
+            lines.append(f"    {_store(store.name)} [label={quoted(store.name)}, {look}];")
+        lines.append("  }")
+    for node in built.nodes:
+        lines += _edges(node)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _edges(node: Node) -> list[str]:
+    """Return the edges into a node, those of its stores, and its topic's."""
+    # A table's side of a join is drawn dashed: it is looked up, not passed on.
+    dashed = [node.join == "table" and i == 1 for i in range(len(node.parents))]
+    found = [
+        f"  {_id(parent)} -> {_id(node.name)}{' [style=dashed]' if dash else ''};"
+        for parent, dash in zip(node.parents, dashed, strict=True)
+    ]
+    found += [f"  {_id(node.name)} -> {_store(store)} [dir=none];" for store in node.stores]
+    if node.topic is not None:
+        ends = (quoted(f"topic:{node.topic}"), _id(node.name))
+        found.append("  {} -> {};".format(*(ends if node.kind == "source" else ends[::-1])))
+    return found
+
+
+def _id(node: str) -> str:
+    return quoted(f"node:{node}")
+
+
+def _store(name: str) -> str:
+    return quoted(f"store:{name}")

@@ -1,0 +1,55 @@
+"""The one error of this package, and the search for the name that was meant.
+
+ValueError
+└── TopologyError         a description that cannot become a topology; names the node
+    └── TopologyNotReady  tasks were asked of a topology that is waiting for its topics
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_LISTED = 8  # known names spelled out in a message before "..."
+
+
+class TopologyError(ValueError):
+    """A topology is described wrongly: one line with the place, what was found, what was expected.
+
+    `node` is the name of the node, store or topic at fault, `None` when no single one is.
+
+    >>> error = TopologyError("source 'flights'.partitions: found 0, expected at least 1", node="flights")
+    >>> error.node, str(error)
+    ('flights', "source 'flights'.partitions: found 0, expected at least 1")
+    """
+
+    def __init__(self, message: str, *, node: str | None = None) -> None:
+        super().__init__(message)
+        self.node = node
+
+
+class TopologyNotReady(TopologyError):
+    """Tasks were asked of a topology whose topics are not as it needs them; the message is the reason.
+
+    `BuiltTopology.readiness()` tells the same without raising.
+    """
+
+
+def nearest(found: object, known: Iterable[str]) -> str:
+    """Return the hint for a name nobody knows: the nearest known one, else the known ones.
+
+    >>> nearest("wether", ["flights", "weather"])
+    "did you mean 'weather'?"
+    >>> nearest("x", ["flights", "weather"])
+    'known: flights, weather'
+    >>> nearest("x", [])
+    'none is known'
+    """
+    import difflib
+
+    names = sorted(known)
+    near = difflib.get_close_matches(str(found), names, n=1, cutoff=0.5)
+    if near:
+        return f"did you mean {near[0]!r}?"
+    if not names:
+        return "none is known"
+    return "known: " + ", ".join(names[:_LISTED]) + (", ..." if len(names) > _LISTED else "")

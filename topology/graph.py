@@ -1,0 +1,147 @@
+"""From nodes to subtopologies: the graph, its connected parts, their numbers and their order.
+
+**Idea.** Nodes joined by data flow or by a shared store belong to one subtopology; a repartition cuts.
+
+Properties:
+- every node is in exactly one subtopology;
+- numbers are canonical: subtopologies are counted by the first of their nodes in declared order, so that
+  adding unrelated nodes at the end never changes them;
+- `order` runs every subtopology after all those whose repartitions it reads; ties by number.
+
+Errors: `TopologyError` for a cycle, through nodes or through repartitions; it names the way round.
+
+Source: Kafka Streams' topology (sub-topologies); grouping and ordering by networkx, loaded on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from topology.errors import TopologyError, nearest
+from topology.node import Node, Store
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The graph's structure, without partition counts.
+
+    `members[s]` are the nodes of subtopology `s` in topological order, `order` the subtopologies in the order
+    they run, `home` the subtopology of each node, `writers` the repartition that writes each internal topic.
+    """
+
+    members: tuple[tuple[Node, ...], ...]
+    order: tuple[int, ...]
+    home: Mapping[str, int]
+    writers: Mapping[str, Node]
+
+
+def split(nodes: Sequence[Node], stores: Sequence[Store]) -> Shape:
+    """Return the subtopologies of a graph, O(nodes log nodes + edges).
+
+    >>> [[n.name for n in m] for m in split(
+    ...     [Node("a", "source"), Node("b", "source"), Node("c", "processor", ("a",))], []).members]
+    [['a', 'c'], ['b']]
+    """
+    check_references(nodes, stores)
+    import networkx as nx
+
+    position = {node.name: i for i, node in enumerate(nodes)}
+    readers = {node.topic: node.name for node in nodes if node.internal}
+    flow = nx.DiGraph()
+    flow.add_nodes_from(position)
+    flow.add_edges_from((parent, node.name) for node in nodes for parent in node.parents)
+    joined = flow.to_undirected()
+    joined.add_edges_from((node.name, ("store", store)) for node in nodes for store in node.stores)
+    cuts = [(node.name, readers[node.topic]) for node in nodes if node.kind == "repartition"]
+    flow.add_edges_from(cuts)
+    _refuse_cycle(nx, flow, position)
+
+    # One topological order of everything, ties in declared order: canonical, and each part inherits its
+    # order.
+    rank = {name: i for i, name in enumerate(nx.lexicographical_topological_sort(flow, key=position.get))}
+    parts = [[n for n in part if n in position] for part in nx.connected_components(joined)]
+    parts.sort(key=lambda part: min(position[n] for n in part))
+    home = {name: number for number, part in enumerate(parts) for name in part}
+    order = _order(nx, len(parts), cuts, home, nodes)
+    return Shape(
+        members=tuple(
+            tuple(nodes[position[n]] for n in sorted(part, key=rank.__getitem__)) for part in parts
+        ),
+        order=order,
+        home=home,
+        writers={node.topic: node for node in nodes if node.kind == "repartition" and node.topic is not None},
+    )
+
+
+def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
+    """Refuse a topology without nodes, inputs or stores nobody declared, and stores nobody uses."""
+    if not nodes:
+        raise TopologyError("topology: found no nodes, expected at least one source")
+    kinds = {node.name: node.kind for node in nodes}
+    names = {store.name for store in stores}
+    used = set()
+    for node in nodes:
+        for parent in node.parents:
+            if parent not in kinds:
+                hint = nearest(parent, kinds)
+                raise TopologyError(f"node {node.name!r}: unknown input {parent!r}; {hint}", node=node.name)
+            if kinds[parent] in ("sink", "repartition"):
+                raise TopologyError(
+                    f"node {node.name!r}: input {parent!r} is a {kinds[parent]}, which nothing can read",
+                    node=node.name,
+                )
+        for store in node.stores:
+            if store not in names:
+                hint = nearest(store, names)
+                raise TopologyError(f"node {node.name!r}: unknown store {store!r}; {hint}", node=node.name)
+            used.add(store)
+    for declared in stores:
+        if declared.name not in used:
+            raise TopologyError(
+                f"store {declared.name!r}: no node uses it; name it in the `stores` of a processor or join",
+                node=declared.name,
+            )
+
+
+def _refuse_cycle(nx: Any, flow: Any, position: Mapping[str, int]) -> None:
+    if nx.is_directed_acyclic_graph(flow):
+        return
+    way = [edge[0] for edge in nx.find_cycle(flow)]
+    first = min(range(len(way)), key=lambda i: position[way[i]])  # start at the first declared: canonical
+    way = way[first:] + way[:first]
+    raise TopologyError(f"node {way[0]!r}: a cycle, {' -> '.join([*way, way[0]])}", node=way[0])
+
+
+def _order(
+    nx: Any, count: int, cuts: list[tuple[str, str]], home: Mapping[str, int], nodes: Sequence[Node]
+) -> tuple[int, ...]:
+    """Return the subtopologies in the order they run; refuse one that (indirectly) reads its own output.
+
+    Kafka Streams, which never stops reading, runs such a topology; a batch has to end, and this one would
+    not.
+    """
+    parts = nx.DiGraph()
+    parts.add_nodes_from(range(count))
+    for repartition, reader in cuts:
+        parts.add_edge(home[repartition], home[reader], via=repartition)
+    if nx.is_directed_acyclic_graph(parts):
+        return tuple(nx.lexicographical_topological_sort(parts))
+    loop = nx.find_cycle(parts)
+    start = min(range(len(loop)), key=lambda i: loop[i][0])
+    loop = loop[start:] + loop[:start]
+    via = [parts.edges[edge[0], edge[1]]["via"] for edge in loop]
+    inside = {edge[0] for edge in loop}
+    shared = sorted({s for n in nodes if home[n.name] in inside for s in n.stores if _sharers(nodes, s) > 1})
+    many = [n.name for n in nodes if home[n.name] in inside and len(n.parents) > 1]
+    cause = ", ".join([f"store {s!r}" for s in shared] + [f"node {n!r}" for n in many])
+    raise TopologyError(
+        f"node {via[0]!r}: a cycle, its records come back to subtopology {loop[0][0]} through "
+        f"{' -> '.join(via)}, because of {cause}; give one side a repartition or a store of its own",
+        node=via[0],
+    )
+
+
+def _sharers(nodes: Sequence[Node], store: str) -> int:
+    return sum(store in node.stores for node in nodes)

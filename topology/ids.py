@@ -1,0 +1,41 @@
+"""The name of a task: partition p of subtopology s, written "s_p"."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TaskId(NamedTuple):
+    """The unit that is placed: one partition of one subtopology.
+
+    Immutable, hashable, ordered by subtopology and then by partition, as numbers: "0_10" comes after "0_9".
+
+    >>> TaskId(0, 3), str(TaskId(0, 3))
+    (TaskId(subtopology=0, partition=3), '0_3')
+    >>> sorted([TaskId(1, 0), TaskId(0, 10), TaskId(0, 9)]) == [TaskId(0, 9), TaskId(0, 10), TaskId(1, 0)]
+    True
+    """
+
+    subtopology: int
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self[0]}_{self[1]}"
+
+    @classmethod
+    def parse(cls, text: str) -> TaskId:
+        """Return the id that `text` names; raise ValueError for anything but "s_p" in plain decimal digits.
+
+        >>> TaskId.parse("0_3")
+        TaskId(subtopology=0, partition=3)
+        >>> TaskId.parse("0-3")
+        Traceback (most recent call last):
+        ValueError: '0-3' is no task id; expected one like '0_3'
+        """
+        if isinstance(text, str) and text.isascii():
+            left, _, right = text.partition("_")
+            if left.isdigit() and right.isdigit():
+                found = cls(int(left), int(right))
+                if str(found) == text:  # one spelling only: "00_3" is no id
+                    return found
+        raise ValueError(f"{text!r} is no task id; expected one like '0_3'")

@@ -1,0 +1,102 @@
+"""The parts of a topology: nodes and stores, as frozen values.
+
+Objects given by the user (processors, targets, schemas, options) are opaque: they are kept and handed back,
+never looked at, and take no part in equality, `repr` or the fingerprint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+Kind = Literal["source", "processor", "join", "merge", "sink", "repartition"]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic.
+
+    >>> TopicPartition("flights", 3)
+    TopicPartition(topic='flights', partition=3)
+    """
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One step of a topology.
+
+    Which fields carry a value depends on `kind`:
+
+    | kind | fields |
+    |---|---|
+    | `source` | `topic`, `key`, `partitions`, `internal` (reads a repartition), `schema` |
+    | `processor` | `processor`, `stores`; any number of parents |
+    | `join` | `processor`, `stores`, `join` ("table", "stream"); parents: (stream, table), (left, right) |
+    | `merge` | two parents or more |
+    | `sink` | `target` |
+    | `repartition` | `topic`, `key`, `partitions`; the same topic is read by an internal source downstream |
+
+    `parents` are node names in declared order. `key` is how the records are partitioned when they leave the
+    node, column names in order; `()` means no (common) key. `partitions` is None as long as it is unknown.
+
+    >>> Node("with-weather", "join", parents=("flights", "weather"), join="table").parents
+    ('flights', 'weather')
+    """
+
+    name: str
+    kind: Kind
+    parents: tuple[str, ...] = ()
+    stores: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
+    topic: str | None = None
+    internal: bool = False
+    partitions: int | None = None
+    join: Literal["table", "stream"] | None = None
+    processor: Any = field(default=None, compare=False, repr=False)
+    target: Any = field(default=None, compare=False, repr=False)
+    schema: Any = field(default=None, compare=False, repr=False)
+    option_items: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The further keyword arguments of the call that made the node; a fresh copy each time.
+
+        >>> Node("n", "processor", option_items=(("rows", 3),)).options
+        {'rows': 3}
+        """
+        return dict(self.option_items)
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """The state of a processor or join, one piece per task.
+
+    A `logged` store has a changelog, from which other copies are made and followed. `retention_ms` says that
+    the state forgets by itself (a window): its changelog may then drop records older than that.
+
+    >>> Store("weather-by-hour").changelog
+    'weather-by-hour-changelog'
+    >>> Store("scratch", logged=False).changelog is None
+    True
+    """
+
+    name: str
+    logged: bool = True
+    retention_ms: int | None = None
+    option_items: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The further keyword arguments of the declaration; a fresh copy each time."""
+        return dict(self.option_items)
+
+    @property
+    def changelog(self) -> str | None:
+        """The name of the changelog topic; None for a store that is not logged."""
+        return f"{self.name}-changelog" if self.logged else None
+
+
+StoreSpec = str | Store | Mapping[str, Any]  # how a store may be named: declared, or given inline

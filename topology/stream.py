@@ -1,0 +1,87 @@
+"""The handle of a node's output, by which the next node is added."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from topology.node import StoreSpec
+
+if TYPE_CHECKING:
+    from topology.builder import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The output of one node: what the next node reads. Made by `Topology.source` and by the methods here.
+
+    `name` is the node's; for a repartition that is the internal source behind it (`by-aircraft-source`).
+    """
+
+    topology: Topology
+    name: str
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r})"
+
+    def process(
+        self,
+        processor: Any = None,
+        *,
+        name: str | None = None,
+        stores: Iterable[StoreSpec] | str = (),
+        **options: Any,
+    ) -> Stream:
+        """Add a processor; it is trusted to leave the key columns as they are (else: `repartition`)."""
+        return self.topology._step("processor", [self.name], name, processor, stores, options)
+
+    def join_table(
+        self,
+        table: Stream,
+        processor: Any = None,
+        *,
+        name: str | None = None,
+        stores: Iterable[StoreSpec] | str = (),
+        **options: Any,
+    ) -> Stream:
+        """Join this stream with a table; the topics of both become one co-partition group."""
+        pair = [self.name, self.topology._own(table)]
+        return self.topology._step("join", pair, name, processor, stores, options, join="table")
+
+    def join_stream(
+        self,
+        other: Stream,
+        processor: Any = None,
+        *,
+        name: str | None = None,
+        stores: Iterable[StoreSpec] | str = (),
+        **options: Any,
+    ) -> Stream:
+        """Join two streams; the topics of both become one co-partition group."""
+        pair = [self.name, self.topology._own(other)]
+        return self.topology._step("join", pair, name, processor, stores, options, join="stream")
+
+    def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
+        """Put the records of several streams into one; their partition counts may differ."""
+        parents = [self.name, *(self.topology._own(o) for o in others)]
+        return self.topology._step("merge", parents, name, options=options)
+
+    def repartition(
+        self,
+        key: Iterable[str] | str | None = None,
+        *,
+        name: str | None = None,
+        partitions: int | None = None,
+        **options: Any,
+    ) -> Stream:
+        """Send the records through an internal topic, partitioned by `key` (none: spread evenly).
+
+        Cuts the subtopology: what follows is another one. Without `partitions` the topic takes the count of
+        its co-partition group; without a group, the partitions of the subtopology that writes it.
+        """
+        return self.topology._repartition(self.name, key, name, partitions, options)
+
+    def sink(self, name: str | None = None, target: Any = None, **options: Any) -> None:
+        """Send the records out of the topology to `target`, an object only the runtime understands."""
+        self.topology._step("sink", [self.name], name, options=options, target=target)

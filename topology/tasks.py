@@ -1,0 +1,65 @@
+"""From subtopologies to tasks: the partition grouper.
+
+**Idea.** Task `s_p` is partition `p` of subtopology `s`: it reads partition `p` of every topic of the
+subtopology that has one, and owns partition `p` of each changelog.
+
+Properties: tasks per subtopology = the largest partition count of its sources; co-partitioned topics always
+meet in the same task; every topic partition is read by exactly one task; tasks come sorted by id.
+
+Source: Kafka Streams' partition grouper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, repeat
+from typing import NamedTuple
+
+from topology.ids import TaskId
+from topology.node import TopicPartition
+
+
+class Task(NamedTuple):
+    """What is placed: the inputs and the state of one partition of a subtopology.
+
+    `stateful` is true if the subtopology has stores, logged or not; only logged ones have changelogs.
+    """
+
+    id: TaskId
+    topic_partitions: tuple[TopicPartition, ...]
+    changelog_partitions: tuple[TopicPartition, ...]
+    stateful: bool
+
+
+def group_partitions(
+    subtopology: int,
+    topics: Iterable[tuple[str, int]],
+    changelogs: Iterable[str] = (),
+    *,
+    partitions: int | None = None,
+    stateful: bool,
+) -> tuple[Task, ...]:
+    """Return the tasks of one subtopology, O(partitions); `topics` with their counts.
+
+    `partitions` is the number of tasks, at least the largest count, which it is if not given.
+
+    >>> tasks = group_partitions(0, [("flights", 2), ("planes", 1)], ["stats-changelog"], stateful=True)
+    >>> [(str(t.id), [tp.topic for tp in t.topic_partitions]) for t in tasks]
+    [('0_0', ['flights', 'planes']), ('0_1', ['flights'])]
+    """
+    counted, logs = list(topics), list(changelogs)
+    if partitions is None:
+        partitions = max((count for _, count in counted), default=0)
+    numbers = map(TaskId, repeat(subtopology), range(partitions))
+    owned = _columns([(log, partitions) for log in logs], partitions)
+    return tuple(map(Task, numbers, _columns(counted, partitions), owned, repeat(stateful)))
+
+
+def _columns(counted: list[tuple[str, int]], partitions: int) -> Iterator[tuple[TopicPartition, ...]]:
+    """Yield, for partitions 0, 1, ..., that partition of every topic that has it.
+
+    Between two neighbouring counts the topics are the same, so whole columns are put side by side.
+    """
+    for start, end in pairwise(sorted({0, partitions, *(count for _, count in counted)})):
+        columns = [map(TopicPartition, repeat(t), range(start, end)) for t, count in counted if count >= end]
+        yield from zip(*columns, strict=True) if columns else repeat((), end - start)

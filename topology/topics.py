@@ -1,0 +1,80 @@
+"""Tasks without a topology: equal partition numbers of equally partitioned topics belong together.
+
+**Idea.** If nobody says which topics will be joined, keep every join possible: topics with equal partition
+counts form a group, and partition `p` of all of them is one task.
+
+Properties:
+- any two topics that could be co-partitioned are;
+- a group's number is its partition count: topics may come and go at run time, and no other group, and no task
+  of the same group, is renumbered;
+- every partition is in exactly one task; the order of the input does not matter.
+
+Errors: `TopologyError` for a count that is none, or a changelog that is not among the topics.
+
+Non-goals: repartitioning topics so that they can meet; checking that they are keyed alike.
+
+Source: Faust's partition assignor (PartitionGrouper).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from topology.errors import TopologyError, nearest
+from topology.names import check_count, check_name
+
+if TYPE_CHECKING:
+    from topology.tasks import Task
+
+
+@dataclass(frozen=True, slots=True)
+class TopicGroup:
+    """Topics with equal partition counts, sorted by name; `id` is that count."""
+
+    topics: tuple[str, ...]
+    changelogs: tuple[str, ...]
+    partitions: int
+
+    @property
+    def id(self) -> int:
+        """The group's number in task ids: its partition count, which no other group has."""
+        return self.partitions
+
+    def tasks(self) -> tuple[Task, ...]:
+        """Return one task per partition; a group without changelogs has no state."""
+        from topology.tasks import group_partitions
+
+        counted = [(topic, self.partitions) for topic in self.topics]
+        return group_partitions(
+            self.id, counted, self.changelogs, partitions=self.partitions, stateful=bool(self.changelogs)
+        )
+
+
+def group_topics(counts: Mapping[str, int], changelogs: Collection[str] = ()) -> tuple[TopicGroup, ...]:
+    """Return the groups, sorted by partition count, O(topics log topics); `changelogs` are topics of state.
+
+    >>> groups = group_topics({"orders": 4, "users": 4, "clicks": 8, "totals": 4}, changelogs=["totals"])
+    >>> [(g.partitions, g.topics, g.changelogs) for g in groups]
+    [(4, ('orders', 'users'), ('totals',)), (8, ('clicks',), ())]
+    >>> task = groups[0].tasks()[3]
+    >>> str(task.id), [str(tp.topic) for tp in task.topic_partitions], task.changelog_partitions[0].partition
+    ('4_3', ['orders', 'users'], 3)
+    """
+    for name in changelogs:
+        if name not in counts:
+            raise TopologyError(f"changelogs: unknown topic {name!r}; {nearest(name, counts)}", node=name)
+    by_count: dict[int, list[str]] = {}
+    for topic in sorted(counts, key=str):  # sorted: canonical, whatever the order of the input
+        check_name(topic, "topic")
+        by_count.setdefault(check_count(counts[topic], f"topic {topic!r}", topic), []).append(topic)
+    logs = frozenset(changelogs)
+    return tuple(
+        TopicGroup(
+            topics=tuple(t for t in topics if t not in logs),
+            changelogs=tuple(t for t in topics if t in logs),
+            partitions=count,
+        )
+        for count, topics in sorted(by_count.items())
+    )
