@@ -18,7 +18,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -123,7 +123,9 @@ class Placed:
             snapshot_interval=snapshot_interval,
             compression=compression,
         )
-        self._replicator = Replicator(self.bridge, self._followers.orders, self._followers.absorb)
+        self._replicator = Replicator(
+            self.bridge, self._followers.orders, self._followers.absorb, self._visit
+        )
         self.total_batches: int | None = None
         self.error: Exception | None = None
         self.on_stage: Callable[[int, int], None] | None = None
@@ -282,7 +284,8 @@ class Placed:
         with clock.phase("publish"):
             self._publish(df.sparkSession, manifest)
         faults.point("batch.published")
-        self._prune()
+        with self.cluster.lock:
+            self.journal.prune()
         external = {p.subtopology for p in self.programs if p.external}
         rows = sum(r.rows for task, r in reports.items() if int(task.split("_")[0]) in external)
         self._tell(batch_id, rows, reports, clock)
@@ -347,14 +350,12 @@ class Placed:
                         spark, manifest.batch, [self.checkpoint / file.file for file in staged]
                     )
 
-    def _prune(self) -> None:
-        # While an executor is being visited, its orders name files; then the next batch prunes.
-        if self._replicator.files.acquire(blocking=False):
-            try:
-                with self.cluster.lock:
-                    self.journal.prune()
-            finally:
-                self._replicator.files.release()
+    @contextmanager
+    def _visit(self) -> Iterator[None]:
+        with ExitStack() as visit:
+            with self.cluster.lock:
+                visit.enter_context(self.journal.visit())
+            yield
 
     def _tell(self, batch_id: int, rows: int, reports: Mapping[str, Report], clock: _Phases) -> None:
         worker: dict[str, float] = {}

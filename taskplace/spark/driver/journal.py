@@ -23,8 +23,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,7 @@ class Journal:
         self.history: dict[str, History] = {}
         self._new_snapshots: dict[str, Snapshot] = {}
         self._full: list[int] = []
+        self._sure: set[Path] | None = None  # what may go during the visit under way
         self._manifests = root / "manifests"
         self._epochs = root / "epochs"
         self._load()
@@ -261,34 +262,54 @@ class Journal:
 
     # -- pruning
 
-    def prune(self) -> int:
-        """Remove files that neither a history nor a running batch can need; return how many.
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """Spare, while executors are visited, the files that their orders may name (see `prune`)."""
+        self._sure = self._unneeded(below_end=True)
+        try:
+            yield
+        finally:
+            self._sure = None
 
-        Call it only while no descriptor is out: between batches, and while no executor is being visited.
+    def prune(self) -> int:
+        """Remove files that neither a history, a running batch nor a visit under way can need; return how many.
+
+        Call it between batches. During a visit, of the changelog and the snapshots only that goes which was not
+        needed when the visit began, so that visits without a break cannot make the checkpoint grow.
         """
-        removed = 0
+        sure = self._sure  # read once: a visit may end at any moment
+        old = self._unneeded() if sure is None else self._unneeded() & sure
+        old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
+        old.update(self._folders(self._manifests, min(self._covered(), self.last_batch - 1)))
+        for path in old:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+        return len(old)
+
+    def _unneeded(self, *, below_end: bool = False) -> set[Path]:
+        """Return the files of attempts that lost, and those that newer snapshots cover.
+
+        A newer version than the end can only be an attempt that lost; it is kept until it is older. With
+        `below_end`, so are snapshots of the end itself: a visit may be ordered to make just that one again.
+        """
+        found = set()
         for task, history in self.history.items():
             needed = {change.file for change in history.changes} | {s.file for s in history.snapshots}
             needed |= {s.file for t, s in self._new_snapshots.items() if t == task}
-            newest = history.end.version
-            for kind in ("changelog", "snapshots"):
+            newest = {"changelog": history.end.version, "snapshots": history.end.version - below_end}
+            for kind, version in newest.items():
                 for path in (self.root / kind / task).glob("*.arrow"):
-                    # A newer version than the end can only be an attempt that lost; it is kept until it is older.
-                    if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= newest:
-                        path.unlink(missing_ok=True)
-                        removed += 1
-        for path in self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1):
-            shutil.rmtree(path, ignore_errors=True)
-            removed += 1
-        covered = min(
-            (self._first_needed(history) for history in self.history.values()), default=self.last_batch
-        )
+                    if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= version:
+                        found.add(path)
+        return found
+
+    def _covered(self) -> int:
+        """Return the first batch whose manifest is still needed."""
+        covered = min(map(self._first_needed, self.history.values()), default=self.last_batch)
         # Whatever is older than the last but one full manifest is in it.
-        covered = max(covered, self._full[-2]) if len(self._full) > 1 else covered
-        for path in self._folders(self._manifests, min(covered, self.last_batch - 1)):
-            path.unlink(missing_ok=True)
-            removed += 1
-        return removed
+        return max(covered, self._full[-2]) if len(self._full) > 1 else covered
 
     @staticmethod
     def _first_needed(history: History) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from pyspark import InheritableThread
 
@@ -39,13 +40,19 @@ def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) ->
 class Replicator:
     """Visits executors whenever there is something to do there.
 
-    `files` is held during a visit, and until its answer is taken in: nobody may prune the checkpoint meanwhile.
+    `during` is entered before the orders are made, and left when the answers are taken in: what they name must not
+    be pruned meanwhile, and a snapshot that nobody knows of yet would look superfluous.
     """
 
-    def __init__(self, bridge: Bridge, orders_for: OrdersFor, absorb: Callable[[list[Visit]], bool]) -> None:
-        self.files = threading.Lock()
+    def __init__(
+        self,
+        bridge: Bridge,
+        orders_for: OrdersFor,
+        absorb: Callable[[list[Visit]], bool],
+        during: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self.visits = 0
-        self._bridge, self._orders_for, self._absorb = bridge, orders_for, absorb
+        self._bridge, self._orders_for, self._absorb, self._during = bridge, orders_for, absorb, during
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -70,12 +77,11 @@ class Replicator:
 
     def round(self) -> bool:
         """Make one round of visits; return whether it got anything done, so that another may."""
-        with self.files:
+        with self._during():
             orders = self._orders_for()
             if not orders:
                 return False
             self.visits += 1
-            # Taken in before anybody may prune: a snapshot that nobody knows of yet would look superfluous.
             return self._absorb(send(self._bridge, orders, tag=f"taskplace-visit-{self.visits}"))
 
     def _loop(self) -> None:
