@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from taskplace.assign.flow import cost_budget
 from taskplace.model.columns import NONE, WARMUP, Columns, Ints
 from taskplace.model.placement import FIXED, OPEN
+
+STILL = 20_000
+"""Up to so many nodes, costs do not depend on which tasks are worth a node."""
 
 
 class Costs:
@@ -19,12 +24,15 @@ class Costs:
 
     def __init__(self, c: Columns, tasks: int, node_count: int, *, share: int = 1) -> None:
         self.c = c
-        budget = cost_budget(node_count) // share  # of a multiple of a move
+        # As if every task had a node of its own, if that is not too many: then all levels hold still, too.
+        most = tasks + (len(c.subtopologies) + 1) * (c.m + 1)
+        budget = cost_budget(max(node_count, min(most, STILL))) // share  # of a multiple of a move
         # What the levels below a copy may multiply up to; two factors of `tasks` are for copies and for moves.
         grain = max(3, budget // (4 * tasks * tasks + 4))
         edge = grain ** (1 / 3)
         weight = int(min(tasks, max(1, edge)))
-        self.ties = int(min(64, max(1, edge / 2)))
+        self.bits = int(min(12, math.log2(max(1, edge / 2))))
+        self.ties = 1 << self.bits
         self.unit = 2 * self.ties  # one step of lag: more than the two ties of an arc together
         self.steps = int(min(1024, max(1, grain // (weight * self.unit) - 4)))
         self.begun = (self.steps + 1) * self.unit * weight
@@ -43,11 +51,19 @@ class Costs:
         c = self.c
         kind = base[c.task[rows]]
         moved = np.where((kind != OPEN) & ((kind == FIXED) | ~c.best[rows]), self.move, 0)
-        begun = c.best[rows] | (c.role[rows] != NONE)
-        fresh = np.where(begun | (kind == OPEN), 0, self.copy)
-        other = np.where(c.role[rows] == WARMUP, 0, self.begun)
+        warm = c.role[rows] == WARMUP
+        fresh = np.where(c.best[rows] | (c.role[rows] != NONE) | (kind == OPEN), 0, self.copy)
+        other = np.where(warm, 0, self.begun)
         behind = np.where(c.best[rows], 0, fresh + self.lag(c.lag[rows]))
-        return moved + behind + other + self.tie(c.task[rows])
+        # What a warm-up has read does not count: warm-ups compare with each other as they did before they began.
+        behind = np.where(warm, self.lag(c.end[c.task[rows]]) + self.unit, behind)
+        return (
+            moved
+            + behind
+            + other
+            + self.tie(c.task[rows])
+            + self.tie(c.sub[c.task[rows]] * c.m + c.inst[rows])
+        )
 
     def roam(self, tasks: Ints, base: Ints) -> Ints:
         """What it costs to go where there is none."""
@@ -57,10 +73,10 @@ class Costs:
         return moved + np.where(c.universal[tasks], 0, fresh) + self.begun + self.tie(tasks)
 
     def tie(self, index: Ints) -> Ints:
-        """A fixed weight below `ties` for everything that has a number."""
+        """A fixed weight below `ties` for everything that has a number; finer or coarser, in the same order."""
         mixed = (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         mixed ^= mixed >> np.uint64(29)
         mixed *= np.uint64(0xBF58476D1CE4E5B9)
         mixed ^= mixed >> np.uint64(32)
-        out: Ints = (mixed % np.uint64(self.ties)).astype(np.int64)
+        out: Ints = (mixed >> np.uint64(32) >> np.uint64(32 - self.bits)).astype(np.int64)
         return out
