@@ -13,7 +13,7 @@ from taskplace.assign.weights import load_and_bound, uneven
 from taskplace.errors import InvalidPlan
 from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
-from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target
+from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.refine.step import next_step
@@ -43,9 +43,8 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
     c, config = typed.columns, typed.config
     target = find_target(typed)
     step = next_step(c, target, config.max_warmup_replicas)
-    optimality = Optimality(
-        target.moves, target.lower_bound, int((c.stateful & (target.base == FORCED)).sum())
-    )
+    forced = int(handed_over(c, target.base).sum())
+    optimality = Optimality(target.moves, target.lower_bound, forced)
     broken = list(violations(c, config, step, target, optimality))
     if broken:
         raise InvalidPlan("; ".join(str(v) for v in broken))
@@ -112,11 +111,11 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     gone, drains = owner < 0, c.room[owner] == 0
     why = np.select(
         [base == FORCED, base == RESUME, gone, drains],
-        [np.where(gone, _GONE, _LAGS), _RESUMES, _STARTS, _DRAINS],
+        [np.where(gone, _GONE, _LAGS), np.where(gone, _RESUMES, _LACKS), _STARTS, _DRAINS],
         _BALANCE,
     )
-    origin = np.where(base == RESUME, -1, owner)
-    parts = [(task, np.where(base == FORCED, _PROMOTION, _ACTIVE), origin, step.active[task], why)]
+    role = np.where(handed_over(c, target.base)[task], _PROMOTION, _ACTIVE)
+    parts = [(task, role, owner, step.active[task], why)]
 
     new = ~np.isin(step.standby_task * c.m + step.standby_inst, now[STANDBY])
     task, inst = step.standby_task[new], step.standby_inst[new]
@@ -124,8 +123,7 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     parts.append((task, np.full(len(task), _STANDBY), np.full(len(task), -1), inst, why))
 
     new = ~np.isin(step.warmup_task * c.m + step.warmup_inst, now[WARMUP])
-    task, inst = step.warmup_task[new], step.warmup_inst[new]
-    origin = step.active[task]
+    task, inst, origin = step.warmup_task[new], step.warmup_inst[new], step.warmup_from[new]
     why = np.select([inst != target.active[task], c.room[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE)
     parts.append((task, np.full(len(task), _WARMUP), origin, inst, why))
 
@@ -140,11 +138,12 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
 
 
 _ACTIVE, _PROMOTION, _STANDBY, _WARMUP = range(4)  # positions in MOVE_ROLES
-_GONE, _LAGS, _RESUMES, _STARTS, _DRAINS, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(9)
+_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(10)
 _WHY = (
     "the owner is gone",
     "the owner lags",
     "start, with the copy that lacks least",
+    "nobody is caught up, and the owner lacks far more",
     "start",
     "drain",
     "balance",

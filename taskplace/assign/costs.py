@@ -54,7 +54,7 @@ class Costs:
         warm = c.role[rows] == WARMUP
         fresh = np.where(c.best[rows] | (c.role[rows] != NONE) | (kind == OPEN), 0, self.copy)
         other = np.where(warm, 0, self.begun)
-        behind = np.where(c.best[rows], 0, fresh + self.lag(c.lag[rows]))
+        behind = np.where(c.caught[rows], 0, self.lag(c.lag[rows])) + np.where(c.best[rows], 0, fresh)
         # What a warm-up has read does not count: warm-ups compare with each other as they did before they began.
         behind = np.where(warm, self.lag(c.end[c.task[rows]]) + self.unit, behind)
         return (

@@ -35,6 +35,7 @@ NONE, ACTIVE, STANDBY, WARMUP = 0, 1, 2, 3
 ROLE_NAMES = ("none", "active", "standby", "warmup")
 UNKNOWN = -1  # an end offset that is not known
 NO_COPY = -1  # the lag of a row that has a role but no usable copy
+TENTH = 10  # a lead of less than this part of a lag is no reason to change hands
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,8 +73,10 @@ class Columns:
     role: npt.NDArray[np.int8]
     caught: Bools
     best: Bools
-    """[k] most caught up: nobody has a better copy. All that are caught up, or else those that lack least, if
-    they have anything at all."""
+    """[k] most caught up: nobody has a better copy. All that are caught up; if nobody is, those that lack least, if
+    they have anything at all, and the owner's, unless another is ahead of it by more than what is acceptable
+    (`acceptable.recovery.lag`, or its equivalent in time) and by more than a tenth of what the owner lacks. So a task
+    changes hands only for a copy that lacks a tenth less at least, which ends soon."""
     parked: Ints
     """Parked pairs as task * m + instance, sorted."""
     unknown: tuple[tuple[str, TaskId], ...]
@@ -150,13 +153,10 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
             f"e.g. {ids[int(task[reset][0])]} on {names[int(inst[reset][0])]}"
         )
     row_lag = np.where(reset, NO_COPY, row_lag)
-    caught = (
-        universal[task] | ((row_lag >= 0) & (row_lag <= _acceptable(instances, config)[inst]))
-        if m
-        else role > 0
-    )
-    best = _best(task, row_lag, caught, end, universal)
+    acceptable = _acceptable(instances, config)[inst]
+    caught = universal[task] | ((row_lag >= 0) & (row_lag <= acceptable))
     owner, extra = _owners(n, task, inst, row_role, row_lag, caught)
+    best = _best(task, row_lag, caught, end, universal, owner[task] == inst, acceptable)
     if len(extra):
         row_role = row_role.copy()
         row_role[extra] = NONE
@@ -307,14 +307,22 @@ def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
     return out
 
 
-def _best(task: Ints, lag: Ints, caught: Bools, end: Ints, universal: Bools) -> Bools:
-    """Return the rows of the most-caught-up copies: KIP-441's least rank. A copy that has read nothing is none."""
+def _best(
+    task: Ints, lag: Ints, caught: Bools, end: Ints, universal: Bools, owns: Bools, acceptable: Ints
+) -> Bools:
+    """Return the rows of the most-caught-up copies: KIP-441's least rank. A copy that has read nothing is none.
+
+    Where nobody is caught up, the owner's copy counts as well, unless another is far ahead (see `Columns.best`):
+    else two copies that catch up side by side would hand the task to and fro.
+    """
     some = (lag >= 0) & ((lag < end[task]) | (end[task] < 0)) & ~universal[task]
     least = np.full(len(end), np.iinfo(np.int64).max)
     np.minimum.at(least, task[some], lag[some])
     ready = np.zeros(len(end), np.bool_)
     ready[task[caught]] = True
-    return np.where(ready[task], caught, some & (lag == least[task]))
+    lead = np.where(some, lag - np.where(some, least[task], 0), 0)
+    stays = some & owns & (lead <= np.maximum(acceptable, lag // TENTH))
+    return np.where(ready[task], caught, some & (lead == 0) | stays)
 
 
 def _owners(

@@ -13,7 +13,7 @@ FIXED, FORCED, RESUME, OPEN = 0, 1, 2, 3
 
 FIXED: with its owner, whose copy is among the best (see `Columns.best`), or nobody has any. Leaving it is a move.
 FORCED: the owner is gone or lags, and other copies are caught up: with any of those, without a move.
-RESUME: nobody is caught up, and the owner is gone or lacks more than others: with one that lacks least, likewise.
+RESUME: nobody is caught up, and the owner is gone or lacks far more than others: with one that lacks least, likewise.
 OPEN: nobody has it, and nobody has a copy (or nobody needs one): anywhere.
 """
 
@@ -23,7 +23,7 @@ class Target:
     """Where every task belongs.
 
     `active`: [n] instance of each task. `standby_task`, `standby_inst`: one entry per standby, sorted by
-    task, then by instance. `replicas`: standbys per stateful task. `base`: [n] FIXED, FORCED or OPEN.
+    task, then by instance. `replicas`: standbys per stateful task. `base`: [n] FIXED, FORCED, RESUME or OPEN.
     `moves`: stateful tasks that leave their base; `lower_bound`: the fewest that is possible.
     `balanced`: whether both balances could be met. `steady`: the assignment in force is the target already.
     """
@@ -44,6 +44,7 @@ class Target:
 class Step:
     """What is safe to run now; the same columns as `Target`, and the warm-ups.
 
+    `warmup_from`: for each warm-up, the instance that it will relieve of its role; -1 where that is not known.
     `waiting`: copies that have to warm up, but not now: `max.warmup.replicas` are under way.
     `behind`: copies that the step waits for: the target wants them, and they have to catch up first.
     `followup`: whether the step is not yet the target.
@@ -57,7 +58,7 @@ class Step:
     waiting: int = 0
     behind: int = 0
     followup: bool = False
-    changed: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    warmup_from: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 def bases(c: Columns) -> Ints:
@@ -76,6 +77,11 @@ def moved(c: Columns, base: Ints, place: Ints) -> Bools:
     chosen = (base == FORCED) | (base == RESUME)
     leaves: Bools = c.stateful & (((base == FIXED) & (place != c.owner)) | (chosen & ~best_at(c, place)))
     return leaves
+
+
+def handed_over(c: Columns, base: Ints) -> Bools:
+    """Return which stateful tasks change hands at once, since a better copy is elsewhere: forced promotions."""
+    return c.stateful & ((base == FORCED) | ((base == RESUME) & (c.owner >= 0)))
 
 
 def any_caught(c: Columns) -> Bools:

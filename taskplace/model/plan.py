@@ -32,8 +32,9 @@ class Move(NamedTuple):
     """One change of this plan against the assignment in force.
 
     `role` says what `to` becomes: "active" (a planned move, or the start of a task that ran nowhere),
-    "promotion" (forced: the owner is gone or lags, and `to` holds a copy that is caught up), "standby", or
-    "warmup". `from_` is whom it takes over from, None if nobody. `why` is a short sentence for people.
+    "promotion" (forced: the owner is gone or lags, and `to` holds a copy that is caught up; or nobody is, and the
+    owner lacks far more than `to`), "standby", or "warmup". `from_` is whom it takes over from, None if nobody; for a
+    warm-up, whom it will relieve: the active, or a standby. `why` is a short sentence for people.
 
     >>> str(Move(TaskId(0, 3), "warmup", "a", "b", "balance"))
     '0_3: warmup a -> b (balance)'

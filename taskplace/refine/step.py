@@ -79,10 +79,9 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
     standby.append((np.array(tasks, np.int64), np.array(insts, np.int64)))
     begun, waiting = within_budget(wants, max_warmups)
     standby_task, standby_inst = _sorted(*(np.concatenate(part) for part in zip(*standby, strict=True)))
-    warm = np.array([(w.task, w.inst) for w in begun], np.int64).reshape(-1, 2)
-    warmup_task, warmup_inst = _sorted(warm[:, 0], warm[:, 1])
+    warm = np.array(sorted((w.task, w.inst, w.origin) for w in begun), np.int64).reshape(-1, 3)
     return Step(
-        active, standby_task, standby_inst, warmup_task, warmup_inst, len(waiting), behind, followup, touched
+        active, standby_task, standby_inst, warm[:, 0], warm[:, 1], len(waiting), behind, followup, warm[:, 2]
     )
 
 
@@ -146,15 +145,15 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
         following - goal - {k.active},
         key=lambda i: (not k.is_caught(i), k.role.get(i) != STANDBY, c.room[i] == 0, k.behind(i, whole), i),
     )
-    replaced = [i for i in spare if k.role.get(i) == STANDBY]
     for i in spare:
         if len(chosen) < replicas or (k.is_caught(i) and ready < replicas):
             chosen.add(i)
             ready += k.is_caught(i)
     k.standby = sorted(chosen)
+    stand_ins = iter([i for i in spare if i in chosen])
     for i in open_[missing:]:
         to_active = i == k.goal_active
-        origin = k.active if to_active or not replaced else replaced[0]
+        origin = k.active if to_active else next(stand_ins, k.active)
         k.wants.append(
             Want(
                 under_way=k.role.get(i, NONE) == WARMUP,

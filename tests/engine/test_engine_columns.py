@@ -73,7 +73,8 @@ def test_readiness_in_time_uses_the_measured_rate() -> None:
         ([Instance("a", active=[T], lags={T: 40_000}), Instance("b", lags={T: 0})], FORCED),
         ([Instance("b", standby=[T], lags={T: 0})], FORCED),
         ([Instance("b", standby=[T], lags={T: 40_000})], RESUME),
-        ([Instance("a", active=[T], lags={T: 40_000}), Instance("b", lags={T: 30_000})], RESUME),
+        ([Instance("a", active=[T], lags={T: 40_000}), Instance("b", lags={T: 29_999})], RESUME),
+        ([Instance("a", active=[T], lags={T: 40_000}), Instance("b", lags={T: 30_000})], FIXED),
         ([Instance("a", active=[T]), Instance("b", lags={T: 30_000})], RESUME),
         ([Instance("a", active=[T]), Instance("b", lags={T: 50_000})], FIXED),
         ([Instance("b", standby=[T], lags={T: 50_000})], OPEN),
@@ -83,6 +84,16 @@ def test_readiness_in_time_uses_the_measured_rate() -> None:
 def test_the_base_of_a_task(instances: list[Instance], base: int) -> None:
     c = Problem([Task(T, end_offset=50_000)], instances).columns
     assert bases(c).tolist() == [base]
+
+
+def test_a_lead_counts_if_it_is_more_than_acceptable_and_than_a_tenth_of_what_is_lacking() -> None:
+    for acceptable, ahead, base in (
+        (0, 4_000, FIXED), (0, 4_001, RESUME), (4_000, 4_001, RESUME), (5_000, 5_000, FIXED), (5_000, 5_001, RESUME)
+    ):  # fmt: skip
+        instances = [Instance("a", active=[T], lags={T: 40_000}), Instance("b", lags={T: 40_000 - ahead})]
+        config = PlacementConfig(acceptable_recovery_lag=acceptable)
+        c = Problem([Task(T, end_offset=50_000)], instances, config).columns
+        assert bases(c).tolist() == [base], (acceptable, ahead)
 
 
 def test_copies_of_unknown_tasks_are_ignored_and_listed() -> None:
