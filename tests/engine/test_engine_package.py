@@ -24,7 +24,7 @@ def test_importing_loads_neither_spark_nor_the_solver_nor_networkx() -> None:
 def test_public_names_exist_and_are_listed() -> None:
     assert set(taskplace.__all__) == {
         "Instance", "LagIndex", "Move", "Optimality", "PlacementConfig", "Plan", "Problem", "Roles", "Task",
-        "TaskId", "Violation", "check", "explain", "plan", "simulate",
+        "TaskId", "Violation", "assign_partitions", "check", "explain", "plan", "simulate",
     }  # fmt: skip
     for name in taskplace.__all__:
         assert callable(getattr(taskplace, name))

@@ -1,0 +1,93 @@
+"""Partition-level assignment for consumer groups: subscriptions in, an assignment out.
+
+| `assignor` | what it does |
+|---|---|
+| `fair_sticky` (`sticky`) | KIP-54: as balanced as possible, then the fewest moves; exact |
+| `sticky_fair` | KIP-54's first alternative: nothing moves that need not, the rest as evenly as can be; exact |
+| `fair` | KIP-54's second alternative: as balanced as possible, no memory |
+| `range`, `round_robin` (`roundrobin`) | as Kafka's consumer does |
+| `cooperative` (`cooperative-sticky`) | `fair_sticky` in two phases (KIP-429); `cooperative=True` does it to any mode |
+| `copartitioned` | Faust: equally partitioned topics together, standbys (see `taskplace.partitions.copartitioned`) |
+
+Names in brackets are Kafka's, and mean the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from taskplace.errors import InputError, InvalidPlan
+from taskplace.model import reading
+from taskplace.partitions import classic, optimal
+from taskplace.partitions.columns import Columns, Ints
+from taskplace.partitions.cooperative import held_elsewhere
+from taskplace.partitions.result import PartitionAssignment, make
+from taskplace.partitions.subscriptions import Subscriptions
+
+MODES: dict[str, Callable[[Columns], Ints]] = {
+    "fair_sticky": optimal.fair_sticky,
+    "sticky_fair": optimal.sticky_fair,
+    "fair": optimal.fair,
+    "range": classic.range_,
+    "round_robin": classic.round_robin,
+}
+ALIASES = {
+    "sticky": ("fair_sticky", False),
+    "roundrobin": ("round_robin", False),
+    "cooperative": ("fair_sticky", True),
+    "cooperative-sticky": ("fair_sticky", True),
+}
+NAMES = (*MODES, *ALIASES, "copartitioned")
+
+
+def assign_partitions(
+    subscriptions: Subscriptions | Mapping[str, Any],
+    assignor: str | None = None,
+    *,
+    cooperative: bool | None = None,
+) -> PartitionAssignment:
+    """Return who gets which partitions; `assignor` and `cooperative` override what the subscriptions say.
+
+    Properties: every partition that somebody subscribes to goes to exactly one of its subscribers; the answer is
+    a function of the subscriptions alone, whatever their order; assigning again to members that own their
+    assignment changes nothing (all modes). A partition that several members claim belongs to the newest
+    generation; if two of the same generation claim it, to neither.
+
+    Errors: `InputError` for bad subscriptions or an unknown assignor, naming the nearest known one.
+
+    Source: KIP-54, KIP-429.
+
+    >>> group = {"topics": {"t0": 4}, "members": {"C0": {"topics": ["t0"]}, "C1": {"topics": ["t0"]}}}
+    >>> made = assign_partitions(group)
+    >>> made.assignment["C0"], made.balance_score
+    ((TopicPartition(topic='t0', partition=0), TopicPartition(topic='t0', partition=2)), 0)
+    """
+    s = subscriptions if isinstance(subscriptions, Subscriptions) else Subscriptions.from_dict(subscriptions)
+    asked = s.assignor if assignor is None else assignor
+    mode, staged = ALIASES.get(asked, (asked, False))
+    staged = staged or (s.cooperative if cooperative is None else cooperative)
+    if mode == "copartitioned":
+        from taskplace.partitions.copartitioned import CopartitionedAssignor  # loads the placement engine
+
+        return CopartitionedAssignor(s.replicas, s.seed).assign(s, cooperative=staged)
+    if mode not in MODES:
+        hint = reading.nearest(asked, NAMES)
+        raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES), hint=hint)
+    c = s.columns
+    goal = MODES[mode](c)
+    check_complete(c, goal)
+    return make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
+
+
+def check_complete(c: Columns, goal: Ints) -> None:
+    """Raise InvalidPlan unless every partition with subscribers goes to one of them, and no other to anybody."""
+    wanted = np.asarray(c.subscribed.any(axis=1))[c.topic]
+    wrong = np.flatnonzero(np.where(wanted, (goal < 0) | ~c.subscribed[c.topic, goal], goal >= 0))
+    if len(wrong):
+        p = int(wrong[0])
+        name = f"{c.topics[int(c.topic[p])]}[{p - int(c.start[c.topic[p]])}]"
+        to = c.members[int(goal[p])] if goal[p] >= 0 else "nobody"
+        raise InvalidPlan(f"{len(wrong)} partitions go to members that do not subscribe, e.g. {name} to {to}")

@@ -1,0 +1,43 @@
+"""`range` and `round_robin`, as Kafka's consumer does them; here to compare with, and for groups that want them.
+
+Both have no memory, and look at no racks. Members take their turns in Kafka's order: static members first, by instance
+id, then the others by name.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskplace.partitions.columns import Columns, Ints
+
+
+def range_(c: Columns) -> Ints:
+    """Return the member of each partition: of every topic, a run of neighbours to each subscriber.
+
+    The first members get one more if it does not divide. Topics with equal counts and subscribers are split
+    alike, so partition p of all of them meets on one member. O(n + topics * members).
+    """
+    goal = np.full(c.n, -1, np.int64)
+    for t in range(len(c.topics)):
+        members = c.order[c.subscribed[t, c.order]]
+        if len(members):
+            size, more = divmod(int(c.start[t + 1] - c.start[t]), len(members))
+            goal[c.start[t] : c.start[t + 1]] = np.repeat(members, size + (np.arange(len(members)) < more))
+    return goal
+
+
+def round_robin(c: Columns) -> Ints:
+    """Return the member of each partition: one after the other, skipping those that do not subscribe.
+
+    The circle goes on from topic to topic. O(n + topics * members).
+    """
+    goal = np.full(c.n, -1, np.int64)
+    turn = 0
+    for t in range(len(c.topics)):
+        places = np.flatnonzero(c.subscribed[t, c.order])
+        count = int(c.start[t + 1] - c.start[t])
+        if len(places) and count:
+            taken = places[(np.searchsorted(places, turn) + np.arange(count)) % len(places)]
+            goal[c.start[t] : c.start[t + 1]] = c.order[taken]
+            turn = int(taken[-1]) + 1
+    return goal

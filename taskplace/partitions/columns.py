@@ -1,0 +1,155 @@
+"""Subscriptions as numpy columns: what the assignors compute on.
+
+Topics and members are known by their position in sorted order, partitions by their position among all
+partitions, topic by topic. Decided here is the one thing every assignor has to agree on: who owns a partition that
+several members claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from taskplace.partitions.subscriptions import Pair, Subscriptions
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """The columns: T topics, n partitions, m members, S different sets of racks."""
+
+    topics: tuple[str, ...]
+    start: Ints
+    """[T + 1] partitions start[t]:start[t + 1] are those of topic t."""
+    topic: Ints
+    """[n] the topic of each partition."""
+    members: tuple[str, ...]
+    subscribed: Bools
+    """[T, m]"""
+    owner: Ints
+    """[n] the member whose claim counts, or -1. It need not be subscribed any longer."""
+    claimed: Ints
+    claimant: Ints
+    """Every claim (partition, member) on a partition that exists, sorted; lost ones too."""
+    rack_set: Ints
+    """[n] which set of racks has replicas of the partition."""
+    misses: Bools
+    """[S, m] whether the member's rack is known, those of the set are, and it is not among them."""
+    order: Ints
+    """[m] members as Kafka orders them for `range`, `round_robin`: static ones first, by their instance id."""
+    missing: tuple[str, ...]
+    """Topics that somebody subscribes to and that do not exist."""
+
+    @property
+    def n(self) -> int:
+        """The number of partitions."""
+        return len(self.topic)
+
+    @property
+    def m(self) -> int:
+        """The number of members."""
+        return len(self.members)
+
+    @property
+    def keeper(self) -> Ints:
+        """[n] the owner, if it may keep the partition: it is still subscribed; else -1."""
+        allowed = self.subscribed[self.topic, self.owner] & (self.owner >= 0)
+        return np.where(allowed, self.owner, -1)
+
+
+def build(s: Subscriptions) -> Columns:
+    """Return the columns of subscriptions."""
+    topics, members = tuple(s.topics), tuple(s.members)  # both are sorted
+    counts = np.fromiter(s.topics.values(), np.int64, len(topics))
+    start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    number = {topic: k for k, topic in enumerate(topics)}
+    subscribed = np.zeros((len(topics), len(members)), np.bool_)
+    missing: set[str] = set()
+    for k, member in enumerate(s.members.values()):
+        at = [number.get(topic, -1) for topic in member.topics]
+        if -1 in at:
+            missing.update(topic for topic in member.topics if topic not in number)
+        subscribed[[t for t in at if t >= 0], k] = True
+    claimed, claimant = locate([m.owned for m in s.members.values()], number, start)
+    generation = np.fromiter((m.generation for m in s.members.values()), np.int64, len(members))
+    rack_set, misses = _racks(s, start)
+    static = [
+        (m.instance_id is None, name if m.instance_id is None else m.instance_id, name)
+        for name, m in s.members.items()
+    ]
+    return Columns(
+        topics,
+        start,
+        np.repeat(np.arange(len(topics)), counts),
+        members,
+        subscribed,
+        resolve(claimed, claimant, generation, int(start[-1])),
+        claimed,
+        claimant,
+        rack_set,
+        misses,
+        np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
+        tuple(sorted(missing)),
+    )
+
+
+def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: Ints) -> tuple[Ints, Ints]:
+    """Return (partition, position of its list) of all pairs that exist, sorted, each once."""
+    sizes = [len(pairs) for pairs in owned]
+    flat = list(chain.from_iterable(owned))
+    topic = np.fromiter((number.get(t, -1) for t in map(itemgetter(0), flat)), np.int64, len(flat))
+    # A number that no array can hold belongs to no partition.
+    part = np.fromiter((p if p < 2**62 else -1 for p in map(itemgetter(1), flat)), np.int64, len(flat))
+    holder = np.repeat(np.arange(len(owned)), sizes)
+    real = topic >= 0
+    real[real] = (part[real] >= 0) & (part[real] < (start[1:] - start[:-1])[topic[real]])
+    pair = np.unique((start[topic[real]] + part[real]) * len(owned) + holder[real])
+    return pair // len(owned), pair % len(owned)
+
+
+def resolve(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> Ints:
+    """Return, per partition, the claimant whose claim counts, or -1.
+
+    The newest generation wins. Two claims of the same newest generation contradict each other, so both lose.
+
+    >>> claims = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 2])
+    >>> resolve(*claims, np.array([5, 4, 5]), 3)
+    array([ 0, -1, -1])
+    """
+    owner = np.full(n, -1, np.int64)
+    newest = np.full(n, np.iinfo(np.int64).min)
+    np.maximum.at(newest, claimed, generation[claimant])
+    top = generation[claimant] == newest[claimed]
+    rivals = np.bincount(claimed[top], minlength=n)
+    alone = top.copy()
+    alone[top] = rivals[claimed[top]] == 1
+    owner[claimed[alone]] = claimant[alone]
+    return owner
+
+
+def _racks(s: Subscriptions, start: Ints) -> tuple[Ints, Bools]:
+    rack_set = np.zeros(int(start[-1]), np.int64)
+    sets: dict[tuple[str, ...], int] = {(): 0}
+    if any(m.rack is not None for m in s.members.values()):
+        for t, topic in enumerate(s.topics):
+            if topic in s.racks:
+                rack_set[start[t] : start[t + 1]] = [
+                    sets.setdefault(tuple(r), len(sets)) for r in s.racks[topic]
+                ]
+    misses = np.array(
+        [
+            [bool(racks) and m.rack is not None and m.rack not in racks for m in s.members.values()]
+            for racks in sets
+        ],
+        np.bool_,
+    )
+    return rack_set, misses

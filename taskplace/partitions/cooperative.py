@@ -1,0 +1,22 @@
+"""Two phases instead of stopping everybody (KIP-429): revoke first, assign next.
+
+**Idea.** Members keep working on what they own while they join. A partition that is to change hands is not given to
+its new member yet: it is *withheld*. The present owner sees that it is missing from its assignment, lets it go, and
+joins again; the second assignment finds it without an owner.
+
+Properties, for any mode that is stable (all are): no partition is ever assigned to one member while another claims
+it; every claim counts here, those of an old generation and contradicting ones too; if all members follow the first
+assignment, the second withholds nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskplace.partitions.columns import Columns, Ints
+
+
+def held_elsewhere(c: Columns, goal: Ints) -> Ints:
+    """Return the partitions that are to go to a member while another still claims them, sorted."""
+    meant = goal[c.claimed]
+    return np.unique(c.claimed[(meant >= 0) & (meant != c.claimant)])

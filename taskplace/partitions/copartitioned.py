@@ -1,0 +1,207 @@
+"""Faust's assignor: equally partitioned topics together, with standbys; made exact by the placement engine.
+
+**Idea.** Nobody has declared a topology, so any two topics with the same number of partitions and the same
+subscribers may be joined: they form a group, and partition p of all of them is one task. Where tasks and their
+standbys belong is then what the placement engine decides; a member is an instance, and every copy counts as
+caught up, because members do not tell their lags.
+
+Properties:
+- co-partitioned: partition p of all topics of a group is on one member, and so are their standbys;
+- balanced: each member has floor or ceiling of its share, of every group and of all of them together, among topics
+  with the same subscribers; the one exception is the next line;
+- a lost member's tasks go to holders of their standbys, wherever there is one. If balance wants one of them on a
+  member that has no copy, it gets a standby there first, and `followup` says to assign again;
+- a member that comes (back) gets its share at once, and nobody gives more than that;
+- the standbys of one member's tasks are spread over the others. Ties are broken by a hash of the member's name and the
+  `seed`: all runs agree, and another seed spreads differently;
+- a topic that comes at run time joins the group of its count and subscribers: each of its partitions goes to where the
+  group's is;
+- standbys that cannot be placed are a warning with counts and remedy, never silence.
+
+Non-goals: racks; topics with different subscribers are balanced separately, as nobody else could take them.
+
+Source: Faust's partition assignor, "PartitionGrouper", "StickyAssignor" and "Concerns".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from taskplace.model.config import PlacementConfig
+from taskplace.model.plan import Roles
+from taskplace.model.problem import Instance, Problem, Task
+from taskplace.model.reading import integer
+from taskplace.partitions.columns import Bools, Columns, Ints, locate
+from taskplace.partitions.cooperative import held_elsewhere
+from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
+from taskplace.partitions.subscriptions import Subscriptions
+from taskplace.planner import plan
+from topology.ids import TaskId
+
+
+class CopartitionedAssignor:
+    """Assigns partitions with `replicas` standbys each; `seed` decides how standbys are spread.
+
+    >>> group = {"topics": {"orders": 2, "users": 2}, "members": {m: {"topics": ["orders", "users"]} for m in "ab"}}
+    >>> made = CopartitionedAssignor(replicas=1).assign(Subscriptions.from_dict(group))
+    >>> [sorted(tp.topic for tp in held) for held in made.assignment.values()]
+    [['orders', 'users'], ['orders', 'users']]
+    >>> made.standby["a"] == made.assignment["b"]
+    True
+    """
+
+    def __init__(self, replicas: int = 1, seed: int = 0) -> None:
+        self.replicas = integer(replicas, "replicas") or 0
+        self.seed = integer(seed, "seed") or 0
+
+    def assign(self, s: Subscriptions, *, cooperative: bool = False) -> PartitionAssignment:
+        """Return who gets what, actives and standbys; O(plan).
+
+        With `cooperative`, what another member still owns is withheld; its new member follows it as a standby
+        until then.
+        """
+        c = s.columns
+        number = {topic: k for k, topic in enumerate(c.topics)}
+        followed, follower = locate([m.standby for m in s.members.values()], number, c.start)
+        goal = np.full(c.n, -1, np.int64)
+        copies: list[tuple[Ints, int]] = []  # (partitions, the member that follows them)
+        warnings: list[str] = []
+        followup = False
+        for members, groups in _by_subscribers(c).items():
+            placed = _place(self, c, members, groups, followed * c.m + follower)
+            followup |= placed.followup
+            goal[placed.partitions] = placed.active
+            copies += placed.copies
+            lacking = min(self.replicas, len(members) - 1)
+            if lacking < self.replicas:
+                count = len(placed.partitions)
+                warnings.append(
+                    f"{count} of {count} partitions get {lacking} of the {self.replicas} standbys asked for: "
+                    f"{len(members)} members subscribe to {c.topics[groups[0].topics[0]]}; "
+                    f"add {self.replicas - lacking} to place them all"
+                )
+        wait = held_elsewhere(c, goal) if cooperative else np.zeros(0, np.int64)
+        made = make(c, goal, "copartitioned", wait)
+        following = np.zeros((c.m, c.n), np.bool_)
+        for partitions, member in copies:
+            following[member, partitions] = True
+        following[goal[wait], wait] = True
+        return replace(
+            made,
+            standby=_standbys(c, following),
+            followup=followup or made.followup,
+            warnings=(*made.warnings, *warnings),
+        )
+
+
+class Group(NamedTuple):
+    """Topics (by number) with the same number of partitions, `size`, and the same subscribers."""
+
+    size: int
+    topics: tuple[int, ...]
+
+
+class Placed(NamedTuple):
+    """What became of the topics of one set of subscribers."""
+
+    partitions: Ints
+    active: Ints
+    copies: list[tuple[Ints, int]]
+    followup: bool
+
+
+def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
+    """Return the groups of each set of subscribers (members by number); groups in the order of counts."""
+    found: dict[tuple[int, ...], dict[int, list[int]]] = {}
+    for t, count in enumerate((c.start[1:] - c.start[:-1]).tolist()):
+        members = tuple(np.flatnonzero(c.subscribed[t]).tolist())
+        if members and count:
+            found.setdefault(members, {}).setdefault(count, []).append(t)
+    return {
+        members: [Group(count, tuple(topics)) for count, topics in sorted(groups.items())]
+        for members, groups in sorted(found.items())
+    }
+
+
+def _place(
+    a: CopartitionedAssignor, c: Columns, members: Sequence[int], groups: Sequence[Group], followed: Ints
+) -> Placed:
+    """Return where the tasks of these groups go, and their standbys."""
+    parts = {  # [topics of the group, partitions]
+        g: c.start[list(group.topics)][:, None] + np.arange(group.size) for g, group in enumerate(groups)
+    }
+    owners = {g: _owners(c, members, part) for g, part in parts.items()}
+    following = np.zeros((c.m, c.n), np.bool_)
+    following[followed % c.m, followed // c.m] = True
+    names = {m: _hashed(c.members[m], a.seed) for m in members}
+    instances = []
+    for m in members:
+        active = tuple(TaskId(g, p) for g in parts for p in np.flatnonzero(owners[g] == m).tolist())
+        standby = tuple(
+            TaskId(g, p)
+            for g, part in parts.items()
+            for p in np.flatnonzero(following[m][part].any(axis=0) & (owners[g] != m)).tolist()
+        )
+        lags = dict.fromkeys((*active, *standby), 0)
+        instances.append(Instance(names[m], active=active, standby=standby, lags=lags))
+    # One record each, so that a copy can be told from none.
+    tasks = [Task(TaskId(g, p), end_offset=1) for g, part in parts.items() for p in range(part.shape[1])]
+    config = PlacementConfig(
+        num_standby_replicas=a.replicas, acceptable_recovery_lag=0, max_warmup_replicas=max(1, 2 * len(tasks))
+    )
+    made = plan(Problem(tasks, instances, config))
+    # A lost member's task stays on the copy that was promoted, until there is one where balance wants it.
+    now, target = _homes(made.assignment), _homes(made.target)
+    waits = {t for t in now if owners[t.subtopology][t.partition] < 0 and now[t] != target[t]}
+    active_of: dict[str, list[TaskId]] = {name: [] for name in names.values()}
+    copies_of: dict[str, list[TaskId]] = {name: [] for name in names.values()}
+    for name in names.values():
+        step, goal = made.assignment[name], made.target[name]
+        active_of[name] = [t for t in step.active if t in waits] + [t for t in goal.active if t not in waits]
+        copies_of[name] = [t for t in (*step.standby, *step.warmup) if t in waits]
+        copies_of[name] += [t for t in goal.standby if t not in waits]
+    partitions: list[Ints] = []
+    homes: list[Ints] = []
+    copies: list[tuple[Ints, int]] = []
+    for m in members:
+        mine = _of(parts, active_of[names[m]])
+        partitions.append(mine)
+        homes.append(np.full(len(mine), m, np.int64))
+        copies.append((_of(parts, copies_of[names[m]]), m))
+    return Placed(np.concatenate(partitions), np.concatenate(homes), copies, bool(waits))
+
+
+def _owners(c: Columns, members: Sequence[int], part: Ints) -> Ints:
+    """Return, per partition number, the member that owns most of its topics' partitions, or -1."""
+    owner = c.owner[part]
+    votes = np.stack([(owner == m).sum(axis=0) for m in members])
+    best = votes.argmax(axis=0)
+    return np.where(votes.max(axis=0) > 0, np.asarray(members, np.int64)[best], -1)
+
+
+def _homes(assignment: Mapping[str, Roles]) -> dict[TaskId, str]:
+    return {t: name for name, roles in assignment.items() for t in roles.active}
+
+
+def _of(parts: dict[int, Ints], tasks: Sequence[TaskId]) -> Ints:
+    """Return the partitions of tasks."""
+    found = [parts[t.subtopology][:, t.partition] for t in tasks]
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _hashed(name: str, seed: int) -> str:
+    """Return the name behind a hash: the engine breaks ties by order, and this order is the seed's."""
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()[:16]
+    return f"{digest}/{name}"
+
+
+def _standbys(c: Columns, following: Bools) -> dict[str, Held]:
+    out: dict[str, Held] = {}
+    for m, name in enumerate(c.members):
+        out[name] = held_by(c, np.where(following[m], m, -1))[name]
+    return out

@@ -1,0 +1,64 @@
+"""From counts to partitions: which ones a member keeps, and who gets the others.
+
+**Idea.** A member that has to give up some of a class gives up those of the topic it has most of, so that topics stay
+spread. What is free is dealt out like cards: partitions in order, one to each member that is lowest, until all places
+are filled. From nothing, with equal subscriptions, this is round robin.
+
+Properties: counts are met exactly; a function of the columns alone. O(n log n), in numpy.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskplace.partitions.columns import Ints
+
+
+def deal(of: Ints, topic: Ints, keeper: Ints, keep: Ints, counts: Ints) -> Ints:
+    """Return the member of each partition, or -1.
+
+    `of`: [n] class of each partition, -1 for none; `topic`: [n]; `keeper`: [n] who may keep it, or -1;
+    `keep`: [K, m] how many each member keeps of each class; `counts`: [K, m] how many it gets in all.
+
+    >>> deal(np.zeros(3, int), np.zeros(3, int), np.array([0, 0, -1]), np.array([[1, 0]]), np.array([[1, 2]]))
+    array([0, 1, 1])
+    """
+    k, m = counts.shape
+    goal = np.full(len(of), -1, np.int64)
+    held = np.flatnonzero((of >= 0) & (keeper >= 0))
+    hand = of[held] * m + keeper[held]
+    turn = _rank(
+        hand * (int(topic.max(initial=0)) + 1) + topic[held]
+    )  # 0 for its first of a topic, and so on
+    order = np.lexsort((held, turn, hand))
+    kept = held[order][_rank(hand[order]) < keep.ravel()[hand[order]]]
+    goal[kept] = keeper[kept]
+
+    free = np.flatnonzero((of >= 0) & (goal < 0))
+    free = free[np.argsort(of[free], kind="stable")]
+    places = (counts - keep).ravel()
+    place = np.repeat(np.arange(k * m), places)
+    level = _rank(place) + _heights(keep, counts).ravel()[place]
+    order = np.lexsort((place % m, level, place // m))
+    goal[free] = place[order] % m
+    return goal
+
+
+def _heights(keep: Ints, counts: Ints) -> Ints:
+    """Return [K, m] how many partitions a member has when a class is dealt: all it keeps, and the classes before."""
+    before = np.cumsum(counts - keep, axis=0) - (counts - keep)
+    return np.asarray(before + keep.sum(axis=0), np.int64)
+
+
+def _rank(values: Ints) -> Ints:
+    """Return, for each element, how many equal ones come before it.
+
+    >>> _rank(np.array([7, 3, 7, 7, 3]))
+    array([0, 0, 1, 2, 1])
+    """
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(values) else values
+    rank = np.empty(len(values), np.int64)
+    rank[order] = np.arange(len(values)) - np.repeat(first, np.diff(np.append(first, len(values))))
+    return rank

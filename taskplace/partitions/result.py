@@ -1,0 +1,129 @@
+"""The answer to subscriptions: who gets what, and how good that is."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from taskplace.partitions.columns import Columns, Ints
+from taskplace.partitions.loads import balance_score
+from topology.node import TopicPartition
+
+SCHEMA = "taskplace.partition_assignment/1"
+
+Held = tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True)
+class PartitionAssignment:
+    """Who gets which partitions; every member is a key, its partitions are sorted.
+
+    `assignor`: the mode that decided. `unassigned`: topics that nobody subscribes to.
+    `balance_score`: KIP-54's, of the loads of all members; 0 is perfect.
+    `preserved`, `moved`: of the partitions that a member owned before (and whose claim counted), how many stay
+    with it and how many do not.
+    `rack_misses`: partitions away from all racks of their replicas, where these and the member's are known.
+    `withheld`: partitions that each member gets once their present owner has let them go (`cooperative`); score
+    and moves are those of the assignment with them. `standby`: replicas (`copartitioned`).
+    `followup`: assign again, as this is not all yet. `warnings`: what could not be met, with counts and remedy.
+
+    >>> PartitionAssignment({"C0": (TopicPartition("t0", 0),)}, "fair").to_dict()["assignment"]
+    {'C0': [['t0', 0]]}
+    """
+
+    assignment: Mapping[str, Held]
+    assignor: str
+    unassigned: tuple[str, ...] = ()
+    balance_score: int = 0
+    moved: int = 0
+    preserved: int = 0
+    rack_misses: int = 0
+    withheld: Mapping[str, Held] = field(default_factory=dict)
+    standby: Mapping[str, Held] = field(default_factory=dict)
+    followup: bool = False
+    warnings: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a "taskplace.partition_assignment/1" dict; equal assignments give equal dicts, keys in the same
+        order.
+        """
+        return {
+            "schema": SCHEMA,
+            "assignor": self.assignor,
+            "assignment": _lists(self.assignment),
+            "standby": _lists(self.standby),
+            "withheld": _lists(self.withheld),
+            "followup": self.followup,
+            "unassigned": list(self.unassigned),
+            "balance_score": self.balance_score,
+            "moved": self.moved,
+            "preserved": self.preserved,
+            "rack_misses": self.rack_misses,
+            "warnings": list(self.warnings),
+        }
+
+    def to_json(self) -> str:
+        """Return the assignment as JSON text; equal assignments give equal bytes."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"
+
+
+def _lists(held: Mapping[str, Held]) -> dict[str, list[list[Any]]]:
+    return {name: [list(pair) for pair in pairs] for name, pairs in sorted(held.items())}
+
+
+def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> PartitionAssignment:
+    """Return the assignment that gives partition p to member goal[p] (-1: nobody).
+
+    `wait`: positions of partitions that have to be let go of first.
+    """
+    now = goal
+    withheld: dict[str, Held] = {}
+    if wait is not None and len(wait):
+        now = goal.copy()
+        now[wait] = -1
+        later = np.full(c.n, -1, np.int64)
+        later[wait] = goal[wait]
+        withheld = {name: held for name, held in held_by(c, later).items() if held}
+    placed = np.flatnonzero(goal >= 0)
+    had = c.owner >= 0
+    preserved = int((had & (goal == c.owner)).sum())
+    return PartitionAssignment(
+        held_by(c, now),
+        assignor,
+        tuple(c.topics[t] for t in np.flatnonzero(~c.subscribed.any(axis=1)).tolist()),
+        balance_score(np.bincount(goal[placed], minlength=c.m)),
+        int(had.sum()) - preserved,
+        preserved,
+        int(c.misses[c.rack_set[placed], goal[placed]].sum()),
+        withheld,
+        followup=bool(withheld),
+        warnings=_warnings(c),
+    )
+
+
+def held_by(c: Columns, goal: Ints) -> dict[str, Held]:
+    """Return the partitions of each member as goal says, sorted."""
+    order = np.argsort(goal, kind="stable")
+    cuts = np.searchsorted(goal[order], np.arange(c.m + 1)).tolist()
+    order = order[cuts[0] :]
+    topic = c.topic[order]
+    number = (order - c.start[topic]).tolist()
+    pairs = list(map(TopicPartition, map(c.topics.__getitem__, topic.tolist()), number))
+    return {
+        name: tuple(pairs[a - cuts[0] : b - cuts[0]])
+        for name, (a, b) in zip(c.members, itertools.pairwise(cuts), strict=True)
+    }
+
+
+def _warnings(c: Columns) -> tuple[str, ...]:
+    if not c.missing:
+        return ()
+    some = ", ".join(c.missing[:5])
+    return (
+        f"{len(c.missing)} topics are subscribed to and do not exist: {some}; create them, or unsubscribe",
+    )

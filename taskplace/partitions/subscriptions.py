@@ -1,0 +1,259 @@
+"""Who subscribes to what, and who owns what: the question that a partition assignor answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from topology.node import TopicPartition
+
+if TYPE_CHECKING:
+    from taskplace.partitions.columns import Columns
+
+SCHEMA = "taskplace.subscriptions/1"
+NO_GENERATION = -1
+
+Pair = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What one member says when it joins; enough for any leader, also a new one, to be sticky.
+
+    `topics`: subscribed to. `owned`: (topic, partition) pairs it has now, as of its `generation` (-1: unknown,
+    older than any). `rack`: where it is. `instance_id`: of a static member; it orders `range` and
+    `round_robin`, as it does in Kafka. `standby`: partitions it follows as a replica (`copartitioned` only).
+
+    >>> Member(["t0"], [("t0", 0)]).owned
+    (TopicPartition(topic='t0', partition=0),)
+    """
+
+    topics: Sequence[str] = ()
+    owned: Sequence[Pair] = ()
+    generation: int = NO_GENERATION
+    rack: str | None = None
+    instance_id: str | None = None
+    standby: Sequence[Pair] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
+        for name in ("owned", "standby"):
+            object.__setattr__(self, name, _pairs(getattr(self, name), name))
+
+
+@dataclass(frozen=True)
+class Subscriptions:
+    """The members of a group and the topics there are.
+
+    `topics`: partition counts. `racks`: per topic, the racks of the replicas of each partition (optional).
+    `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` says otherwise.
+    `replicas`, `seed`: standbys per partition and the seed of their spread, for `copartitioned`.
+
+    Properties: a topic that is subscribed to need not exist (a warning), what is owned need not exist any more
+    (it is dropped). The order of members, topics and partitions means nothing.
+
+    Errors: `InputError` for no member at all, a bad count, racks that do not match a count, and, when it is
+    used, an owned partition that is no pair.
+
+    >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
+    >>> s.members["C0"].topics
+    ('t0',)
+    >>> Subscriptions.from_dict(s.to_dict()) == s
+    True
+    """
+
+    topics: Mapping[str, int]
+    members: Mapping[str, Member]
+    racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
+    assignor: str = "fair_sticky"
+    cooperative: bool = False
+    replicas: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.members:
+            raise InputError("members", found="no member", expected="at least one")
+        for topic, count in self.topics.items():
+            reading.text(topic, "topics")
+            reading.integer(count, f"topics.{topic}")
+        for name, member in self.members.items():
+            reading.text(name, "members")
+            if not isinstance(member, Member):
+                raise InputError(f"members.{name}", found=member, expected="a Member")
+        for topic, racks in self.racks.items():
+            if topic not in self.topics:
+                hint = reading.nearest(topic, self.topics)
+                raise InputError(
+                    f"racks.{topic}", found=topic, expected="a topic with a partition count", hint=hint
+                )
+            if len(racks) != self.topics[topic]:
+                raise InputError(
+                    f"topics.{topic}.racks",
+                    found=f"{len(racks)} lists",
+                    expected=f"one for each of the {self.topics[topic]} partitions",
+                )
+        reading.integer(self.replicas, "replicas")
+        set_ = object.__setattr__
+        set_(self, "topics", dict(sorted(self.topics.items())))
+        set_(self, "members", dict(sorted(self.members.items())))
+        racks_ = {t: tuple(tuple(sorted(set(r))) for r in rs) for t, rs in sorted(self.racks.items())}
+        set_(self, "racks", racks_)
+
+    @cached_property
+    def columns(self) -> Columns:
+        """The same as numpy columns; computed once."""
+        from taskplace.partitions import columns  # which needs numpy
+
+        return columns.build(self)
+
+    def owning(
+        self,
+        assignment: Mapping[str, Iterable[Pair]],
+        *,
+        standby: Mapping[str, Iterable[Pair]] | None = None,
+        generation: int = NO_GENERATION,
+    ) -> Subscriptions:
+        """Return the same subscriptions, each member owning what `assignment` gives it: the next question.
+
+        >>> s = Subscriptions({"t": 1}, {"C0": Member(["t"])})
+        >>> s.owning({"C0": [("t", 0)]}).members["C0"].owned
+        (TopicPartition(topic='t', partition=0),)
+        """
+        copies = standby or {}
+        members = {
+            name: replace(
+                member,
+                owned=tuple(assignment.get(name, ())),
+                standby=tuple(copies.get(name, ())),
+                generation=generation,
+            )
+            for name, member in self.members.items()
+        }
+        return replace(self, members=members)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the subscriptions as a "taskplace.subscriptions/1" dict; what is default is left out."""
+        topics = {
+            t: {"partitions": n, "racks": [list(r) for r in self.racks[t]]} if t in self.racks else n
+            for t, n in self.topics.items()
+        }
+        out: dict[str, Any] = {"schema": SCHEMA, "assignor": self.assignor}
+        out |= {"cooperative": True} if self.cooperative else {}
+        out |= {"replicas": self.replicas} if self.replicas else {}
+        out |= {"seed": self.seed} if self.seed else {}
+        return {**out, "topics": topics, "members": {n: _member_dict(m) for n, m in self.members.items()}}
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Subscriptions:
+        """Return the subscriptions that a "taskplace.subscriptions/1" dict describes.
+
+        >>> Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topic": ["t0"]}}})
+        Traceback (most recent call last):
+        taskplace.errors.InputError: members.C0.topic: found 'topic', expected one of topics, owned, generation, \
+rack, instance_id, standby; did you mean 'topics'?
+        """
+        known = ("schema", "assignor", "cooperative", "replicas", "seed", "topics", "members")
+        top = reading.mapping(value, "subscriptions", known)
+        if top.get("schema", SCHEMA) != SCHEMA:
+            raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
+        for key in ("topics", "members"):
+            if key not in top:
+                raise InputError(key, found=None, expected="an object")
+        counts, racks = {}, {}
+        for topic, spec in reading.mapping(top["topics"], "topics").items():
+            path = f"topics.{topic}"
+            if isinstance(spec, Mapping):
+                inner = reading.mapping(spec, path, ("partitions", "racks"))
+                if "partitions" not in inner:
+                    raise InputError(f"{path}.partitions", found=None, expected="an integer of at least 0")
+                if "racks" in inner:
+                    racks[topic] = _read_racks(inner["racks"], f"{path}.racks")
+                path, spec = f"{path}.partitions", inner["partitions"]
+            counts[topic] = reading.integer(spec, path) or 0
+        members = reading.mapping(top["members"], "members")
+        return cls(
+            counts,
+            {name: _read_member(m, f"members.{name}") for name, m in members.items()},
+            racks,
+            reading.text(top.get("assignor", "fair_sticky"), "assignor"),
+            reading.boolean(top.get("cooperative", False), "cooperative"),
+            reading.integer(top.get("replicas", 0), "replicas") or 0,
+            reading.integer(top.get("seed", 0), "seed") or 0,
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Subscriptions:
+        """Return the subscriptions that a JSON text describes."""
+        try:
+            return cls.from_dict(json.loads(text))
+        except json.JSONDecodeError as error:
+            where = f"subscriptions:{error.lineno}:{error.colno}"
+            raise InputError(where, found=error.msg, expected="a JSON document") from None
+
+
+def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
+    """Return the pairs as topic partitions, in their order; what is one already is not made again."""
+    given = tuple(pairs)
+    if all(type(pair) is TopicPartition for pair in given):
+        return given  # type: ignore[return-value]
+    made = []
+    for k, pair in enumerate(given):
+        path = f"{name}[{k}]"
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise InputError(path, found=pair, expected="a topic and a partition number")
+        topic, partition = pair
+        made.append(TopicPartition(reading.text(topic, path), reading.integer(partition, path) or 0))
+    return tuple(made)
+
+
+_MEMBER_KEYS = ("topics", "owned", "generation", "rack", "instance_id", "standby")
+
+
+def _read_member(value: Any, path: str) -> Member:
+    m = reading.mapping(value, path, _MEMBER_KEYS)
+    topics = reading.listing(m.get("topics", ()), f"{path}.topics")
+    names = [reading.text(t, f"{path}.topics[{k}]") for k, t in enumerate(topics)]
+    pairs = {
+        key: _pairs(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
+        for key in ("owned", "standby")
+    }
+    rack, instance = (
+        None if m.get(key) is None else reading.text(m[key], f"{path}.{key}")
+        for key in ("rack", "instance_id")
+    )
+    generation = reading.integer(m.get("generation", NO_GENERATION), f"{path}.generation", NO_GENERATION)
+    return Member(
+        names,
+        pairs["owned"],
+        NO_GENERATION if generation is None else generation,
+        rack,
+        instance,
+        pairs["standby"],
+    )
+
+
+def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(reading.text(r, f"{path}[{k}]") for r in reading.listing(rs, f"{path}[{k}]"))
+        for k, rs in enumerate(reading.listing(value, path))
+    )
+
+
+def _member_dict(member: Member) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "topics": list(member.topics),
+        "owned": [list(p) for p in sorted(member.owned)],
+    }
+    if member.generation != NO_GENERATION:
+        out["generation"] = member.generation
+    for key in ("rack", "instance_id"):
+        if getattr(member, key) is not None:
+            out[key] = getattr(member, key)
+    if member.standby:
+        out["standby"] = [list(p) for p in sorted(member.standby)]
+    return out

@@ -1,0 +1,108 @@
+"""What every partition assignment has to fulfil, as one runnable function: for tests, the command line, production."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from taskplace.partitions.loads import balance_score
+from taskplace.partitions.result import Held, PartitionAssignment
+from taskplace.partitions.subscriptions import Pair, Subscriptions
+from taskplace.verify import Violation
+from topology.node import TopicPartition
+
+
+def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violation]:
+    """Yield every invariant that `made` breaks as an answer to `s`, with an example.
+
+    - complete: each partition with a subscriber is assigned or withheld, exactly once; no other partition is;
+    - subscribed: nobody gets a partition of a topic it does not subscribe to;
+    - unassigned: the topics without a subscriber are listed;
+    - figures: score, preserved and moved are what the assignment says;
+    - balanced (`fair_sticky`, `fair`): KIP-54's definition; no move of one partition improves the score;
+    - kept (`sticky_fair`): nobody loses what it may keep;
+    - apart (if anything is withheld): nothing is assigned to one member while another claims it;
+    - standby: no partition twice on one member; only subscribers follow.
+
+    >>> s = Subscriptions.from_dict({"topics": {"t": 1}, "members": {"C0": {"topics": ["t"]}}})
+    >>> [str(v) for v in violations(s, PartitionAssignment({"C0": ()}, "fair"))]
+    ['complete: t[0] goes to nobody']
+    """
+    topics_of = {name: set(m.topics) for name, m in s.members.items()}
+    heard = {t for topics in topics_of.values() for t in topics}
+    wanted = {TopicPartition(t, p) for t, n in s.topics.items() if t in heard for p in range(n)}
+    home: dict[TopicPartition, str] = {}
+    for held in (made.assignment, made.withheld):
+        for name, pairs in held.items():
+            for tp in pairs:
+                if tp in home:
+                    yield Violation("complete", f"{_text(tp)} goes to {home[tp]} and to {name}")
+                if tp.topic not in topics_of.get(name, ()):
+                    yield Violation("subscribed", f"{_text(tp)} goes to {name}")
+                home[tp] = name
+    for tp in sorted(wanted - home.keys())[:1]:
+        yield Violation("complete", f"{_text(tp)} goes to nobody")
+    for tp in sorted(home.keys() - wanted)[:1]:
+        yield Violation("complete", f"{_text(tp)} goes to {home[tp]}, and should go to nobody")
+    if set(made.unassigned) != s.topics.keys() - heard:
+        yield Violation("unassigned", f"listed {made.unassigned}, are {sorted(s.topics.keys() - heard)}")
+
+    loads = dict.fromkeys(s.members, 0)
+    for name in home.values():
+        loads[name] = loads.get(name, 0) + 1
+    score = balance_score(np.array(list(loads.values()), np.int64))
+    if score != made.balance_score:
+        yield Violation("figures", f"the balance score is {score}, not {made.balance_score}")
+    c = s.columns
+    owner = {
+        TopicPartition(c.topics[int(c.topic[p])], int(p - c.start[c.topic[p]])): c.members[int(c.owner[p])]
+        for p in np.flatnonzero(c.owner >= 0)
+    }
+    stay = sum(home.get(tp) == name for tp, name in owner.items())
+    if (made.preserved, made.moved) != (stay, len(owner) - stay):
+        found = f"{made.preserved} preserved and {made.moved} moved, are {stay} and {len(owner) - stay}"
+        yield Violation("figures", found)
+    if made.assignor in ("fair_sticky", "fair"):
+        for tp, name in home.items():
+            better = [m for m in loads if tp.topic in topics_of[m] and loads[m] + 1 < loads[name]]
+            if better:
+                yield Violation("balanced", f"{_text(tp)} on {name} would be better on {better[0]}")
+                break
+    if made.assignor == "sticky_fair":
+        for tp, name in owner.items():
+            if tp.topic in topics_of[name] and home.get(tp) != name:
+                yield Violation("kept", f"{_text(tp)} is taken from {name}")
+    if made.withheld:
+        yield from _apart(s, made)
+    yield from _standbys(made, topics_of)
+
+
+def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
+    """Return every invariant that `made` breaks; none is right."""
+    return list(violations(s, made))
+
+
+def _apart(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violation]:
+    now: dict[Pair, str] = {tp: name for name, held in made.assignment.items() for tp in held}
+    for name, member in s.members.items():
+        for tp in member.owned:
+            if now.get(tp, name) != name:
+                yield Violation("apart", f"{tp[0]}[{tp[1]}] goes to {now[tp]}, and {name} still claims it")
+
+
+def _standbys(made: PartitionAssignment, topics_of: dict[str, set[str]]) -> Iterator[Violation]:
+    for name, held in made.standby.items():
+        if len(set(held)) < len(held) or set(held) & set(made.assignment.get(name, ())):
+            yield Violation("standby", f"{name} has a partition twice")
+        yield from _foreign(name, held, topics_of[name])
+
+
+def _foreign(name: str, held: Held, topics: set[str]) -> Iterator[Violation]:
+    for tp in held:
+        if tp.topic not in topics:
+            yield Violation("subscribed", f"{name} follows {_text(tp)}")
+
+
+def _text(tp: TopicPartition) -> str:
+    return f"{tp.topic}[{tp.partition}]"

@@ -1,0 +1,112 @@
+"""Random groups of consumers, and the brute force that knows their best assignments."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+
+import hypothesis.strategies as st
+
+from taskplace.partitions import Member, Subscriptions, TopicPartition
+
+
+def group(topics: Mapping[str, int], **members: str | Iterable[str]) -> Subscriptions:
+    """Return subscriptions of members that own nothing: group({"t0": 2}, C0="t0 t1")."""
+    return Subscriptions(
+        topics, {n: Member(t.split() if isinstance(t, str) else tuple(t)) for n, t in members.items()}
+    )
+
+
+def text(held: Iterable[TopicPartition]) -> str:
+    """Return partitions as the KIP writes them: "t0p0 t1p1"."""
+    return " ".join(f"{tp.topic}p{tp.partition}" for tp in sorted(held))
+
+
+def tables(assignment: Mapping[str, Iterable[TopicPartition]]) -> dict[str, str]:
+    return {name: text(held) for name, held in assignment.items()}
+
+
+@st.composite
+def subscriptions(
+    draw: st.DrawFn,
+    *,
+    most: int = 6,
+    members: int = 4,
+    topics: int = 3,
+    equal: bool = False,
+    racks: bool = False,
+    clean: bool = False,
+) -> Subscriptions:
+    """Draw subscriptions with at most `most` partitions; claims may be stale, wrong or contradict each other,
+    unless they are to be `clean`.
+    """
+    names = [f"t{k}" for k in range(draw(st.integers(1, topics)))]
+    counts: dict[str, int] = {}
+    for name in names:
+        counts[name] = draw(st.integers(0, most - sum(counts.values())))
+    who = [f"C{k}" for k in range(draw(st.integers(1, members)))]
+    same = draw(st.sets(st.sampled_from(names)))
+    zones = st.sampled_from(["a", "b", None]) if racks else st.none()
+    heard = {n: same if equal else draw(st.sets(st.sampled_from(names))) for n in who}
+    owned: dict[str, list[tuple[str, int]]] = {n: [] for n in who}
+    if clean:
+        for pair in ((t, p) for t, n in counts.items() for p in range(n)):
+            at = draw(st.sampled_from([None, *who]))
+            if at is not None and pair[0] in heard[at]:
+                owned[at].append(pair)
+    else:
+        pairs = st.tuples(st.sampled_from([*names, "gone"]), st.integers(0, max(counts.values())))
+        for n in who:
+            owned[n] = draw(st.lists(pairs, max_size=most))
+    return Subscriptions(
+        counts,
+        {n: Member(heard[n], owned[n], -1 if clean else draw(st.integers(-1, 2)), draw(zones)) for n in who},
+        {t: [draw(st.sets(st.sampled_from("abc"))) for _ in range(counts[t])] for t in names}
+        if racks
+        else {},
+    )
+
+
+def claims(s: Subscriptions) -> dict[TopicPartition, str]:
+    """Return whose claim counts, straight from the rule."""
+    found: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for name, member in s.members.items():
+        for tp in {TopicPartition(*pair) for pair in member.owned}:
+            if tp.partition < s.topics.get(tp.topic, 0):
+                found.setdefault(tp, []).append((member.generation, name))
+    out = {}
+    for tp, claim in found.items():
+        newest = [name for generation, name in claim if generation == max(claim)[0]]
+        if len(newest) == 1:
+            out[tp] = newest[0]
+    return out
+
+
+def misses(s: Subscriptions, tp: TopicPartition, name: str) -> bool:
+    rack = s.members[name].rack
+    known = s.racks[tp.topic][tp.partition] if tp.topic in s.racks else ()
+    return rack is not None and bool(known) and rack not in known
+
+
+def everything(s: Subscriptions) -> Iterator[dict[TopicPartition, str]]:
+    """Yield every complete assignment there is."""
+    wanted = {
+        TopicPartition(t, p): [n for n, m in s.members.items() if t in m.topics]
+        for t, count in s.topics.items()
+        for p in range(count)
+    }
+    wanted = {tp: who for tp, who in wanted.items() if who}
+    for choice in itertools.product(*wanted.values()):
+        yield dict(zip(wanted, choice, strict=True))
+
+
+def figures(s: Subscriptions, home: Mapping[TopicPartition, str]) -> tuple[int, int, int]:
+    """Return balance score, moves and rack misses of an assignment, by their definitions."""
+    loads = [sum(name == n for name in home.values()) for n in s.members]
+    score = sum(abs(a - b) for a, b in itertools.combinations(loads, 2))
+    moved = sum(home.get(tp) != name for tp, name in claims(s).items())
+    return score, moved, sum(misses(s, tp, name) for tp, name in home.items())
+
+
+def home_of(assignment: Mapping[str, Iterable[TopicPartition]]) -> dict[TopicPartition, str]:
+    return {tp: name for name, held in assignment.items() for tp in held}
