@@ -3,6 +3,7 @@
     taskplace run FILE [--set key=value]... [--check]     run an application
     taskplace topology FILE [--dot] [--svg FILE]          show its subtopologies and tasks, or draw them
     taskplace plan|explain|verify|simulate FILE           a problem.json, without Spark
+    taskplace partitions FILE                             a subscriptions.json: assign topic partitions
 
 Exit codes:
     0     done; for plan, explain, verify and simulate: stable, nothing has to move
@@ -94,6 +95,11 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument(
                 "--plan", metavar="PLAN", help="a plan.json to verify, instead of the engine's own"
             )
+    partitions = commands.add_parser("partitions", help="assign topic partitions to the members of a group")
+    partitions.add_argument("file", metavar="FILE", help="a subscriptions.json; - is standard input")
+    partitions.add_argument("--output", choices=("text", "json"), default="text")
+    partitions.add_argument("--assignor", metavar="NAME", help="instead of the file's")
+    partitions.set_defaults(command=_partitions)
     return parser
 
 
@@ -125,6 +131,12 @@ def _topology(args: argparse.Namespace) -> int:
     from taskplace.cli.run import topology
 
     return topology(args)
+
+
+def _partitions(args: argparse.Namespace) -> int:
+    from taskplace.cli.partitions import partitions
+
+    return partitions(args)
 
 
 def _engine(args: argparse.Namespace) -> int:

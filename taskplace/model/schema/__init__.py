@@ -6,11 +6,11 @@ import json
 from importlib.resources import files
 from typing import Any
 
-NAMES = ("problem", "plan")
+NAMES = ("problem", "plan", "subscriptions", "partition_assignment")
 
 
 def schema(name: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of "problem" or "plan".
+    """Return the JSON Schema (draft 2020-12) of one of `NAMES`.
 
     >>> schema("plan")["$id"]
     'taskplace.plan/1'
