@@ -17,7 +17,7 @@ import logging
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -98,11 +98,12 @@ class Placed:
         self.checkpoint = _local(checkpoint, "checkpoint")
         self.state_dir = _local(state_dir, "state_dir")
         self.programs = make.programs(self.built)
+        self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
         structure.check(self.checkpoint, self.built, self.programs)
         self.journal = Journal(self.checkpoint, {"hash": HASH_VERSION, "keys": None, "query": None})
-        checkpoint_id = structure.write(self.checkpoint, self.built, self.programs)
+        checkpoint_id, self.programs = structure.write(self.checkpoint, self.built, self.programs)
         self.state_root = self.state_dir / checkpoint_id
         for sub in self.built.subtopologies:
             for node in sub.sinks:
@@ -215,6 +216,12 @@ class Placed:
         """The executors that take part."""
         return self.cluster.members
 
+    @property
+    def watermark(self) -> int | None:
+        """The watermark of the next batch, microseconds since 1970 (UTC): from what is committed; None: unknown yet."""
+        known = self.journal.last.event_times if self.journal.last else {}
+        return make.watermark(self._event_times, known)
+
     def drain(self, executor: str) -> None:
         """Have everything moved away from an executor ("3" or "executor-3"), behind warm-ups; nothing stalls."""
         self.cluster.drain(executor)
@@ -276,7 +283,12 @@ class Placed:
         with clock.phase("commit"), self.cluster.lock:
             before = self.journal.last.changes if self.journal.last else {}
             manifest = self.journal.commit(
-                batch_id, self.loop.generation, changes, sinks, self.cluster.assignment()
+                batch_id,
+                self.loop.generation,
+                changes,
+                sinks,
+                self.cluster.assignment(),
+                _newest(report.event_times for report in reports.values()),
             )
             self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
         self._replicator.wake()
@@ -312,6 +324,7 @@ class Placed:
             compression=self._compression,
             bytes_per_task=self._bytes,
             boundaries=boundaries,
+            watermark=self.watermark,
         )
         if self.on_stage is not None:
             self.on_stage(batch_id, number)
@@ -377,6 +390,13 @@ class Placed:
                     self.loop.generation,
                 )
             )
+
+
+def _newest(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    newest: dict[str, int] = {}
+    for times in found:
+        newest.update({topic: max(time, newest.get(topic, time)) for topic, time in times.items()})
+    return newest
 
 
 class _Phases:

@@ -131,7 +131,8 @@ class StoreReader:
                 holder = holders[number % len(holders)]
                 keys, file = wanted[task], (files or {}).get(task, "")
                 root, app = str(self._placed.state_root), self._placed.bridge.app_id
-                asked.append(Question(task, history, root, app, keys, file).encode())
+                question = Question(task, history, root, app, keys, file, self._placed.watermark)
+                asked.append(question.encode())
                 locations.append(None if self._placed.bridge.local else holder.location)
             if not asked:
                 continue

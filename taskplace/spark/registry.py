@@ -2,9 +2,9 @@
 
 | name | options | |
 |---|---|---|
-| `aggregate` | `by`, `aggregates`, `store` | running aggregates by key |
-| `count` | `by`, `store` | a running count by key, in the column `count` |
-| `deduplicate` | `by`, `store` | lets each key through once, ever |
+| `aggregate` | `by`, `aggregates`, `window`, `store` | running aggregates by key |
+| `count` | `by`, `window`, `store` | a running count by key, in the column `count` |
+| `deduplicate` | `by`, `store` | lets each key through once: ever, or within `ttl` |
 | `table-join` | `by`, `columns`, `how`, `order_by`, `store` | adds a table's columns to each stream row |
 | `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
 | `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
@@ -14,6 +14,9 @@
 `by`, `columns`, `state` and `output` are columns with their types (`{tailnum: string}`). `store` names the state; it
 is the node's name unless given. An aggregate is the function over a column, with the type it is kept in
 (`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
+
+All of them take `ttl` and `time`: an entry is forgotten so long after the event time in that column. A `window` is
+`{column: at, size: 1 hour, grace: 10 minutes, emit: final}`.
 
 Errors: `TopologyError` that begins with the option's path, what was found, what was expected, the nearest name.
 
@@ -41,6 +44,7 @@ from taskplace.spark.processors import (
     Deduplicate,
     PerKey,
     TableJoin,
+    Tumbling,
     avg,
     count,
     first,
@@ -171,15 +175,30 @@ def _parameters(target: Any) -> Sequence[inspect.Parameter]:
 # ------------------------------------------------------------------------------------------- built in
 
 
-def _aggregate(store: str, by: object, aggregates: object) -> Aggregate:
+def _aggregate(
+    store: str, by: object, aggregates: object, window: object = None, ttl: Any = None, time: Any = None
+) -> Aggregate:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise TopologyError(f"aggregates: found {aggregates!r}, expected names with aggregates, {_FORM}")
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
-    # They become keyword arguments, beside these two.
-    for name in ("store", "by"):
+    # They become keyword arguments, beside these.
+    for name in ("store", "by", "window", "ttl", "time"):
         if name in made:
             raise TopologyError(f"aggregates.{name}: found a name that is taken, expected another one")
-    return Aggregate(store, by=_columns("by", by), **made)
+    options: dict[str, Any] = {**made, "window": _window(window), "ttl": ttl, "time": time}
+    return Aggregate(store, by=_columns("by", by), **options)
+
+
+def _window(found: object) -> Tumbling | None:
+    if found is None:
+        return None
+    names = [parameter.name for parameter in _parameters(Tumbling)]
+    if not isinstance(found, Mapping) or not {"column", "size"} <= set(found):
+        raise TopologyError(f"window: found {found!r}, expected {{column: at, size: 1 hour}}")
+    for name in found:
+        if name not in names:
+            raise TopologyError(f"window.{name}: found an unknown option; {nearest(name, names)}")
+    return Tumbling(**found)
 
 
 def _aggregation(path: str, spec: object) -> Aggregation:
@@ -208,16 +227,22 @@ def _aggregation(path: str, spec: object) -> Aggregation:
 _FORM = "'count', or a function and its column like {max: dep_delay, type: int64}"
 
 
-def _count(store: str, by: object) -> Count:
-    return Count(store, by=_columns("by", by))
+def _count(store: str, by: object, window: object = None, ttl: Any = None, time: Any = None) -> Count:
+    return Count(store, by=_columns("by", by), window=_window(window), ttl=ttl, time=time)
 
 
-def _deduplicate(store: str, by: object) -> Deduplicate:
-    return Deduplicate(store, by=_columns("by", by))
+def _deduplicate(store: str, by: object, ttl: Any = None, time: Any = None) -> Deduplicate:
+    return Deduplicate(store, by=_columns("by", by), ttl=ttl, time=time)
 
 
 def _table_join(
-    store: str, by: object, columns: object, how: Any = "left", order_by: Sequence[str] = ()
+    store: str,
+    by: object,
+    columns: object,
+    how: Any = "left",
+    order_by: Sequence[str] = (),
+    ttl: Any = None,
+    time: Any = None,
 ) -> TableJoin:
     if how not in ("left", "inner"):
         raise TopologyError(f"how: found {how!r}, expected left or inner; {nearest(how, ('left', 'inner'))}")
@@ -225,16 +250,25 @@ def _table_join(
     if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
         raise TopologyError(f"order_by: found {order_by!r}, expected a list of column names")
     kept = _columns("columns", columns)
-    return TableJoin(store, on=_columns("by", by), columns=kept, how=how, order_by=ordered)
+    on = _columns("by", by)
+    return TableJoin(store, on=on, columns=kept, how=how, order_by=ordered, ttl=ttl, time=time)
 
 
-def _per_key(store: str, function: object, by: object, state: object, output: object) -> PerKey:
+def _per_key(
+    store: str,
+    function: object,
+    by: object,
+    state: object,
+    output: object,
+    ttl: Any = None,
+    time: Any = None,
+) -> PerKey:
     try:
         run = load(function)
     except TopologyError as error:
         raise TopologyError(f"function: {error}") from error
     keys, kept, sent = _columns("by", by), _columns("state", state), _columns("output", output)
-    return PerKey(store, run, by=keys, state=kept, output=sent)
+    return PerKey(store, run, by=keys, state=kept, output=sent, ttl=ttl, time=time)
 
 
 def _columns(path: str, found: object) -> dict[str, str]:

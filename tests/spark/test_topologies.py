@@ -307,6 +307,8 @@ def counts_by(
 def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, change, says):
     old, new = counts_by().build(), counts_by(**change).build()
     structure.write(tmp_path, old, programs(old))
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "0000000000.json").touch()
     with pytest.raises(CheckpointError) as refused:
         structure.check(tmp_path, new, programs(new))
     assert says in str(refused.value)
@@ -318,6 +320,8 @@ def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, ch
 def test_what_keeps_the_state_is_let_through(tmp_path, change):
     old, new = counts_by().build(), counts_by(**change).build()
     structure.write(tmp_path, old, programs(old))
+    (tmp_path / "manifests").mkdir()
+    (tmp_path / "manifests" / "0000000000.json").touch()
     structure.check(tmp_path, new, programs(new))
     assert compare(old, new).compatible
 

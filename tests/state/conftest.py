@@ -232,7 +232,7 @@ class Runtime:
     def contents(self, task: str, executor: str = "1") -> dict[str, list[dict[str, Any]]]:
         """Return all rows of a task's copy, after it was brought to the end of history."""
         program = (self.first, self.second)[int(task[0])]
-        with Copy(self.copy(task, executor), list(program.stores)) as copy:
+        with Copy(self.copy(task, executor), program.databases) as copy:
             copy.bring_to(self.history.get(task, History()), self.checkpoint)
             return {
                 name: sorted((row for t in Store(schema, copy).scan() for row in t.to_pylist()), key=repr)

@@ -196,3 +196,19 @@ def test_a_missing_key_column_is_named(bench, tmp_path):
     run = bench(tmp_path, Count("n", by={"tail": "string"}))
     with pytest.raises(InputError, match=r"Aggregate\('n'\)\.by\.tail: found \['tails'\], expected a column"):
         run.run(pa.table({"tails": ["a"]}))
+
+
+def test_a_sum_of_integers_never_wraps_silently(bench, tmp_path):
+    run = bench(tmp_path, Aggregate("s", by={"tail": "string"}, total=sum_("n", "int64")))
+    big = 2**62
+
+    def rows(*values):
+        return table([("a", 0, value, 0.0, "") for value in values])
+
+    assert run.run(rows(big, big - 1)).to_pylist() == [{"tail": "a", "total": 2**63 - 1}]
+    assert run.run(rows(-big)).to_pylist() == [{"tail": "a", "total": big - 1}]
+    with pytest.raises(InputError, match=r"total: found 'a sum of about 9.223e\+18'"):
+        run.run(rows(big, 1))  # with what the store has
+    with pytest.raises(InputError, match="what an int64 holds"):
+        run.run(rows(*[big] * 4))  # 2^64, which would be 0
+    assert run.run(rows(1)).to_pylist() == [{"tail": "a", "total": big}]

@@ -186,13 +186,17 @@ def test_a_fence_is_not_forgotten_by_starting_anew(tmp_path, committed):
         copy.bring_to(unknown, tmp_path)
 
 
-def test_a_store_it_was_not_opened_with_is_named(tmp_path, committed):
-    history = committed(History(), tmp_path, {"gone": {b"k": b"1"}}, 0)
-    with (
-        Copy(tmp_path / "c", STORES) as copy,
-        pytest.raises(CheckpointError, match=r"found a store 'gone', the topology has \['s', 't'\]"),
-    ):
+def test_records_of_a_store_it_was_not_opened_with_are_passed_over_and_that_is_remembered(
+    tmp_path, committed, contents
+):
+    history = committed(History(), tmp_path, {"gone": {b"k": b"1"}, "s": {b"k": b"1"}}, 0)
+    with Copy(tmp_path / "c", STORES) as copy:
         copy.bring_to(history, tmp_path)
+        assert contents(copy) == {"s": {b"k": b"1"}, "t": {}}
+        copy.commit_unchanged()
+    with Copy(tmp_path / "c", [*STORES, "gone"]) as copy:
+        assert copy.bring_to(history, tmp_path).scratch  # it was not whole
+        assert contents(copy)["gone"] == {b"k": b"1"}
 
 
 def test_a_damaged_file_leaves_the_copy_where_it_was(tmp_path, committed, contents):

@@ -44,8 +44,8 @@ class Followers:
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
             "spark_app": cluster.bridge.app_id,
-            "stores": {p.subtopology: sorted(p.stores) for p in programs},
-            "logged": {p.subtopology: sorted(n for n, s in p.stores.items() if s.logged) for p in programs},
+            "stores": {p.subtopology: sorted(p.databases) for p in programs},
+            "logged": {p.subtopology: sorted(p.logged) for p in programs},
             "compression": compression,
         }
 

@@ -27,6 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from taskplace.errors import CheckpointError, Fenced
@@ -45,7 +46,8 @@ class Manifest:
     """One committed batch.
 
     `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
-    manifest is *full*: it has all `histories`, so that those before it are no longer needed.
+    manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
+    of each source so far, in microseconds; the next batch's watermark comes from them.
     """
 
     batch: int
@@ -57,6 +59,7 @@ class Manifest:
     sinks: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
     assignment: Mapping[str, Any] = field(default_factory=dict)
     histories: Mapping[str, History] | None = None
+    event_times: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the manifest as JSON."""
@@ -199,6 +202,7 @@ class Journal:
         changes: Mapping[str, Change],
         sinks: Mapping[str, Sequence[StagedFile]],
         assignment: Mapping[str, Any],
+        event_times: Mapping[str, int] = MappingProxyType({}),
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
@@ -221,6 +225,7 @@ class Journal:
             {s: tuple(f) for s, f in sinks.items()},
             assignment,
             after if full else None,
+            self.event_times_with(event_times),
         )
         path = self._manifests / f"{batch:010d}.json"
         self._publish(path, manifest.to_json().encode())
@@ -229,6 +234,11 @@ class Journal:
         self._new_snapshots.clear()
         self.last = manifest
         return manifest
+
+    def event_times_with(self, more: Mapping[str, int]) -> dict[str, int]:
+        """Return the newest event time of each source so far, with those of one more batch."""
+        known = dict(self.last.event_times) if self.last else {}
+        return {topic: max(known.get(topic, t), more.get(topic, t)) for topic, t in {**known, **more}.items()}
 
     def _publish(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

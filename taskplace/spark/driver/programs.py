@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 
-from taskplace.errors import InputError
+from taskplace.errors import ConfigError, InputError
 from taskplace.spark.processors.base import layouts
+from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
 from topology import BuiltTopology, Subtopology
 
 PARTITION = "__partition"
+SOURCE_OPTIONS = ("event_time", "delay")
 
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:
@@ -28,11 +31,62 @@ def external_topics(built: BuiltTopology) -> dict[str, int]:
 
 def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store nobody gave a layout."""
-    tags = external_topics(built)
-    return tuple(_program(sub, tags, built.copartition_groups) for sub in built.subtopologies)
+    tags, times = external_topics(built), event_times(built)
+    found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
+    forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
+    if forgetting and not times:
+        raise InputError(
+            f"stores.{forgetting[0]}",
+            found="a time to live, and no source with an event time",
+            expected='a source that says it: topology.source(..., event_time="at", delay="10 minutes")',
+        )
+    return found
 
 
-def _program(sub: Subtopology, tags: Mapping[str, int], groups: Sequence[Sequence[str]]) -> Program:
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """The event time of a source: its column, and how late rows may come, in microseconds."""
+
+    column: str
+    delay: int
+
+
+def event_times(built: BuiltTopology) -> dict[str, EventTime]:
+    """Return the event time of each source that was declared with one. Errors: `InputError` for unknown options."""
+    found = {}
+    for node in built.nodes:
+        if node.kind != "source" or node.internal or not node.topic:
+            continue
+        for name in node.options:
+            if name not in SOURCE_OPTIONS:
+                raise ConfigError.unknown_key(f"sources.{node.topic}", name, SOURCE_OPTIONS)
+        column, delay = node.options.get("event_time"), node.options.get("delay")
+        if column is None and delay is None:
+            continue
+        path = f"sources.{node.topic}"
+        if not isinstance(column, str) or not column:
+            raise InputError(f"{path}.event_time", found=column, expected="the name of a timestamp column")
+        late = milliseconds(delay, f"{path}.delay") if delay not in (None, 0) else 0
+        found[node.topic] = EventTime(column, 1000 * late)
+    return found
+
+
+def watermark(times: Mapping[str, EventTime], newest: Mapping[str, int]) -> int | None:
+    """Return the watermark, microseconds, given each source's newest event time so far: that of the slowest source.
+
+    None before every source with an event time has brought rows.
+    """
+    if not times or any(topic not in newest for topic in times):
+        return None
+    return min(newest[topic] - time.delay for topic, time in times.items())
+
+
+def _program(
+    sub: Subtopology,
+    tags: Mapping[str, int],
+    times: Mapping[str, EventTime],
+    groups: Sequence[Sequence[str]],
+) -> Program:
     keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
     operators = tuple(
         Operator(
@@ -51,7 +105,10 @@ def _program(sub: Subtopology, tags: Mapping[str, int], groups: Sequence[Sequenc
     stores = {
         store.name: StoreSchema.of(
             store.name,
-            store.options if store.options.get("key") else declared.get(store.name, {}),
+            {
+                "retention_ms": store.retention_ms,
+                **(store.options if store.options.get("key") else declared.get(store.name, {})),
+            },
             logged=store.logged,
         )
         for store in sub.stores
@@ -70,6 +127,9 @@ def _program(sub: Subtopology, tags: Mapping[str, int], groups: Sequence[Sequenc
         external={node.topic: tags[node.topic] for node in sub.sources if not node.internal and node.topic},
         internal=tuple(node.topic for node in sub.sources if node.internal and node.topic),
         repartitions={operator.topic: operator for operator in operators if operator.kind == "repartition"},
+        event_times={
+            topic: times[topic].column for node in sub.sources if (topic := node.topic or "") in times
+        },
         groups=tuple(
             tuple((topic, keys[topic]) for topic in group if topic in keys)
             for group in groups
@@ -95,6 +155,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     if missing := set(tags) - set(sources):
         raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
     _check_keys(built, sources)
+    _check_event_times(built, sources)
     tagged = []
     for topic, tag in tags.items():
         df = sources[topic]
@@ -135,6 +196,17 @@ def _quoted(column: str) -> str:
 
 def _key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
     return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
+
+
+def _check_event_times(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
+    for topic, time in event_times(built).items():
+        types = dict(sources[topic].dtypes)
+        if types.get(time.column) not in ("timestamp", "timestamp_ntz", "date"):
+            raise InputError(
+                f"sources.{topic}.event_time",
+                found=f"{time.column!r}, {types.get(time.column, 'no column')}",
+                expected=f"a timestamp or date column of {types}",
+            )
 
 
 def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:

@@ -14,7 +14,8 @@ class Stats:
     """Counters since the driver started.
 
     `replayed`, `restored` and `scratch` are what active tasks needed to begin a batch; `followed` is what standbys and
-    warm-ups applied. `phases` keeps each batch's seconds per phase, for the medians.
+    warm-ups applied; `late` rows came after they had expired.
+    `phases` keeps each batch's seconds per phase, for the medians.
     """
 
     batches: int = 0
@@ -27,6 +28,7 @@ class Stats:
     elsewhere: int = 0
     losses: int = 0
     followed: int = 0
+    late: int = 0
     phases: dict[str, list[float]] = field(default_factory=dict)
 
     def count(self, reports: Iterable[Report]) -> None:
@@ -35,6 +37,7 @@ class Stats:
             self.replayed += report.recovery.replayed
             self.restored += report.recovery.restored
             self.scratch += report.recovery.scratch
+            self.late += report.late
             self.elsewhere += bool(report.planned) and report.instance != report.planned
 
     def time(self, phases: Mapping[str, float]) -> None:

@@ -11,26 +11,48 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 
-#: A store's layout: {"key": columns, "value": columns}.
-Layout = Mapping[str, Mapping[str, object]]
+#: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms".
+Layout = Mapping[str, Any]
+
+
+def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
+    """Return what a processor's `ttl` and `time` add to the layout of its store; nothing without them.
+
+    >>> forgetting("Deduplicate('seen')", "1 hour", "at")
+    {'time': 'at', 'retention_ms': 3600000}
+    """
+    if (ttl is None) != (time is None):
+        raise InputError(
+            processor,
+            found=f"ttl={ttl!r}, time={time!r}",
+            expected="both, or neither: how long, and from when",
+        )
+    return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where and when a processor runs, and its stores."""
+    """Where and when a processor runs, and its stores.
+
+    `watermark`: no rows older than this are expected any more; None as long as that is unknown. It is fixed before
+    the batch begins, and the same in all tasks and replays of it.
+    """
 
     task: str
     partition: int
     batch_id: int
     stores: Mapping[str, Store]
+    watermark: datetime | None = None
 
     def store(self, name: str) -> Store:
         """Return one of the stores that the processor was connected to. Errors: `InputError` for any other."""
@@ -73,7 +95,8 @@ class PerKey:
     """Runs a function once per key of a batch, with that key's state: the readable form, at a row's price.
 
     `function(key, rows, state)` gets the key and the rows as dicts and the state as a dict (None at first); it
-    returns the new state (None: delete it) and the rows to send on.
+    returns the new state (None: delete it) and the rows to send on. With `ttl`, state is forgotten so long after its
+    column `time`, by event time.
 
     >>> def longest(key, rows, state):
     ...     best = max([r["delay"] for r in rows] + ([state["best"]] if state else []))
@@ -93,15 +116,18 @@ class PerKey:
         by: Mapping[str, object],
         state: Mapping[str, object],
         output: Mapping[str, object],
+        ttl: Any = None,
+        time: str | None = None,
     ) -> None:
         self.store = store
+        self._forgetting = forgetting(f"PerKey({store!r})", ttl, time)
         self._function = function
         self._by, self._state = dict(by), dict(state)
         self._output = arrow_schema(output, "output")
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and the state's."""
-        return {self.store: {"key": self._by, "value": self._state}}
+        return {self.store: {"key": self._by, "value": self._state, **self._forgetting}}
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows that the function gave, key by key in order of first appearance."""

@@ -1,13 +1,14 @@
-"""Lets each key through once, ever."""
+"""Lets each key through once: ever, or within a time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from taskplace.spark.processors.base import Context, Layout
+from taskplace.spark.processors.base import Context, Layout, forgetting
 from taskplace.spark.state.rows import RowCodec
 
 _ROW, _BATCH = "__row", "seen_in_batch"
@@ -18,23 +19,33 @@ class Deduplicate:
 
     The store keeps, per key, the batch in which it was first seen. Keys with nulls are keys like any other.
 
+    With `ttl`, a key is remembered so long after the event time in the column `time` of its first row. A row that is
+    so late that its key may have been forgotten already is dropped, and counted as late.
+
     >>> Deduplicate("seen", by={"id": "int64"}).layouts()
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
 
-    def __init__(self, store: str, *, by: Mapping[str, object]) -> None:
+    def __init__(
+        self, store: str, *, by: Mapping[str, object], ttl: Any = None, time: str | None = None
+    ) -> None:
         self.store = store
         self._by = dict(by)
+        self._forgetting = forgetting(f"Deduplicate({store!r})", ttl, time)
+        self._kept = [time] if time is not None and time not in self._by else []
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store."""
-        return {self.store: {"key": self._by, "value": {_BATCH: "int64"}}}
+        value = {_BATCH: "int64", **dict.fromkeys(self._kept, "timestamp")}
+        return {self.store: {"key": self._by, "value": value, **self._forgetting}}
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows whose key was never seen before, in their order. O(rows)."""
         if not rows.num_rows:
             return rows
         store = context.store(self.store)
+        if self._forgetting:
+            rows = rows.filter(pa.array(~store.is_late(rows)))
         canonical = RowCodec(store.schema.key, f"Deduplicate({self.store!r}).by").canonical(rows)
         keys = canonical.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
         firsts = keys.group_by(list(self._by), use_threads=False).aggregate([(_ROW, "min")])[f"{_ROW}_min"]
@@ -42,5 +53,5 @@ class Deduplicate:
         new = candidates.filter(pa.array(~store.contains_many(candidates)))
         batch = pa.array(np.full(new.num_rows, context.batch_id, np.int64))
         if new.num_rows:
-            store.put_many(new.select(list(self._by)).append_column(_BATCH, batch))
+            store.put_many(new.select([*self._by, *self._kept]).append_column(_BATCH, batch))
         return new

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.base import Context, Layout
+from taskplace.spark.processors.base import Context, Layout, forgetting
 
 
 class TableJoin:
@@ -16,7 +16,8 @@ class TableJoin:
 
     Within a batch the table's rows are applied before any stream row is joined, so the result does not depend
     on how the two were interleaved. `order_by` names columns that decide which of several table rows of one
-    key and batch is the last, and so the one that stays.
+    key and batch is the last, and so the one that stays. With `ttl`, a table row is forgotten so long after the event
+    time in its column `time`.
 
     >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
@@ -30,17 +31,20 @@ class TableJoin:
         columns: Mapping[str, object],
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),
+        ttl: Any = None,
+        time: str | None = None,
     ) -> None:
         if how not in ("left", "inner"):
             raise InputError(f"TableJoin({store!r}).how", found=how, expected="'left' or 'inner'")
         self.store = store
         self._on, self._columns = dict(on), dict(columns)
         self._how = how
+        self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
         self._order_by = tuple(order_by)
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
-        return {self.store: {"key": self._on, "value": self._columns}}
+        return {self.store: {"key": self._on, "value": self._columns, **self._forgetting}}
 
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:
         """Return the stream's rows with the table's columns behind them.

@@ -35,7 +35,7 @@ from taskplace.spark.state.keys import physical, restore_entry, store_entry
 FORMAT = 1
 INITIAL_MAP = 64 << 20
 MAX_STORES = 64
-_META, _POSITION, _UNDO = b"meta", b"position", b"undo"
+_META, _POSITION, _UNDO, _SKIPPED = b"meta", b"position", b"undo", b"skipped"
 
 T = TypeVar("T")
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
@@ -153,7 +153,9 @@ class Copy:
         if raw is None:
             return True
         meta = json.loads(raw)
-        return bool(meta["format"] == FORMAT and meta["boot"] == boot_id())
+        skipped = json.loads(txn.get(_SKIPPED, default=b"[]", db=self._dbs[_META]))
+        whole = not set(skipped) & set(self.stores)
+        return bool(meta["format"] == FORMAT and meta["boot"] == boot_id() and whole)
 
     def _write_position(self, txn: Txn, at: Position, undo: Position | None, fence: Fence) -> None:
         meta = {
@@ -269,7 +271,19 @@ class Copy:
 
     def _apply(self, txn: Txn, records: Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]) -> None:
         for store, entries in records:
-            self._put(txn, self._db(store), entries)
+            if (db := self._dbs.get(store.encode())) is not None:
+                self._put(txn, db, entries)
+            else:
+                self._pass_over(txn, store)
+
+    def _pass_over(self, txn: Txn, store: str) -> None:
+        """Take note that records of a store were left out: the topology does not have it any more.
+
+        Should it have it again after all, this copy is not whole (see `_usable`).
+        """
+        skipped = set(json.loads(txn.get(_SKIPPED, default=b"[]", db=self._dbs[_META])))
+        if store not in skipped:
+            txn.put(_SKIPPED, json.dumps(sorted({*skipped, store})).encode(), db=self._dbs[_META])
 
     @staticmethod
     def _put(txn: Txn, db: lmdb._Database, entries: Iterable[tuple[bytes, bytes | None]]) -> None:

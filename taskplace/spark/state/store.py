@@ -2,6 +2,8 @@
 
 Writes of a batch are kept in memory, last value per key, and reach the copy and the changelog in one piece
 when the batch's attempt is sealed. Reads see them at once.
+
+A store may forget by event time (`taskplace.spark.state.expiry`): what has expired is not seen, and goes.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.files import Changes
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 
 SCAN_ROWS = 65_536
@@ -22,16 +26,24 @@ SCAN_ROWS = 65_536
 
 @dataclass(frozen=True, slots=True)
 class StoreSchema:
-    """What a store holds: its name, the columns of its key and of its value, and whether it has a changelog."""
+    """What a store holds: its name, the columns of its key and of its value, and whether it has a changelog.
+
+    With a `ttl` (microseconds; 0: none), entries expire so long after the time in their column `time`. A store that was
+    removed and came back has another `incarnation`: what its records were before is not its own.
+    """
 
     name: str
     key: pa.Schema
     value: pa.Schema
     logged: bool = True
+    time: str = ""
+    ttl: int = 0
+    incarnation: int = 0
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, object], *, logged: bool = True) -> StoreSchema:
-        """Return the schema that a topology's store was declared with: `key` and `value`, name -> type.
+        """Return the schema that a topology's store was declared with: `key` and `value`, name -> type, and for one
+        that forgets `retention_ms` and `time`.
 
         Errors: `InputError` naming the store when either is missing, or a type is unknown or not a flat one.
         """
@@ -49,7 +61,43 @@ class StoreSchema:
             raise InputError(
                 f"stores.{name}", found=sorted(shared), expected="no column in both key and value"
             )
-        return cls(name, schemas["key"], schemas["value"], logged)
+        time, ttl = options.get("time"), options.get("retention_ms")
+        if (time is None) != (ttl is None):
+            raise InputError(
+                f"stores.{name}",
+                found=f"time {time!r}, retention_ms {ttl!r}",
+                expected="both, or neither: an entry expires so long after its time",
+            )
+        if time is None:
+            return cls(name, schemas["key"], schemas["value"], logged)
+        columns = {field.name: field.type for part in schemas.values() for field in part}
+        if not pa.types.is_temporal(columns.get(str(time), pa.null())) or pa.types.is_time(
+            columns[str(time)]
+        ):
+            raise InputError(
+                f"stores.{name}.time",
+                found=f"{time!r}, {columns.get(str(time), 'no column of the store')}",
+                expected=f"a timestamp or date column among {sorted(columns)}",
+            )
+        milliseconds = expiry.milliseconds(ttl, f"stores.{name}.retention_ms")  # type: ignore[arg-type]
+        return cls(name, schemas["key"], schemas["value"], logged, str(time), 1000 * milliseconds)
+
+    @property
+    def database(self) -> str:
+        """The name under which it lies in copies and changelogs; "~" is not legal in a store's own name."""
+        return f"{self.name}~{self.incarnation}" if self.incarnation else self.name
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Its name there, and its index's if it forgets."""
+        return (self.database, expiry.index_of(self.database)) if self.ttl else (self.database,)
+
+    def expired(self, keys: pa.Table, values: pa.Table, watermark: int | None) -> expiry.Mask:
+        """Return which entries have expired at a watermark (microseconds; None: none yet)."""
+        if not self.ttl:
+            return np.zeros(keys.num_rows, np.bool_)
+        side = keys if self.time in self.key.names else values
+        return expiry.expired(side[self.time], self.ttl, watermark)
 
 
 class Store:
@@ -59,14 +107,25 @@ class Store:
     >>> values, found = store.get_many(table)              # doctest: +SKIP
     """
 
-    def __init__(self, schema: StoreSchema, copy: Copy) -> None:
+    def __init__(self, schema: StoreSchema, copy: Copy, watermark: int | None = None) -> None:
         self.schema = schema
-        self._copy = copy
+        self._copy, self._watermark = copy, watermark
+        self._name, self._index_name = schema.database, expiry.index_of(schema.database)
         self._keys = RowCodec(schema.key, f"stores.{schema.name}.key")
         self._values = RowCodec(schema.value, f"stores.{schema.name}.value")
         self._absent: bytes | None = None
         #: This batch's writes: encoded key -> encoded value, None for a deletion.
         self.writes: dict[bytes, bytes | None] = {}
+        self._index: dict[bytes, bytes | None] = {}
+        #: The entries that went by `expire`, key and value columns.
+        self.gone = pa.schema([*schema.key, *schema.value]).empty_table()
+        #: How many rows were not taken because they had expired before they came.
+        self.late = 0
+
+    def changes(self) -> Changes:
+        """Return what this batch changes, by the name under which it lies in the copy."""
+        written = {self._name: self.writes, self._index_name: self._index}
+        return {name: entries for name, entries in written.items() if entries}
 
     def get_many(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Return the values of `keys` (a table with the key columns), and which of them there are.
@@ -74,33 +133,92 @@ class Store:
         Shapes: as many rows as `keys`, in its order; the rows of absent keys hold nulls.
         O(rows x log size). A key may appear several times.
         """
-        encoded = self._keys.encode(keys)
-        raw = self._get(encoded)
-        found = np.fromiter((value is not None for value in raw), np.bool_, len(raw))
-        if found.all():
-            return self._values.decode([value for value in raw if value is not None]), found
-        absent = self._null_row()
-        return self._values.decode([absent if value is None else value for value in raw]), found
+        raw = self._get(self._keys.encode(keys))
+        values = self._decoded(raw)
+        if self.schema.ttl and (stale := self.schema.expired(keys, values, self._watermark)).any():
+            raw = [None if old else value for value, old in zip(raw, stale, strict=True)]
+            values = self._decoded(raw)
+        return values, np.fromiter((value is not None for value in raw), np.bool_, len(raw))
 
     def contains_many(self, keys: pa.Table) -> npt.NDArray[np.bool_]:
         """Return for each of `keys` whether the store has it."""
+        if self.schema.ttl:
+            return self.get_many(keys)[1]
         raw = self._get(self._keys.encode(keys))
         return np.fromiter((value is not None for value in raw), np.bool_, len(raw))
 
     def put_many(self, rows: pa.Table) -> None:
-        """Set the value of each key; `rows` has the key and the value columns. The last row of a key wins. O(rows)."""
-        self.writes.update(zip(self._keys.encode(rows), self._values.encode(rows), strict=True))
+        """Set the value of each key; `rows` has the key and the value columns. The last row of a key wins. O(rows).
+
+        A row that has expired already counts as `late`, and leaves its key without a value.
+        """
+        keys, values = self._keys.encode(rows), self._values.encode(rows)
+        if not self.schema.ttl:
+            self.writes.update(zip(keys, values, strict=True))
+            return
+        stale = self.schema.expired(rows, rows, self._watermark)
+        self.late += int(stale.sum())
+        last = dict(zip(keys, range(len(keys)), strict=True))
+        self.writes.update((key, None if stale[row] else values[row]) for key, row in last.items())
+        missing = [key for key, row in last.items() if stale[row]]
+        for key, raw in zip(missing, self._copy.get_many(self._name, missing), strict=True):
+            if raw is None:
+                del self.writes[key]
+        self._enter(rows[self.schema.time], {key: row for key, row in last.items() if not stale[row]})
+
+    def _enter(self, column: pa.ChunkedArray, rows: Mapping[bytes, int]) -> None:
+        """Enter keys in the index, unless they are there for that slot; `rows` tells each key's row."""
+        times, known = expiry.micros(column)
+        ends = expiry.due(times, self.schema.ttl)
+        wanted = {expiry.index_key(int(ends[row]), key): key for key, row in rows.items() if known[row]}
+        new = [entry for entry in wanted if entry not in self._index]
+        there = self._copy.get_many(self._index_name, new)
+        self._index.update(
+            (entry, wanted[entry]) for entry, key in zip(new, there, strict=True) if key is None
+        )
+
+    def is_late(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
+        """Return which rows (with the column `time`) had expired before they came, and count them as late."""
+        stale = self.schema.expired(rows, rows, self._watermark)
+        self.late += int(stale.sum())
+        return stale
 
     def delete_many(self, keys: pa.Table) -> None:
         """Remove `keys`; one that is not there is fine. O(rows)."""
         self.writes.update(dict.fromkeys(self._keys.encode(keys)))
+
+    def expire(self, limit: int = expiry.REMOVED_PER_BATCH) -> None:
+        """Remove what has expired, `limit` entries at most; they are in `gone` then. O(entries removed).
+
+        The runtime calls it before the operators run.
+        """
+        if not self.schema.ttl or self._watermark is None:
+            return
+        entries: dict[bytes, bytes] = {}
+        for entry, key in self._copy.scan(self._index_name):
+            if expiry.due_of(entry) > self._watermark - self.schema.ttl or len(entries) == limit:
+                break
+            entries[entry] = key
+        self._index.update(dict.fromkeys(entries))
+        keys = list(dict.fromkeys(entries.values()))
+        stored = [
+            (key, value)
+            for key, value in zip(keys, self._copy.get_many(self._name, keys), strict=True)
+            if value is not None
+        ]
+        if not stored:
+            return
+        found = self._table(stored)
+        stale = self.schema.expired(found, found, self._watermark)
+        self.writes.update((key, None) for (key, _), old in zip(stored, stale, strict=True) if old)
+        self.gone = found.filter(pa.array(stale))
 
     def scan(self) -> Iterator[pa.Table]:
         """Yield the whole store, this batch's writes included, in tables of key and value columns. No order."""
         pending = {key: value for key, value in self.writes.items() if value is not None}
         yield from self._tables(list(pending.items()))
         chunk: list[tuple[bytes, bytes]] = []
-        for key, value in self._copy.scan(self.schema.name):
+        for key, value in self._copy.scan(self._name):
             if key not in self.writes:
                 chunk.append((key, value))
             if len(chunk) == SCAN_ROWS:
@@ -110,10 +228,14 @@ class Store:
 
     def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if not self.writes:
-            return self._copy.get_many(self.schema.name, keys)
+            return self._copy.get_many(self._name, keys)
         missing = [key for key in keys if key not in self.writes]
-        stored = dict(zip(missing, self._copy.get_many(self.schema.name, missing), strict=True))
+        stored = dict(zip(missing, self._copy.get_many(self._name, missing), strict=True))
         return [self.writes[key] if key in self.writes else stored[key] for key in keys]
+
+    def _decoded(self, raw: Sequence[bytes | None]) -> pa.Table:
+        """Return values as a table, with a row of nulls where there is none."""
+        return self._values.decode([self._null_row() if value is None else value for value in raw])
 
     def _null_row(self) -> bytes:
         if self._absent is None:
@@ -123,8 +245,13 @@ class Store:
 
     def _tables(self, entries: list[tuple[bytes, bytes]]) -> Iterator[pa.Table]:
         if entries:
-            keys = self._keys.decode([key for key, _ in entries])
-            values = self._values.decode([value for _, value in entries])
-            yield pa.table(
-                [*keys.columns, *values.columns], schema=pa.schema([*self.schema.key, *self.schema.value])
-            )
+            table = self._table(entries)
+            stale = self.schema.expired(table, table, self._watermark)
+            yield table.filter(pa.array(~stale)) if stale.any() else table
+
+    def _table(self, entries: list[tuple[bytes, bytes]]) -> pa.Table:
+        keys = self._keys.decode([key for key, _ in entries])
+        values = self._values.decode([value for _, value in entries])
+        return pa.table(
+            [*keys.columns, *values.columns], schema=pa.schema([*self.schema.key, *self.schema.value])
+        )

@@ -13,7 +13,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Setting:
     """What all attempts of a stage share.
 
     `schema`: of the united external input, serialised; None without any. `round`: how often executors were lost
-    within the stage so far.
+    within the stage so far. `watermark`: of the batch, microseconds since 1970 (UTC); None: unknown yet.
     """
 
     checkpoint: str
@@ -56,6 +56,7 @@ class Setting:
     bytes_per_task: int
     boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
     round: int = 0
+    watermark: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,10 @@ class StagedFile:
 
 @dataclass(frozen=True)
 class Report:
-    """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time."""
+    """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
+
+    `event_times`: the newest event time of each topic; `late`: rows that stores did not take, having expired already.
+    """
 
     task: str
     attempt: str
@@ -103,6 +107,8 @@ class Report:
     rows: int
     recovery: Recovery
     seconds: Mapping[str, float]
+    event_times: Mapping[str, int] = field(default_factory=dict)
+    late: int = 0
 
     def to_json(self) -> str:
         """Return the report as JSON."""
@@ -164,16 +170,22 @@ def run_attempt(
         faults.point("attempt.positioned")
         attempt = f"{setting.epoch}-{uuid.uuid4().hex}"  # a new one also when a full map makes it run again
         stores = (
-            {name: Store(schema, copy) for name, schema in program.stores.items()} if copy is not None else {}
+            {name: Store(schema, copy, setting.watermark) for name, schema in program.stores.items()}
+            if copy is not None
+            else {}
         )
-        outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores)
+        for store in stores.values():
+            store.expire()
+        outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores, setting.watermark)
         clock.lap("process")
         faults.point("attempt.processed")
         boundaries, sinks = _sealed_outputs(program, setting, root, descriptor.task, attempt, outputs)
         change = None
-        writes: Changes = {name: store.writes for name, store in stores.items() if store.writes}
+        writes: Changes = {}
+        for store in stores.values():
+            writes |= store.changes()
         if writes:
-            logged = {name: entries for name, entries in writes.items() if program.stores[name].logged}
+            logged = {name: entries for name, entries in writes.items() if name in program.logged}
             change = _sealed_change(setting, root, descriptor, attempt, logged)
         clock.lap("seal")
         faults.point("attempt.sealed")
@@ -195,13 +207,15 @@ def run_attempt(
             rows_in,
             recovery,
             clock.laps,
+            program.newest(inputs),
+            sum(store.late for store in stores.values()),
         )
 
     if program.stateful:
         _let_the_driver_decide(setting, subtopology, descriptor, instance)
         path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
         fence = Fence(setting.epoch, setting.batch)
-        with Copy(path, list(program.stores), fence=fence) as copy:
+        with Copy(path, program.databases, fence=fence) as copy:
             recovery = Recovery()  # one for all runs: what was restored before the map was full counts
             report = copy.growing(lambda: process(copy, copy.bring_to(descriptor.history, root, recovery)))
     else:

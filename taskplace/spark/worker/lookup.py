@@ -22,7 +22,10 @@ from taskplace.spark.worker import identity
 
 @dataclass(frozen=True)
 class Question:
-    """What to read of one task's copy: `keys` (encoded), or all of the store into `file`."""
+    """What to read of one task's copy: `keys` (encoded), or all of the store into `file`.
+
+    What has expired at `watermark` (microseconds) is not there any more.
+    """
 
     task: str
     history: History
@@ -30,6 +33,7 @@ class Question:
     spark_app: str
     keys: Sequence[bytes] | None = None
     file: str = ""
+    watermark: int | None = None
 
     def encode(self) -> bytes:
         """Return the question as JSON bytes."""
@@ -78,15 +82,30 @@ def answer(schema: StoreSchema, question: Question) -> Answer:
     """Read this executor's copy of a task."""
     home = identity.home(Path(question.state_root), question.spark_app)
     try:
-        with View(home / question.task, schema.name, question.history) as view:
+        with View(home / question.task, schema.database, question.history) as view:
             if question.keys is not None:
-                return Answer(question.task, view.position, view.get_many(question.keys))
-            return Answer(question.task, view.position, rows=_write(schema, view, Path(question.file)))
+                values = _unexpired(schema, question.keys, view.get_many(question.keys), question.watermark)
+                return Answer(question.task, view.position, values)
+            rows = _write(schema, view, Path(question.file), question.watermark)
+            return Answer(question.task, view.position, rows=rows)
     except CheckpointError as error:
         return Answer(question.task, None, error=str(error))
 
 
-def _write(schema: StoreSchema, view: View, file: Path) -> int:
+def _unexpired(
+    schema: StoreSchema, keys: Sequence[bytes], values: Sequence[bytes | None], watermark: int | None
+) -> list[bytes | None]:
+    found = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    stale = schema.expired(
+        RowCodec(schema.key).decode([key for key, _ in found]),
+        RowCodec(schema.value).decode([value for _, value in found]),
+        watermark,
+    )
+    gone = {key for (key, _), old in zip(found, stale, strict=True) if old}
+    return [None if key in gone else value for key, value in zip(keys, values, strict=True)]
+
+
+def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -> int:
     keys, values = RowCodec(schema.key), RowCodec(schema.value)
     columns = pa.schema([*schema.key, *schema.value])
     entries = view.scan()
@@ -96,6 +115,8 @@ def _write(schema: StoreSchema, view: View, file: Path) -> int:
         while chunk := list(islice(entries, SCAN_ROWS)):
             key_table = keys.decode([key for key, _ in chunk])
             value_table = values.decode([value for _, value in chunk])
-            writer.write_table(pa.table([*key_table.columns, *value_table.columns], schema=columns))
-            rows += len(chunk)
+            table = pa.table([*key_table.columns, *value_table.columns], schema=columns)
+            table = table.filter(pa.array(~schema.expired(key_table, value_table, watermark)))
+            writer.write_table(table)
+            rows += table.num_rows
     return rows

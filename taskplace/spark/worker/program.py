@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, call
+from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
 
 
@@ -48,6 +49,8 @@ class Program:
     external: Mapping[str, int] = field(default_factory=dict)
     internal: tuple[str, ...] = ()
     repartitions: Mapping[str, Operator] = field(default_factory=dict)
+    #: Per external topic that has one, the column of its event time.
+    event_times: Mapping[str, str] = field(default_factory=dict)
     #: Per co-partition group, the topics read here and the key columns of each.
     groups: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
 
@@ -63,6 +66,25 @@ class Program:
                 )
 
     @property
+    def databases(self) -> tuple[str, ...]:
+        """The names under which its stores lie in a copy, those of their indexes too."""
+        return tuple(name for store in self.stores.values() for name in store.databases)
+
+    @property
+    def logged(self) -> frozenset[str]:
+        """Those of `databases` that have a changelog."""
+        return frozenset(name for store in self.stores.values() if store.logged for name in store.databases)
+
+    def newest(self, inputs: Mapping[str, pa.Table]) -> dict[str, int]:
+        """Return the newest event time (microseconds) of each topic that has one and brought rows."""
+        found = {}
+        for topic, column in self.event_times.items():
+            times, known = micros(inputs[topic][column])
+            if known.any():
+                found[topic] = int(times[known].max())
+        return found
+
+    @property
     def stateful(self) -> bool:
         """Whether there is anything to keep."""
         return bool(self.stores)
@@ -74,6 +96,7 @@ class Program:
         batch_id: int,
         inputs: Mapping[str, pa.Table],
         stores: Mapping[str, Store],
+        watermark: int | None = None,
     ) -> Outputs:
         """Run all operators on a batch's rows of one partition."""
         rows: dict[str, pa.Table] = {}
@@ -91,9 +114,8 @@ class Program:
                 topics[operator.topic] = parents[0]
             else:
                 own = {name: stores[name] for name in operator.stores}
-                rows[operator.name] = call(
-                    operator.processor, Context(task, partition, batch_id, own), *parents
-                )
+                context = Context(task, partition, batch_id, own, as_datetime(watermark))
+                rows[operator.name] = call(operator.processor, context, *parents)
         return Outputs(sinks, topics)
 
     @staticmethod

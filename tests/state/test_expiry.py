@@ -1,0 +1,364 @@
+"""Stores that forget by event time: against a plain model, on replays, on followers, and the processors on top."""
+
+from __future__ import annotations
+
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count, max_
+from taskplace.spark.processors.base import Context, call, layouts
+from taskplace.spark.state import expiry
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.expiry import SECOND
+from taskplace.spark.state.history import History, Position
+from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.worker.lookup import _unexpired
+
+TTL = 100  # seconds
+SCHEMA = StoreSchema.of(
+    "seen",
+    {
+        "key": {"k": "string"},
+        "value": {"n": "int64", "at": "timestamp"},
+        "time": "at",
+        "retention_ms": TTL * 1000,
+    },
+)
+
+
+def at(second: int | None) -> datetime | None:
+    return None if second is None else datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+
+def micros(second: int) -> int:
+    return int(at(second).timestamp()) * SECOND
+
+
+def table(rows: list[tuple[str, int, int | None]]) -> pa.Table:
+    columns = pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+    return pa.Table.from_pylist([{"k": k, "n": n, "at": at(t)} for k, n, t in rows], schema=columns)
+
+
+class Task:
+    """One store's copy, and its history; every batch is committed, with a changelog file."""
+
+    def __init__(self, folder: Path, committed, schemas) -> None:
+        self.folder, self.committed, self.schemas = folder, committed, schemas
+        self.databases = [name for schema in schemas for name in schema.databases]
+        self.history = History()
+
+    def copy(self, name: str = "active") -> Copy:
+        return Copy(self.folder / name, self.databases)
+
+    def batch(self, watermark: int | None, work, *, limit: int = 50_000):
+        with self.copy() as copy:
+            copy.bring_to(self.history, self.folder)
+            stores = {
+                s.name: Store(s, copy, None if watermark is None else micros(watermark)) for s in self.schemas
+            }
+            for store in stores.values():
+                store.expire(limit)
+            result = work(stores)
+            changes = {}
+            for store in stores.values():
+                changes |= store.changes()
+            if changes:
+                self.history = self.committed(self.history, self.folder, changes, len(self.history.changes))
+                copy.commit(changes, self.history.end)
+            else:
+                copy.commit_unchanged()
+        return result
+
+    def stored(self, copy_name: str = "active") -> dict[str, int]:
+        """Return how many entries lie in each database of a copy, expired ones included."""
+        with self.copy(copy_name) as copy:
+            copy.bring_to(self.history, self.folder)
+            return {name: copy.count(name) for name in self.databases}
+
+
+@pytest.fixture
+def task(tmp_path, committed):
+    return Task(tmp_path, committed, [SCHEMA])
+
+
+steps = st.lists(
+    st.tuples(
+        st.integers(0, 60),  # how far the watermark goes on
+        st.lists(
+            st.tuples(st.sampled_from("abcdef"), st.integers(0, 9), st.none() | st.integers(-150, 60)),
+            max_size=5,
+        ),  # puts: times relative to the watermark
+        st.lists(st.sampled_from("abcdef"), max_size=2),  # deletes
+        st.integers(1, 4),  # the most that are removed
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps=steps)
+def test_what_is_seen_is_what_a_plain_model_has_and_copies_agree(steps, committed, contents):
+    with tempfile.TemporaryDirectory() as folder:
+        task = Task(Path(folder), committed, [SCHEMA])
+        model: dict[str, tuple[int, int | None]] = {}
+        watermark = 0
+        for forward, puts, deletes, limit in steps:
+            watermark += forward
+
+            def live(time, watermark=watermark):
+                return time is None or time > watermark - TTL
+
+            rows = [(k, n, None if t is None else watermark + t) for k, n, t in puts]
+
+            def work(stores, rows=rows, deletes=deletes):
+                store = stores["seen"]
+                store.put_many(table(rows))
+                store.delete_many(pa.table({"k": pa.array(deletes, pa.string())}))
+                found = store.get_many(table([(k, 0, None) for k in "abcdef"]))
+                scanned = {r["k"]: (r["n"], r["at"]) for t in store.scan() for r in t.to_pylist()}
+                return found, scanned, store.late
+
+            (values, found), scanned, late = task.batch(watermark, work, limit=limit)
+            model.update({k: (n, t) for k, n, t in rows})
+            for key in deletes:
+                model.pop(key, None)
+            model = {k: entry for k, entry in model.items() if live(entry[1])}
+            expected = {k: (n, at(t)) for k, (n, t) in model.items()}
+            assert scanned == expected
+            got = zip("abcdef", values.to_pylist(), found, strict=True)
+            assert {k: (v["n"], v["at"]) for k, v, there in got if there} == expected
+            assert late == sum(not live(t) for _, _, t in rows)
+        # All go in the end, but those without a time; the index goes with them.
+        watermark += 10 * TTL
+        for _ in range(60):
+            task.batch(watermark, lambda stores: None, limit=3)
+        forever = sum(t is None for _, t in model.values())
+        assert task.stored() == {"seen": forever, "seen~expiry": 0}
+        with task.copy("follower") as follower, task.copy() as active:
+            follower.bring_to(task.history, task.folder)
+            active.bring_to(task.history, task.folder)
+            assert contents(follower) == contents(active)
+
+
+def test_a_replay_of_a_batch_forgets_the_same_whatever_was_done_before(task):
+    task.batch(0, lambda s: s["seen"].put_many(table([(str(i), i, i) for i in range(50)])))
+    with task.copy() as copy:  # an attempt that loses: it has committed its copy, and no manifest names it
+        copy.bring_to(task.history, task.folder)
+        store = Store(SCHEMA, copy, micros(130))
+        store.expire()
+        store.put_many(table([("new", 1, 170)]))
+        lost = store.changes()
+        copy.commit(lost, Position(1, "lost", 500))
+
+    def again(stores):
+        stores["seen"].put_many(table([("new", 1, 170)]))
+        return stores["seen"].changes()
+
+    assert task.batch(130, again) == lost
+    removed = [key for key, value in lost["seen"].items() if value is None]
+    assert 27 <= len(removed) <= 31  # 0..30 have expired; the last slot of 3 s is not due yet
+
+
+def test_an_entry_that_is_updated_often_is_entered_in_the_index_once_a_slot(task):
+    records = []
+    for second in range(10):  # slots of 100 s / 32, above 3 s
+        task.batch(0, lambda s, t=second: s["seen"].put_many(table([("a", t, t)])))
+        records.append(task.history.changes[-1].records)
+    assert task.stored()["seen"] == 1
+    assert sum(records) == 10 + task.stored()["seen~expiry"] <= 10 + 4
+
+
+def test_removal_is_spread_over_batches_but_nothing_expired_is_seen(task):
+    task.batch(0, lambda s: s["seen"].put_many(table([(str(i), i, 0) for i in range(1000)])))
+    left = []
+    for _ in range(4):
+        seen = task.batch(500, lambda s: list(s["seen"].scan()), limit=300)
+        assert not any(t.num_rows for t in seen)
+        left.append(task.stored()["seen"])
+    assert left == [700, 400, 100, 0]
+
+
+def test_nothing_expires_as_long_as_there_is_no_watermark(task):
+    task.batch(None, lambda s: s["seen"].put_many(table([("a", 1, -(10**6))])))
+    assert task.batch(None, lambda s: s["seen"].contains_many(table([("a", 0, 0)])).tolist()) == [True]
+    assert task.batch(0, lambda s: s["seen"].contains_many(table([("a", 0, 0)])).tolist()) == [False]
+
+
+def test_readers_from_outside_do_not_see_what_has_expired():
+    from taskplace.spark.state.rows import RowCodec
+
+    keys = RowCodec(SCHEMA.key).encode(table([("old", 0, 0), ("new", 0, 0), ("none", 0, 0)]))
+    values = RowCodec(SCHEMA.value).encode(table([("", 1, 0), ("", 2, 90), ("", 0, 0)]))
+    stored = [values[0], values[1], None]
+    assert _unexpired(SCHEMA, keys, stored, micros(100)) == [None, values[1], None]
+    assert _unexpired(SCHEMA, keys, stored, None) == stored
+
+
+# ------------------------------------------------------------------------------------------- processors
+
+
+class Runs:
+    """Runs one processor, batch by batch, with watermarks."""
+
+    def __init__(self, folder: Path, committed, processor) -> None:
+        self.processor = processor
+        schemas = [StoreSchema.of(name, layout) for name, layout in layouts(processor).items()]
+        self.task = Task(folder, committed, schemas)
+
+    def batch(self, watermark: int | None, *inputs: pa.Table) -> tuple[list[dict], int]:
+        def work(stores):
+            out = call(self.processor, Context("0_0", 0, 0, stores), *inputs)
+            return out.to_pylist(), sum(store.late for store in stores.values())
+
+        return self.task.batch(watermark, work)
+
+
+@pytest.fixture
+def runs(tmp_path, committed):
+    return lambda processor: Runs(tmp_path, committed, processor)
+
+
+def test_deduplication_within_a_time(runs):
+    r = runs(Deduplicate("seen", by={"k": "string"}, ttl="100 seconds", time="at"))
+    rows, late = r.batch(None, table([("a", 1, 0), ("a", 2, 5), ("b", 3, 90)]))
+    assert [row["n"] for row in rows] == [1, 3]
+    assert late == 0
+    rows, late = r.batch(60, table([("a", 4, 70), ("b", 5, 70)]))
+    assert rows == []  # both are remembered
+    rows, late = r.batch(120, table([("a", 6, 130), ("b", 7, 130), ("c", 8, 10)]))
+    assert [row["n"] for row in rows] == [6]  # a is forgotten, b is not; c is too late to know
+    assert late == 1
+    rows, _ = r.batch(10_000, table([]))
+    assert r.task.stored() == {"seen": 0, "seen~expiry": 0}
+
+
+def test_a_window_is_counted_until_it_closes(runs):
+    window = Tumbling("at", "60 seconds", grace="30 seconds")
+    r = runs(Aggregate("hourly", by={"k": "string"}, window=window, n=count(), top=max_("n", "int64")))
+    rows, _ = r.batch(None, table([("a", 1, 0), ("a", 5, 59), ("a", 2, 60), ("b", 3, 61)]))
+    assert sorted((row["k"], row["window_start"], row["n"], row["top"]) for row in rows) == [
+        ("a", at(0), 2, 5),
+        ("a", at(60), 1, 2),
+        ("b", at(60), 1, 3),
+    ]
+    rows, late = r.batch(89, table([("a", 9, 1)]))  # within the grace
+    assert [(row["window_start"], row["n"], row["top"]) for row in rows] == [(at(0), 3, 9)]
+    rows, late = r.batch(90, table([("a", 9, 1), ("a", 1, 65)]))
+    assert [(row["window_start"], row["n"]) for row in rows] == [(at(60), 2)]
+    assert late == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    batches=st.lists(
+        st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 9), st.integers(0, 80)), max_size=8),
+        max_size=8,
+    )
+)
+def test_final_windows_come_once_each_and_are_right(batches, committed):
+    """Times come in order but for 20 s: with that delay, the watermark never makes a row late."""
+    with tempfile.TemporaryDirectory() as folder:
+        r = Runs(
+            Path(folder),
+            committed,
+            Count("w", by={"k": "string"}, window=Tumbling("at", "30 seconds", emit="final")),
+        )
+        truth: dict[tuple, int] = {}
+        got: dict[tuple, int] = {}
+        newest = None
+        for number, batch in enumerate([*batches, [], []]):
+            rows = [(k, n, 60 * number + t) for k, n, t in batch]
+            watermark = None if newest is None else newest - 80
+            out, late = r.batch(10**6 if number > len(batches) else watermark, table(rows))
+            assert late == 0
+            for key, _, time in rows:
+                start = at(time // 30 * 30)
+                truth[(key, start)] = truth.get((key, start), 0) + 1
+                newest = max(newest or 0, time)
+            for row in out:
+                assert (row["k"], row["window_start"]) not in got, "sent twice"
+                got[(row["k"], row["window_start"])] = row["count"]
+        assert got == truth
+
+
+def test_table_rows_are_forgotten_by_their_own_time(runs):
+    join = TableJoin("t", on={"k": "string"}, columns={"at": "timestamp"}, ttl="100 seconds", time="at")
+    r = runs(join)
+    stream = pa.table({"k": ["a", "b"]})
+    r.batch(0, stream, table([("a", 0, 0), ("b", 0, 50)]))
+    rows, _ = r.batch(120, stream, table([]))
+    assert [row["at"] for row in rows] == [None, at(50)]
+
+
+def test_state_per_key_is_forgotten(runs):
+    def newest(key, rows, state):
+        return {"at": max(r["at"] for r in rows)}, [{"k": key["k"], "known": state is not None}]
+
+    r = runs(
+        PerKey(
+            "s",
+            newest,
+            by={"k": "string"},
+            state={"at": "timestamp"},
+            output={"k": "string", "known": "bool"},
+            ttl="100 seconds",
+            time="at",
+        )
+    )
+    assert [row["known"] for row in r.batch(0, table([("a", 0, 0)]))[0]] == [False]
+    assert [row["known"] for row in r.batch(60, table([("a", 0, 61)]))[0]] == [True]
+    assert [row["known"] for row in r.batch(160, table([("a", 0, 162)]))[0]] == [True]
+    assert [row["known"] for row in r.batch(270, table([("a", 0, 270)]))[0]] == [False]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Deduplicate("s", by={"k": "string"}, ttl="1 day"), "expected both, or neither"),
+        (lambda: Deduplicate("s", by={"k": "string"}, ttl="soon", time="at"), r"ttl: found 'soon'"),
+        (
+            lambda: Deduplicate("s", by={"k": "string"}, ttl=0, time="at"),
+            r"ttl: found 0, expected a time above 0",
+        ),
+        (lambda: Deduplicate("s", by={"k": "string"}, ttl=-5, time="at"), r"ttl: found -5"),
+        (
+            lambda: Aggregate(
+                "s", by={"k": "string"}, window=Tumbling("at", "1 h"), ttl=5, time="k", n=count()
+            ),
+            "a window, and a ttl",
+        ),
+        (
+            lambda: Aggregate("s", by={"window_start": "date"}, window=Tumbling("at", "1 h"), n=count()),
+            "a window, and a column 'window_start'",
+        ),
+        (
+            lambda: Count("s", by={"k": "string"}, window=Tumbling("at", "1 h", emit="last")),
+            "'changes' or 'final'",
+        ),
+        (
+            lambda: StoreSchema.of(
+                "s", {"key": {"k": "string"}, "value": {"n": "int64"}, "time": "n", "retention_ms": 5}
+            ),
+            "n', int64\", expected a timestamp or date column",
+        ),
+        (
+            lambda: StoreSchema.of("s", {"key": {"k": "string"}, "value": {"n": "int64"}, "retention_ms": 5}),
+            "both, or neither",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+def test_the_index_sorts_by_time_before_1970_too():
+    ends = [-(10**15), -1, 0, 1, 10**15]
+    assert [expiry.due_of(e) for e in sorted(expiry.index_key(end, b"k") for end in reversed(ends))] == ends
