@@ -1,0 +1,238 @@
+"""The private calls that steering makes into Spark; `taskplace.spark.bridge` has all others.
+
+What is used beyond the public API, and why:
+
+- `StateStoreCoordinatorRef.getLocation` and `reportActiveInstance`, at the driver: where the executors say that a
+  state store is loaded, which is the preferred location of its task; and to say so in their place.
+- `StreamExecution.lastExecution`: the physical plan, for which operators share a stage, and the session it ran in.
+- `AppStatusStore.taskList` and `operationGraphForStage`: how long each task of a stage took, and which stages hold
+  state. If these fail, all tasks weigh the same.
+- `TaskSchedulerImpl.getExecutorDecommissionState`: which executors Spark is about to give up.
+
+Nothing here changes Spark's configuration, and the only thing that is written is the coordinator's map.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyspark
+from pyspark.sql import SparkSession
+
+from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.steering.layout import Layout, layout, read_operators
+from taskplace.spark.steering.watch import Facts
+from topology.ids import TaskId
+
+WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
+RECENT_JOBS = 8
+"""The jobs of a batch are among so many last ones of its query."""
+
+_STATE_RDD = re.compile(r"\bStateStore\w*RDD\b")
+_Store = tuple[int, int, str]
+
+
+class StateBridge(Bridge):
+    """The private side of one running query. Errors: `UnsupportedSpark` when anything needed is not there."""
+
+    def __init__(self, query: Any) -> None:
+        self._query: Any = getattr(query, "_jsq", None)
+        if self._query is None or not hasattr(query, "runId"):
+            if type(query).__module__.startswith("pyspark.sql.connect"):
+                raise UnsupportedSpark(
+                    f"this is a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
+                )
+            raise InputError("query", found=query, expected="a running StreamingQuery")
+        super().__init__(SparkSession.builder.getOrCreate())
+        self.run_id, self.id, self.name = query.runId, query.id, query.name
+        self._package = self._jvm.org.apache.spark.sql.execution.streaming.state
+        self._run_uuid = self._jvm.java.util.UUID.fromString(self.run_id)
+        self._stores: dict[_Store, Any] = {}
+        self._nobody = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala(
+            self._jvm.java.util.ArrayList()
+        ).toSeq()
+        self._mapper: Any = None
+
+    def _probe(self) -> None:
+        found = f"found PySpark {pyspark.__version__}"
+        if not pyspark.__version__.startswith("4."):
+            raise UnsupportedSpark(f"{found}; {WORKS}")
+        execution = self._query.streamingQuery() if _has(self._query, "streamingQuery") else None
+        if execution is None or not _has(execution, "lastExecution", "resolvedCheckpointRoot"):
+            raise UnsupportedSpark(f"{found}, whose queries do not show their execution; {WORKS}")
+        if "Continuous" in execution.getClass().getSimpleName():
+            raise UnsupportedSpark(f"this query runs in continuous mode, which keeps no state; {WORKS}")
+        manager = self.spark._jsparkSession.sessionState().streamingQueryManager()
+        coordinator = manager.stateStoreCoordinator() if _has(manager, "stateStoreCoordinator") else None
+        if coordinator is None or not _has(coordinator, "getLocation", "reportActiveInstance"):
+            raise UnsupportedSpark(f"{found}, whose state store coordinator cannot be told anything; {WORKS}")
+        self._execution, self._coordinator = execution, coordinator
+
+    def _configure(self, locality_wait_ms: int) -> None:
+        """Leave the user's configuration as it is."""
+
+    # -- the query
+
+    def active(self) -> bool:
+        """Return whether the query runs."""
+        return bool(self._query.isActive())
+
+    def between_batches(self) -> bool:
+        """Return whether the query waits for data or for its trigger."""
+        return not self._query.status().isTriggerActive()
+
+    def finished_batch(self) -> int | None:
+        """Return the id of the batch that the last progress is about; None if it is about waiting."""
+        progress = self._query.lastProgress()
+        if progress is None or not progress.durationMs().containsKey("addBatch"):
+            return None
+        return int(progress.batchId())
+
+    def state_operators(self) -> list[Mapping[str, Any]]:
+        """Return what the last progress says of the state operators."""
+        progress = self._query.lastProgress()
+        return json.loads(progress.json()).get("stateOperators", []) if progress is not None else []
+
+    def facts(self) -> Facts:
+        """Return what the configuration in force says that bears on steering."""
+        conf, last = self._jsc.conf(), self._execution.lastExecution()
+        session = last.sparkSession() if last is not None else self._query.sparkSession()
+        unload = session.conf().get("spark.sql.streaming.stateStore.unloadOnCommit", "false")
+        wait = conf.get("spark.locality.wait", "3s")
+        return Facts(
+            locality_wait_ms=int(conf.getTimeAsMs("spark.locality.wait.process", wait)),
+            unload_on_commit=str(unload).lower() == "true",
+        )
+
+    def layout(self, *, planned: bool) -> Layout | None:
+        """Return what there is to steer, None while nobody knows. Runs a small job.
+
+        `planned`: a batch has ended, so that there is a plan to read; asking for it earlier would make Spark plan.
+        """
+        root = self._execution.resolvedCheckpointRoot()
+        path = self._jvm.org.apache.hadoop.fs.Path(root, "state")
+        if not path.getFileSystem(self._jsc.hadoopConfiguration()).exists(path):
+            return Layout() if planned else None
+        rows = self.spark.read.format("state-metadata").load(root).collect()
+        operators = read_operators([row.asDict() for row in rows])
+        plan = self._execution.lastExecution().executedPlan().toString() if planned else None
+        return layout(operators, plan)
+
+    # -- where tasks are, and where they are to be
+
+    def places(self, found: Layout) -> dict[TaskId, str | None]:
+        """Return the instance on which each task ran last; half a millisecond a task."""
+        return {task: self._place(found.stores(task)[0]) for task in found.tasks}
+
+    def _place(self, store: _Store) -> str | None:
+        # "Some(executor_<host>_<id>)" or "None"; an id has no underscore.
+        location = self._coordinator.getLocation(self._store(store)).toString()
+        match = re.search(r"executor_.*_([^_)]+)\)$", location)
+        return f"executor-{match[1]}" if match else None
+
+    def send(self, found: Layout, intended: Iterable[tuple[TaskId, Executor]]) -> int:
+        """Say of all stores of these tasks that they are on these executors; return how many stores that are."""
+        sent = 0
+        for task, executor in intended:
+            for store in found.stores(task):
+                self._coordinator.reportActiveInstance(
+                    self._store(store), executor.host, executor.id, self._nobody
+                )
+                sent += 1
+        return sent
+
+    def _store(self, store: _Store) -> Any:
+        if store not in self._stores:
+            operator, partition, name = store
+            root = f"{self._execution.resolvedCheckpointRoot()}/state"
+            inner = self._package.StateStoreId(root, operator, partition, name)
+            self._stores[store] = self._package.StateStoreProviderId(inner, self._run_uuid)
+        return self._stores[store]
+
+    # -- executors
+
+    def decommissioned(self) -> frozenset[str]:
+        """Return the instances that Spark is about to give up."""
+        if self.local:
+            return frozenset()
+        scheduler = self._jsc.taskScheduler()
+        return frozenset(
+            f"executor-{name}"
+            for name in self.alive()
+            if scheduler.getExecutorDecommissionState(name).isDefined()
+        )
+
+    def remove(self, executor_id: str) -> bool:
+        """Ask the cluster manager to end an executor and not to replace it; return whether it took note."""
+        return bool(self._jsc.killExecutor(executor_id))
+
+    # -- load
+
+    def task_load(self, found: Layout, by: str) -> dict[TaskId, float]:
+        """Return the seconds or the input rows of each task in the last batch whose stages are all known.
+
+        Empty if no such batch was found. A few Py4J calls a stage.
+        """
+        wanted = [operators[0].partitions for operators in found.subtopologies]
+        store, tracker = self._jsc.statusStore(), self._jsc.statusTracker()
+        for job in sorted(tracker.getJobIdsForGroup(self.run_id), reverse=True)[:RECENT_JOBS]:
+            info = tracker.getJobInfo(job)
+            stages = sorted(info.get().stageIds(), reverse=True) if info.isDefined() else []
+            tasks = [self._tasks(store, stage) for stage in stages if self._has_state(store, stage)]
+            # Parents have lower numbers, so the last stage of the data flow comes first, as in the layout.
+            if [len(found) for found in tasks] == wanted:
+                return {
+                    TaskId(number, partition): _seconds(task) if by == "task.time" else _rows(task)
+                    for number, stage in enumerate(tasks)
+                    for partition, task in stage.items()
+                }
+        return {}
+
+    def _has_state(self, store: Any, stage: int) -> bool:
+        graph = getattr(self._jvm.org.apache.spark.ui.scope, "RDDOperationGraph$").__getattr__("MODULE$")
+        return bool(_STATE_RDD.search(graph.makeDotFile(store.operationGraphForStage(stage))))
+
+    def _tasks(self, store: Any, stage: int) -> dict[int, Mapping[str, Any]]:
+        """Return the tasks that succeeded, by partition."""
+        if self._mapper is None:
+            # One JSON document instead of ten calls a task.
+            self._mapper = self._jvm.com.fasterxml.jackson.databind.ObjectMapper()
+            module = getattr(self._jvm.com.fasterxml.jackson.module.scala, "DefaultScalaModule$")
+            self._mapper.registerModule(module.__getattr__("MODULE$"))
+        attempt = store.lastStageAttempt(stage).attemptId()
+        said = json.loads(self._mapper.writeValueAsString(store.taskList(stage, attempt, 1_000_000)))
+        done = [task for task in said if task["status"] == "SUCCESS" and task["taskMetrics"]]
+        return {int(task["partitionId"]): task for task in done}
+
+    def state_sizes(self, found: Layout) -> dict[TaskId, float]:
+        """Return the bytes that each task's state takes in the checkpoint. One listing a store."""
+        hadoop = self._jsc.hadoopConfiguration()
+        sizes = {}
+        for task in found.tasks:
+            size = 0
+            for directory in sorted({(op, partition) for op, partition, _ in found.stores(task)}):
+                where = "/".join(map(str, ("state", *directory)))
+                path = self._jvm.org.apache.hadoop.fs.Path(self._execution.resolvedCheckpointRoot(), where)
+                size += path.getFileSystem(hadoop).getContentSummary(path).getLength()
+            sizes[task] = float(size)
+        return sizes
+
+
+def _has(owner: Any, *methods: str) -> bool:
+    names = {method.getName() for method in owner.getClass().getMethods()}
+    return names.issuperset(methods)
+
+
+def _seconds(task: Mapping[str, Any]) -> float:
+    return float(task["taskMetrics"]["executorRunTime"]) / 1000
+
+
+def _rows(task: Mapping[str, Any]) -> float:
+    return float(task["taskMetrics"]["shuffleReadMetrics"]["recordsRead"])
+
+
+__all__: Sequence[str] = ("WORKS", "StateBridge")

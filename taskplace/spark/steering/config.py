@@ -1,0 +1,99 @@
+"""The keys of steering, read as strictly as all others are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from taskplace.errors import ConfigError
+from topology.errors import nearest
+
+LOADS = ("task.time", "rows", "state.size", "even")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteeringConfig:
+    """How a query is steered; one attribute per key, with the dots as underscores.
+
+    Keys
+        max.moves.per.batch         tasks that may be taken from a running instance per batch (4)
+        worth.batches               a move must pay its reload back within so many batches; 0: move always (100)
+        load.by                     what makes a task heavy: task.time, rows, state.size, or even (task.time)
+        load.every.batches          how often the load of tasks is observed (10)
+        patience.batches            batches in a row that Spark may overrule before steering stands down (3)
+        reload.bytes.per.second     how fast state is taken to reload, until that was measured (20 MiB)
+
+    Errors: `ConfigError`, naming the path of the key, what was found, and what was expected.
+
+    >>> SteeringConfig.from_properties({"max.moves.per.batch": 8}).max_moves_per_batch
+    8
+    >>> SteeringConfig.from_properties({"max.moves.a.batch": 8})
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: steering.max.moves.a.batch: found an unknown key, expected \
+one of 6 known keys; did you mean 'max.moves.per.batch'?
+    """
+
+    max_moves_per_batch: int = 4
+    worth_batches: float = 100.0
+    load_by: str = "task.time"
+    load_every_batches: int = 10
+    patience_batches: int = 3
+    reload_bytes_per_second: float = 20 * 2.0**20
+
+    def __post_init__(self) -> None:
+        for key, (name, read) in _KEYS.items():
+            object.__setattr__(self, name, read(f"steering.{key}", getattr(self, name)))
+
+    @classmethod
+    def from_properties(cls, mapping: Mapping[str, Any], path: str = "steering") -> SteeringConfig:
+        """Return the configuration that `mapping` describes; `path` is where it came from, for errors."""
+        if not isinstance(mapping, Mapping):
+            raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
+        values: dict[str, Any] = {}
+        for key, value in mapping.items():
+            if key not in _KEYS:
+                raise ConfigError.unknown_key(path, key, _KEYS)
+            name, read = _KEYS[key]
+            values[name] = read(f"{path}.{key}", value)
+        return cls(**values)
+
+
+_Reader = Callable[[str, Any], Any]
+
+
+def _integer(path: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(path, found=value, expected="an integer of at least 1")
+    return value
+
+
+def _number(expected: str, *, above: bool) -> _Reader:
+    def read(path: str, value: Any) -> float:
+        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not fits or value < 0 or (above and value == 0):
+            raise ConfigError(path, found=value, expected=expected)
+        return float(value)
+
+    return read
+
+
+def _load(path: str, value: Any) -> str:
+    if value not in LOADS:
+        hint = nearest(value, LOADS)
+        raise ConfigError(path, found=value, expected="one of " + ", ".join(LOADS), hint=hint)
+    return str(value)
+
+
+_READERS: Mapping[str, _Reader] = {
+    "max_moves_per_batch": _integer,
+    "worth_batches": _number("a number of batches, 0 for always", above=False),
+    "load_by": _load,
+    "load_every_batches": _integer,
+    "patience_batches": _integer,
+    "reload_bytes_per_second": _number("a number of bytes above 0", above=True),
+}
+_KEYS: Mapping[str, tuple[str, _Reader]] = {
+    f.name.replace("_", "."): (f.name, _READERS[f.name]) for f in fields(SteeringConfig)
+}

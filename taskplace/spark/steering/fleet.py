@@ -1,0 +1,107 @@
+"""What the steered queries of one application have in common: the executors, which of them drain, and each other.
+
+Each query is steered by itself, but all share the slots. So each publishes where its tasks are, and plans with the
+others in view: two queries do not both put the odd task on the same executor. A drain holds for all of them.
+
+Properties: the numbering of subtopologies follows the order in which queries joined, so all queries see one problem.
+Thread-safe; each query has its own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from taskplace.model.problem import Task
+from topology.ids import TaskId
+
+
+@dataclass(frozen=True)
+class Published:
+    """What a query tells the others: where its tasks belong, and what they weigh."""
+
+    places: Mapping[TaskId, str | None]
+    weights: Mapping[TaskId, float]
+
+    @property
+    def subtopologies(self) -> int:
+        """How many numbers it takes."""
+        return 1 + max((task.subtopology for task in self.places), default=-1)
+
+
+class Fleet:
+    """The steered queries of an application.
+
+    >>> fleet = Fleet()
+    >>> fleet.publish("one", {TaskId(0, 0): "executor-1"}, {})
+    >>> fleet.publish("two", {TaskId(0, 0): "executor-2"}, {})
+    >>> base, others = fleet.beside("two")
+    >>> base, [(str(task.id), place) for task, place in others]
+    (1, [('0_0', 'executor-1')])
+    """
+
+    _by_application: dict[str, Fleet] = {}  # noqa: RUF012  one dict for the process is the point
+    _lock = threading.Lock()
+
+    def __init__(self) -> None:
+        self._published: dict[str, Published] = {}
+        self._draining: set[str] = set()
+        self._own = threading.Lock()
+
+    @classmethod
+    def of(cls, application: str) -> Fleet:
+        """Return the fleet of an application, by Spark's id of it."""
+        with cls._lock:
+            return cls._by_application.setdefault(application, cls())
+
+    def publish(
+        self, query: str, places: Mapping[TaskId, str | None], weights: Mapping[TaskId, float]
+    ) -> None:
+        """Take note of where the tasks of `query` belong; it joins by its first call."""
+        with self._own:
+            self._published[query] = Published(dict(places), dict(weights))
+
+    def leave(self, query: str) -> None:
+        """Forget a query."""
+        with self._own:
+            self._published.pop(query, None)
+
+    def beside(self, query: str) -> tuple[int, list[tuple[Task, str | None]]]:
+        """Return the number of `query`'s first subtopology, and the tasks of all others with their places."""
+        with self._own:
+            published = dict(self._published)
+        base, own, others = 0, 0, []
+        for name, said in published.items():
+            if name == query:
+                own = base
+            else:
+                others += [
+                    (
+                        Task(
+                            TaskId(base + t.subtopology, t.partition),
+                            end_offset=1,
+                            weight=said.weights.get(t, 1.0),
+                        ),
+                        place,
+                    )
+                    for t, place in said.places.items()
+                ]
+            base += said.subtopologies
+        return (own if query in published else base), others
+
+    @property
+    def draining(self) -> frozenset[str]:
+        """The instances that were told to drain."""
+        with self._own:
+            return frozenset(self._draining)
+
+    def drain(self, instance: str, on: bool = True) -> None:
+        """Drain an instance, or take that back."""
+        with self._own:
+            (self._draining.add if on else self._draining.discard)(instance)
+
+    def empty(self, instance: str) -> bool:
+        """Return whether no task of any steered query is on `instance`."""
+        with self._own:
+            return not any(instance in said.places.values() for said in self._published.values())

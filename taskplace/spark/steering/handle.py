@@ -1,0 +1,359 @@
+"""Steering one running query: a thread that looks after each batch, and the handle that users hold.
+
+The thread polls the query's last progress (two short calls, twenty times a second) instead of listening: a Python
+listener needs a callback server in the driver, and its delays and errors land in Spark's own event bus. Here an error
+stays in this thread: it is logged, counted, and after `MOST_ERRORS` in a row steering stands down.
+
+Reports are sent when a batch has just ended, so that they are there before the next one asks where its state is, or
+while the query waits: never on purpose in the middle of a batch, when tasks hold the stores that would move.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from typing import Any
+
+from taskplace.errors import InputError
+from taskplace.model.plan import Move
+from taskplace.spark.bridge import Executor
+from taskplace.spark.bridge_state import StateBridge
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.fleet import Fleet
+from taskplace.spark.steering.layout import Layout
+from taskplace.spark.steering.loop import Decision, Seen, SteeringLoop
+from taskplace.spark.steering.prices import PriceBook
+from taskplace.spark.steering.status import SteeringStatus
+from taskplace.spark.steering.watch import StandDown
+from taskplace.spark.steering.worth import Prices
+from topology.errors import nearest
+from topology.ids import TaskId
+
+log = logging.getLogger("taskplace.spark.steering")
+
+POLL_SECONDS = 0.05
+MOST_ERRORS = 3
+CHANGES_KEPT = 20
+
+
+def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) -> Steering:
+    """Steer a running `StreamingQuery`: place the state of its stateful operators, from now until it ends.
+
+    `config`: a `SteeringConfig`, or its keys as a mapping. Returns at once; results of the query are the same with
+    and without it.
+
+    Errors: `UnsupportedSpark` for Spark Connect, continuous mode, or a Spark version that cannot be steered;
+    `InputError` for anything that is not a running query; `ConfigError` for a bad key.
+    """
+    if config is None or isinstance(config, Mapping):
+        config = SteeringConfig.from_properties(config or {})
+    if not isinstance(config, SteeringConfig):
+        raise InputError("config", found=config, expected="a SteeringConfig or a mapping of its keys")
+    bridge = StateBridge(query)
+    if not bridge.active():
+        raise InputError("query", found="a query that has ended", expected="a running StreamingQuery")
+    steering = Steering(bridge, config)
+    steering.start()
+    return steering
+
+
+class Steering:
+    """The handle: `status`, `plan`, `drain`, `undrain`, `drained`, `decommission`, `resume`, `stop`.
+
+    Lifetime: one run of one query. A query that is started again is steered by a new call of `steer`.
+    All methods may be called from any thread.
+    """
+
+    def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
+        self.config = config
+        self._bridge = bridge
+        self._fleet = Fleet.of(bridge.app_id)
+        self._loop = SteeringLoop(config)
+        self._book = PriceBook(config.reload_bytes_per_second)
+        self._prices = Prices()
+        self._layout = Layout()
+        self._planned = False  # whether the layout is that of a batch that ran
+        self._executors: dict[str, Executor] = {}
+        self._places: dict[TaskId, str | None] = {}
+        self._decision: Decision | None = None
+        self._batch = -1
+        self._looks = 0
+        self._moved = 0
+        self._loaded = 0  # tasks that load their state in the batch to come
+        self._errors = 0
+        self._errors_in_a_row = 0
+        self._seconds = 0.0
+        self._load_note = ""
+        self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
+        self._leaving: set[str] = set()
+        self._state = "waiting for the first batch"
+        self._lock = threading.RLock()
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._asked = True  # look once as soon as there is anything to see
+        self._thread = threading.Thread(
+            target=self._run, name=f"taskplace-steer-{bridge.name or bridge.id}", daemon=True
+        )
+
+    # -- what users call
+
+    def start(self) -> None:
+        """Start looking; `steer` does this."""
+        self._thread.start()
+
+    def status(self) -> SteeringStatus:
+        """Return how things stand, as of the last batch."""
+        with self._lock:
+            now, goal = Counter(self._places.values()), Counter(self._loop.goal.values())
+            names = sorted({*self._executors, *(name for name in now if name)})
+            down = self._loop.stood_down
+            weights = {str(t): self._loop.loads.weight(t) for t in self._places}
+            return SteeringStatus(
+                query=self._bridge.name or self._bridge.id,
+                state="stood down" if down and self._state == "steering" else self._state,
+                batch=self._batch,
+                operators=_described(self._layout),
+                executors={name: (now[name], goal[name]) for name in names},
+                draining=tuple(sorted(self._fleet.draining)),
+                moved=self._moved,
+                waiting=self._decision.waiting if self._decision else 0,
+                overruled=self._loop.watch.total,
+                reason=str(down) if down else "",
+                verdict=str(self._loop.verdict) if self._loop.verdict.moves else "",
+                load=self._load_note,
+                weights={name: weight for name, weight in weights.items() if weight != 1.0},
+                rows=self._book.rows,
+                bytes=self._book.bytes,
+                errors=self._errors,
+                seconds=self._seconds,
+                changes=tuple(self._changes),
+            )
+
+    def plan(self) -> Decision:
+        """Return what would be done now, from scratch, and do nothing of it."""
+        with self._lock:
+            return self._loop.look(self._see(ran=False), dry=True)
+
+    def drain(self, executor: str) -> None:
+        """Empty an executor, "3" or "executor-3", for all steered queries: a few tasks after each batch.
+
+        Errors: `InputError` for an executor that is not there, or if no other one would be left.
+        """
+        name = self._known(executor)
+        others = {f"executor-{e.id}" for e in self._bridge.executors()} - self._fleet.draining - {name}
+        if not others:
+            raise InputError("drain", found=name, expected="that another executor is left to take its tasks")
+        self._fleet.drain(name)
+        self._say(f"drain of {name} asked for")
+        self._ask()
+
+    def undrain(self, executor: str) -> None:
+        """Let an executor have work again."""
+        name = executor if executor.startswith("executor-") else f"executor-{executor}"
+        self._fleet.drain(name, on=False)
+        with self._lock:
+            self._leaving.discard(name)
+        self._ask()
+
+    def drained(self, executor: str) -> bool:
+        """Return whether no task of any steered query is on this executor any more."""
+        name = executor if executor.startswith("executor-") else f"executor-{executor}"
+        return self._fleet.empty(name)
+
+    def decommission(self, executor: str) -> None:
+        """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`."""
+        self.drain(executor)
+        with self._lock:
+            self._leaving.add(self._known(executor))
+
+    def resume(self) -> None:
+        """Steer again after a stand-down."""
+        with self._lock:
+            self._loop.resume()
+            self._errors_in_a_row = 0
+        self._say("resumed")
+        self._ask()
+
+    def stop(self) -> None:
+        """Stop steering; the query runs on, and its state stays where it is."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=30)
+        self._end("stopped")
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if not self._bridge.active():
+                    self._end("ended")
+                    return
+                self._turn()
+                self._errors_in_a_row = 0
+            except Exception as error:  # whatever it is, it must not reach the query, nor end this thread
+                self._failed(error)
+            self._wake.wait(POLL_SECONDS if self._errors_in_a_row == 0 else 1.0)
+            self._wake.clear()
+
+    def _turn(self) -> None:
+        """Look if a batch has ended, or if something was asked for while the query waits."""
+        finished = self._bridge.finished_batch()
+        began = time.perf_counter()
+        new = finished is not None and finished != self._batch
+        if not new:
+            known = {executor.id for executor in self._executors.values()}
+            changed = bool(known) and self._bridge.alive() != known
+            waits = self._batch < 0 or self._bridge.between_batches()
+            if not ((self._asked or changed) and waits):
+                return
+        with self._lock:
+            self._batch = self._batch if finished is None else finished
+            self._asked = False
+            self._look(ran=new)
+            self._seconds = time.perf_counter() - began
+
+    def _look(self, *, ran: bool) -> None:
+        if not self._planned and not self._discover(ran):
+            return
+        decision = self._loop.look(self._see(ran=ran))
+        self._send(decision)
+        self._decision = decision
+        self._fleet.publish(
+            self._bridge.run_id, decision.intended, {t: self._loop.loads.weight(t) for t in self._places}
+        )
+        self._dismiss()
+
+    def _discover(self, ran: bool) -> bool:
+        found = self._bridge.layout(planned=ran)
+        if found is None or found == self._layout:
+            return bool(found and found.tasks)
+        self._planned = ran
+        self._layout, self._loop = found, SteeringLoop(self.config)
+        self._state = "steering" if found.tasks else "nothing to steer"
+        self._say("; ".join(_described(found)) or "no stateful operators")
+        return bool(found.tasks)
+
+    def _see(self, *, ran: bool) -> Seen:
+        self._executors = {executor.instance: executor for executor in self._bridge.executors()}
+        self._places = self._bridge.places(self._layout)
+        if ran:
+            self._looks += 1
+        load = self._load() if ran and self._looks % self.config.load_every_batches == 1 else None
+        if ran:
+            seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
+            self._prices = self._book.observe(
+                self._bridge.state_operators(), len(self._layout.tasks), self._loaded, seconds
+            )
+        base, others = self._fleet.beside(self._bridge.run_id)
+        return Seen(
+            batch=self._batch,
+            slots={name: executor.cores for name, executor in self._executors.items()},
+            places=self._places,
+            draining=(self._fleet.draining | self._bridge.decommissioned()) & self._executors.keys(),
+            load=load,
+            prices=self._prices,
+            facts=self._bridge.facts(),
+            ran=ran,
+            others=others,
+            base=base,
+        )
+
+    def _load(self) -> dict[TaskId, float] | None:
+        """Return what was observed of each task; the best there is, since placing works without it."""
+        by = self.config.load_by
+        try:
+            if by == "even":
+                found, note = {}, "all tasks weigh the same, as configured"
+            elif by == "state.size":
+                found, note = self._bridge.state_sizes(self._layout), "by state.size"
+            elif not self._layout.chained and len(self._layout.subtopologies) > 1:
+                found, note = {}, "all tasks weigh the same: stages side by side cannot be told apart"
+            else:
+                found, note = self._bridge.task_load(self._layout, by), f"by {by}"
+                note = note if found else "all tasks weigh the same: no batch is on record"
+        except Exception as error:
+            log.debug("the load of tasks is not to be had", exc_info=True)
+            found, note = {}, f"all tasks weigh the same: {type(error).__name__}"
+        self._load_note = note
+        return found or None
+
+    def _send(self, decision: Decision) -> None:
+        sent = [
+            (task, self._executors[name])
+            for task, name in decision.intended.items()
+            if self._places[task] != name and name in self._executors
+        ]
+        self._bridge.send(self._layout, sent)
+        self._moved += len(sent)
+        self._loaded = len(sent)
+        if decision.moves or decision.why or decision.stood_down:
+            text = str(decision)
+            if not self._changes or self._changes[-1] != text:
+                self._say(text, decision.moves)
+
+    def _dismiss(self) -> None:
+        """Ask for the end of executors that were to leave and are empty now."""
+        for name in sorted(self._leaving & self._executors.keys()):
+            if self._fleet.empty(name) and name not in self._places.values():
+                self._leaving.discard(name)
+                took = self._bridge.remove(self._executors[name].id)
+                self._say(f"{name} is empty: {'asked for its end' if took else 'nobody took its end'}")
+
+    # -- small things
+
+    def _failed(self, error: Exception) -> None:
+        self._errors += 1
+        self._errors_in_a_row += 1
+        if self._errors_in_a_row == 1:
+            log.warning("steering of %s failed; the query runs on", self._bridge.run_id, exc_info=True)
+        if self._errors_in_a_row == MOST_ERRORS:
+            with self._lock:
+                last = f"{type(error).__name__}: {error}"
+                reason = f"{MOST_ERRORS} errors in a row inside steering, the last {last}"
+                self._loop.stand_down(StandDown(reason, "see the log for the first of them, then resume()"))
+                self._state = "steering"
+                self._say(str(self._loop.stood_down))
+
+    def _end(self, state: str) -> None:
+        with self._lock:
+            if self._state not in ("ended", "stopped"):
+                self._state = state
+                self._fleet.leave(self._bridge.run_id)
+                self._say(state)
+
+    def _ask(self) -> None:
+        self._asked = True
+        self._wake.set()
+
+    def _say(self, text: str, moves: tuple[Move, ...] = ()) -> None:
+        with self._lock:
+            self._changes.append(text)
+        log.info("query %s: %s", self._bridge.name or self._bridge.id, text)
+        for move in moves:
+            log.info("  %s: %s -> %s (%s)", move.task, move.from_ or "-", move.to, move.why)
+
+    def _known(self, executor: object) -> str:
+        name = str(executor)
+        name = name if name.startswith("executor-") else f"executor-{name}"
+        known = sorted(e.instance for e in self._bridge.executors())
+        if name not in known:
+            raise InputError(
+                "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
+            )
+        return name
+
+
+def _described(found: Layout) -> tuple[str, ...]:
+    return tuple(
+        f"subtopology {number}: {' and '.join(f'{op.name} ({op.id})' for op in operators)}, "
+        f"{operators[0].partitions} partitions, {sum(len(op.stores) for op in operators)} stores each"
+        for number, operators in enumerate(found.subtopologies)
+    )
+
+
+__all__ = ["Steering", "steer"]

@@ -1,0 +1,140 @@
+"""What there is to steer: operators, their stores and partitions, and which operators run in one stage.
+
+Operators between which nothing is exchanged run in the same stage, so their partition p is one task and has one
+place: together they are a subtopology. Sending the stores of one of them elsewhere would be overruled in every batch.
+The stages are read off the text of the query's physical plan, the stores off the `state-metadata` data source.
+
+Non-goals: where tasks are (`taskplace.spark.bridge_state`), and where they belong (`loop`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from topology.ids import TaskId
+
+_NODE = re.compile(r"^(?P<indent>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<name>\w+)")
+_OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A stateful operator, as the `state-metadata` data source lists it."""
+
+    id: int
+    name: str
+    stores: tuple[str, ...]
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The subtopologies of a query, the last of the data flow first; each is operators that share a stage.
+
+    `chained`: every stage feeds the next one, so that the order of stages tells which is which.
+
+    >>> agg = Operator(0, "stateStoreSave", ("default",), 2)
+    >>> [str(task) for task in Layout(((agg,),)).tasks]
+    ['0_0', '0_1']
+    """
+
+    subtopologies: tuple[tuple[Operator, ...], ...] = ()
+    chained: bool = True
+
+    @property
+    def tasks(self) -> tuple[TaskId, ...]:
+        """All tasks, sorted."""
+        return tuple(
+            TaskId(number, partition)
+            for number, operators in enumerate(self.subtopologies)
+            for partition in range(operators[0].partitions)
+        )
+
+    def stores(self, task: TaskId) -> tuple[tuple[int, int, str], ...]:
+        """Return (operator, partition, store) of all stores of a task; the first one tells where it ran."""
+        operators = self.subtopologies[task.subtopology]
+        return tuple((op.id, task.partition, store) for op in operators for store in op.stores)
+
+
+def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[Operator, ...]:
+    """Return the operators in rows of the `state-metadata` data source, sorted by id.
+
+    >>> row = {"operatorId": 0, "operatorName": "symmetricHashJoin", "numPartitions": 3}
+    >>> read_operators([{**row, "stateStoreName": "right"}, {**row, "stateStoreName": "left"}])
+    (Operator(id=0, name='symmetricHashJoin', stores=('left', 'right'), partitions=3),)
+    """
+    found: dict[int, tuple[str, int, set[str]]] = {}
+    for row in rows:
+        number = int(str(row["operatorId"]))
+        said = (str(row["operatorName"]), int(str(row["numPartitions"])), set[str]())
+        found.setdefault(number, said)[2].add(str(row["stateStoreName"]))
+    return tuple(
+        Operator(number, name, tuple(sorted(stores)), partitions)
+        for number, (name, partitions, stores) in sorted(found.items())
+    )
+
+
+def stages_of(plan: str) -> tuple[tuple[tuple[int, ...], ...], bool]:
+    """Return the ids of stateful operators by stage, the last stage first, and whether the stages form a chain.
+
+    `plan` is the text of a physical plan, one node a line, children indented below their parent.
+
+    >>> plan = '''StateStoreSave [k], state info [ checkpoint = c, runId = r, opId = 0, ver = 1]
+    ... +- Exchange hashpartitioning(k, 2)
+    ...    +- StreamingDeduplicate [k], state info [ checkpoint = c, runId = r, opId = 1, ver = 1]'''
+    >>> stages_of(plan)
+    (((0,), (1,)), True)
+    """
+    stages: list[list[int]] = [[]]
+    parents: list[int] = [-1]  # of each stage: the stage it feeds
+    path: list[tuple[int, int, bool]] = []  # indent, stage and "is an exchange" of the nodes above
+    for line in plan.splitlines():
+        node = _NODE.match(line)
+        if node is None:
+            continue
+        indent = len(node["indent"])
+        while path and path[-1][0] >= indent:
+            path.pop()
+        stage = path[-1][1] if path else 0
+        if path and path[-1][2]:
+            stages.append([])
+            parents.append(stage)
+            stage = len(stages) - 1
+        operator = _OPERATOR.search(line)
+        if operator and int(operator[1]) not in stages[stage]:
+            stages[stage].append(int(operator[1]))
+        path.append((indent, stage, "Exchange" in node["name"]))
+    stateful = [stage for stage, operators in enumerate(stages) if operators]
+    return tuple(tuple(stages[stage]) for stage in stateful), _chain(stateful, parents)
+
+
+def _chain(stateful: Sequence[int], parents: Sequence[int]) -> bool:
+    """Return whether each stateful stage feeds, at some distance, all that come before it."""
+    for before, stage in itertools.pairwise(stateful):
+        above = stage
+        while above not in (before, -1):
+            above = parents[above]
+        if above != before:
+            return False
+    return True
+
+
+def layout(operators: Sequence[Operator], plan: str | None) -> Layout:
+    """Return the layout of a query. Without a plan, before the first batch, all operators are one subtopology.
+
+    That is safe, since all stateful operators of a query have the same number of partitions, and whatever share a
+    stage then share a place.
+
+    >>> agg, dedup = Operator(0, "stateStoreSave", ("default",), 2), Operator(1, "dedupe", ("default",), 2)
+    >>> len(layout([agg, dedup], None).subtopologies)
+    1
+    """
+    by_id = {operator.id: operator for operator in operators}
+    if plan is None:
+        return Layout((tuple(by_id.values()),) if by_id else (), chained=False)
+    stages, chained = stages_of(plan)
+    groups = [tuple(by_id[number] for number in stage if number in by_id) for stage in stages]
+    return Layout(tuple(group for group in groups if group), chained)

@@ -1,0 +1,303 @@
+"""The steering loop: see where tasks ran, decide where they belong, and send a few of them there.
+
+The engine decides where (`taskplace.planner`); this decides when, how many at a time, and whether it is worth it.
+It is driven from outside, after each batch, knows nothing of Spark, and keeps no thread and no clock.
+
+Properties:
+- A goal is planned once, and pursued until it is reached or the world has changed (instances, drains, tasks, weights);
+  planning anew after each step could go in circles where weights differ.
+- At most `max.moves.per.batch` tasks leave a running instance per batch. Tasks whose instance is gone, or that have
+  run nowhere yet, load anyway: they are sent at once, and are not counted.
+- Tasks leave a draining instance whatever it costs; all other moves are made only if they are worth it.
+- Without overrules the goal is reached after ceil(moves / `max.moves.per.batch`) batches, and then nothing moves.
+- After a stand-down nothing is sent any more, until `resume`.
+
+There are no copies but the active one, so the engine sees tasks with a copy where they ran and none elsewhere, and
+its target is what counts: no step behind a warm-up is possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from taskplace.model.config import PlacementConfig
+from taskplace.model.plan import Move, Plan
+from taskplace.model.problem import Instance, Problem, Task
+from taskplace.planner import plan
+from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.load import LoadHistory
+from taskplace.spark.steering.watch import Facts, OverrideWatch, StandDown, hopeless
+from taskplace.spark.steering.worth import Prices, Verdict, judge
+from topology.ids import TaskId
+
+RULES = (start, membership, drain, tasks)
+_ENGINE = PlacementConfig(acceptable_recovery_lag=0)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is there after a batch.
+
+    `places`: the instance on which each task ran last, None for one that ran nowhere. `slots`: of each instance.
+    `load`: what was observed of each task in this batch, if it was. `ran`: a batch that began after the last report
+    has ended. `others`: the tasks of other steered queries with their weights and places, numbered beside this
+    query's own, whose subtopologies count from `base`.
+    """
+
+    batch: int
+    slots: Mapping[str, int]
+    places: Mapping[TaskId, str | None]
+    draining: frozenset[str] = frozenset()
+    load: Mapping[TaskId, float] | None = None
+    prices: Prices = field(default_factory=Prices)
+    facts: Facts = field(default_factory=Facts)
+    ran: bool = False
+    others: Sequence[tuple[Task, str | None]] = ()
+    base: int = 0
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Where all tasks are wanted in the next batch, and how that came about.
+
+    `moves`: what changes now, in tasks of this query; `waiting`: moves of later batches; `overruled`: tasks that ran
+    elsewhere than intended. `why`: the reasons for a new goal, empty while an old one is pursued.
+    """
+
+    batch: int
+    intended: Mapping[TaskId, str]
+    goal: Mapping[TaskId, str]
+    moves: tuple[Move, ...] = ()
+    waiting: int = 0
+    why: tuple[Trigger, ...] = ()
+    verdict: Verdict = field(default_factory=Verdict)
+    overruled: tuple[TaskId, ...] = ()
+    stood_down: StandDown | None = None
+
+    def __str__(self) -> str:
+        if self.stood_down:
+            return f"batch {self.batch}: stood down: {self.stood_down}"
+        parts = [f"batch {self.batch}: {_some(len(self.moves), 'move')} now, {self.waiting} later"]
+        if self.why:
+            parts.append("; ".join(map(str, self.why)))
+        if self.verdict.moves:
+            parts.append(str(self.verdict))
+        if self.overruled:
+            parts.append(f"{_some(len(self.overruled), 'task')} ran elsewhere than intended")
+        return "; ".join(parts)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the decision as plain values, ready for JSON."""
+        return {
+            "batch": self.batch,
+            "goal": {str(task): name for task, name in sorted(self.goal.items())},
+            "moves": [{"task": str(m.task), "from": m.from_, "to": m.to, "why": m.why} for m in self.moves],
+            "waiting": self.waiting,
+            "why": [str(trigger) for trigger in self.why],
+            "gain_seconds_per_batch": self.verdict.gain,
+            "cost_seconds": self.verdict.cost,
+            "worth": self.verdict.worth,
+            "overruled": [str(task) for task in self.overruled],
+            "stood_down": str(self.stood_down) if self.stood_down else None,
+        }
+
+
+class SteeringLoop:
+    """Holds the goal of one query, and decides after each batch.
+
+    Lifetime: `goal` and `verdict` change together, when there is a reason to; `stood_down` stays until `resume`.
+
+    >>> tasks, slots = [TaskId(0, p) for p in range(4)], {"executor-0": 2, "executor-1": 2}
+    >>> loop = SteeringLoop(SteeringConfig(max_moves_per_batch=1))
+    >>> piled = dict.fromkeys(tasks, "executor-0")
+    >>> print(loop.look(Seen(0, slots, piled, prices=Prices(task=1.0, reload=0.1))))
+    batch 0: 1 move now, 1 later; start: 4 tasks on 2 instances; 2 moves gain 1.000 s a batch, \
+cost 0.200 s of reloading: worth it
+    """
+
+    def __init__(self, config: SteeringConfig) -> None:
+        self.config = config
+        self.loads = LoadHistory()
+        self.watch = OverrideWatch(config.patience_batches)
+        self.goal: dict[TaskId, str] = {}
+        self.verdict = Verdict()
+        self.stood_down: StandDown | None = None
+        self._plan: Plan | None = None
+        self._planned_for: tuple[Instance, ...] = ()
+        self._planned_tasks: frozenset[TaskId] = frozenset()
+
+    def look(self, seen: Seen, *, dry: bool = False) -> Decision:
+        """Return what to do after a batch; with `dry`, what would be done, from scratch, changing nothing."""
+        if dry:
+            trial = SteeringLoop(self.config)
+            trial.loads = self.loads
+            return trial.look(replace(seen, ran=False, load=None))
+        overruled = self.watch.verify(seen.places, seen.slots) if seen.ran else ()
+        self.stood_down = self.stood_down or hopeless(seen.facts) or self.watch.verdict(seen.facts)
+        heavier = self._observe(seen)
+        if self.stood_down or not seen.slots or not seen.places:
+            staying = {task: name for task, name in seen.places.items() if name is not None}
+            self.watch.send({})
+            return Decision(seen.batch, staying, self.goal, overruled=overruled, stood_down=self.stood_down)
+        why = self._reasons(seen, heavier)
+        if why:
+            self._set_goal(seen)
+        if why or seen.load is not None or not self.verdict.worth:
+            self.verdict = self._judge(seen)
+        decision = self._step(seen, why, overruled)
+        self.watch.send(decision.intended)
+        return decision
+
+    def resume(self) -> None:
+        """Steer again after a stand-down, with all patience."""
+        self.stood_down = None
+        self.watch = OverrideWatch(self.config.patience_batches)
+        self._plan = None
+
+    def stand_down(self, why: StandDown) -> None:
+        """Stop moving anything."""
+        self.stood_down = why
+
+    # -- the parts of a look
+
+    def _observe(self, seen: Seen) -> bool:
+        self.loads.keep(seen.places)
+        if seen.load is None or self.config.load_by == "even":
+            return False
+        return self.loads.observe(seen.load)
+
+    def _reasons(self, seen: Seen, heavier: bool) -> tuple[Trigger, ...]:
+        now = Situation(
+            config=_ENGINE,
+            plan=self._plan,
+            planned_instances=self._planned_for,
+            planned_tasks=self._planned_tasks,
+            instances=_instances(seen),
+            tasks=self._tasks(seen),
+            probing_due=False,
+        )
+        found = [trigger for rule in RULES for trigger in rule(now)]
+        if heavier and self._plan is not None:
+            heavy = [t for t in sorted(seen.places) if self.loads.weight(t) > 1]
+            named = ", ".join(f"{t} weighs {self.loads.weight(t):.1f}" for t in heavy[:5])
+            found.append(Trigger("load", named or "all tasks weigh the same again"))
+        return tuple(found)
+
+    def _tasks(self, seen: Seen) -> tuple[Task, ...]:
+        own = (
+            # Any copy is better than none: one record of changelog, and nobody but the owner has it.
+            Task(_joint(t, seen), end_offset=1, weight=self.loads.weight(t))
+            for t in sorted(seen.places)
+        )
+        return (*own, *(task for task, _ in seen.others))
+
+    def _set_goal(self, seen: Seen) -> None:
+        problem = Problem(self._tasks(seen), _instances(seen), _ENGINE)
+        self._plan = plan(problem)
+        self._planned_for = tuple(problem.instances)
+        self._planned_tasks = frozenset(task.id for task in problem.tasks)
+        wanted = {task: name for name, roles in self._plan.target.items() for task in roles.active}
+        self.goal = {t: wanted[_joint(t, seen)] for t in sorted(seen.places)}
+
+    def _judge(self, seen: Seen) -> Verdict:
+        _, _, optional = self._pending(seen)
+        return judge(
+            {t: seen.prices.task * self.loads.weight(t) for t in self.goal},
+            {t: name for t, name in seen.places.items() if name is not None},
+            self.goal,
+            optional,
+            seen.slots,
+            seen.prices,
+            self.config.worth_batches,
+        )
+
+    def _pending(self, seen: Seen) -> tuple[list[TaskId], list[TaskId], list[TaskId]]:
+        """Return the tasks that are not where they belong: without a place, on a draining instance, others."""
+        free: list[TaskId] = []
+        forced: list[TaskId] = []
+        optional: list[TaskId] = []
+        for task, name in self.goal.items():
+            at = seen.places[task]
+            if at is None or at not in seen.slots:
+                free.append(task)
+            elif at != name:
+                (forced if at in seen.draining else optional).append(task)
+        return free, forced, optional
+
+    def _step(self, seen: Seen, why: tuple[Trigger, ...], overruled: tuple[TaskId, ...]) -> Decision:
+        free, forced, optional = self._pending(seen)
+        due = forced + (optional if self.verdict.worth else [])
+        chosen = self._choose(seen, due)
+        sent = {*free, *chosen}
+        intended = {t: self.goal[t] if t in sent else str(seen.places[t]) for t in self.goal}
+        moves = tuple(
+            Move(t, "active", seen.places[t], self.goal[t], _why(t, free, forced)) for t in sorted(sent)
+        )
+        return Decision(
+            seen.batch,
+            intended,
+            dict(self.goal),
+            moves,
+            waiting=len(due) - len(chosen),
+            why=why,
+            verdict=self.verdict,
+            overruled=overruled,
+        )
+
+    def _choose(self, seen: Seen, due: Sequence[TaskId]) -> list[TaskId]:
+        """Return the moves of this batch: each from the busiest instance to the idlest, as things then are."""
+        load = dict.fromkeys(seen.slots, 0.0)
+        for task, name in seen.places.items():
+            if name in load:
+                load[name] += self.loads.weight(task) / max(1, seen.slots[name])
+        left = sorted(due)
+        chosen: list[TaskId] = []
+        while left and len(chosen) < self.config.max_moves_per_batch:
+
+            def relief(task: TaskId) -> tuple[float, float, TaskId]:
+                at = seen.places[task]
+                # An instance that drains comes first, whatever it runs.
+                urgent = load[str(at)] + (1e9 if at in seen.draining else 0.0)
+                return (load[self.goal[task]] - urgent, -self.loads.weight(task), task)
+
+            best = min(left, key=relief)
+            left.remove(best)
+            chosen.append(best)
+            at, to = str(seen.places[best]), self.goal[best]
+            load[at] -= self.loads.weight(best) / max(1, seen.slots[at])
+            load[to] += self.loads.weight(best) / max(1, seen.slots[to])
+        return chosen
+
+
+def _joint(task: TaskId, seen: Seen) -> TaskId:
+    return TaskId(task.subtopology + seen.base, task.partition)
+
+
+def _instances(seen: Seen) -> tuple[Instance, ...]:
+    held: dict[str, list[TaskId]] = {name: [] for name in seen.slots}
+    for task, name in [
+        *((_joint(t, seen), name) for t, name in seen.places.items()),
+        *((task.id, name) for task, name in seen.others),
+    ]:
+        if name in held:
+            held[name].append(task)
+    return tuple(
+        Instance(
+            name,
+            capacity=max(1, slots),
+            draining=name in seen.draining,
+            active=tuple(held[name]),
+            lags=dict.fromkeys(held[name], 0),
+        )
+        for name, slots in sorted(seen.slots.items())
+    )
+
+
+def _why(task: TaskId, free: Sequence[TaskId], forced: Sequence[TaskId]) -> str:
+    return "it ran nowhere" if task in free else "drain" if task in forced else "balance"
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

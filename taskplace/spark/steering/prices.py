@@ -1,0 +1,74 @@
+"""What a task takes and what its reload costs, from the progress that Spark reports of its state operators.
+
+A task's seconds per batch: the time of updates, removals and commit of all operators, over the tasks; where the time
+of each task was observed, the median of that. A reload's seconds: RocksDB says how long loading took in a batch, and
+the batches in which tasks moved show what one of them costs. Other providers do not say, so the memory of the state
+over an assumed rate stands in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from taskplace.spark.steering.worth import Prices
+
+LEAST_TASK = 0.001
+LEAST_RELOAD = 0.02
+"""Opening a store takes this long, however little is in it."""
+_TIMES = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
+
+
+class PriceBook:
+    """Keeps the prices of one query up to date.
+
+    >>> book = PriceBook(bytes_per_second=1000)
+    >>> progress = {"allUpdatesTimeMs": 300, "commitTimeMs": 700, "memoryUsedBytes": 8000}
+    >>> book.observe([progress], tasks=4, loaded=0)
+    Prices(task=0.25, reload=2.0)
+    """
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self.rows = 0
+        self.bytes = 0
+        self._rate = bytes_per_second
+        self._times: deque[float] = deque(maxlen=5)
+        self._loads: deque[float] = deque(maxlen=5)
+
+    def observe(
+        self,
+        operators: Sequence[Mapping[str, Any]],
+        tasks: int,
+        loaded: int,
+        seconds: Sequence[float] | None = None,
+    ) -> Prices:
+        """Return the prices after a batch in which `loaded` of `tasks` tasks loaded their state.
+
+        `operators`: `stateOperators` of the progress. `seconds`: of each task, where they were observed.
+        """
+        if not tasks or not operators:
+            return Prices()
+        said = [{**operator, **(operator.get("customMetrics") or {})} for operator in operators]
+        self.rows = sum(_number(operator, "numRowsTotal") for operator in said)
+        self.bytes = sum(_number(operator, "memoryUsedBytes") for operator in said)
+        spent = sum(_number(operator, name) for operator in said for name in _TIMES) / 1000 / tasks
+        self._times.append(median(seconds) if seconds else spent)
+        loading = sum(
+            _number(operator, name) for operator in said for name in operator if _is_load_time(name)
+        )
+        if loaded and loading:
+            self._loads.append(loading / 1000 / loaded)
+        reload = median(self._loads) if self._loads else self.bytes / tasks / self._rate
+        return Prices(max(median(self._times), LEAST_TASK), max(reload, LEAST_RELOAD))
+
+
+def _is_load_time(name: str) -> bool:
+    lower = name.lower()
+    return lower.startswith("rocksdbload") and "latency" in lower and "snapshot" not in lower
+
+
+def _number(values: Mapping[str, Any], name: str) -> int:
+    value = values.get(name)
+    return int(value) if isinstance(value, int | float) else 0

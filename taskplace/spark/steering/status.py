@@ -1,0 +1,77 @@
+"""What steering has to say for itself: as text for people, as a dict for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+
+@dataclass(frozen=True)
+class SteeringStatus:
+    """How one query is steered, as of its last batch.
+
+    `state`: "waiting for the first batch", "steering", "stood down", "stopped", "ended", or "nothing to steer".
+    `operators`: a line for each subtopology. `executors`: for each, tasks it runs and tasks it is to run.
+    `moved`: tasks sent elsewhere so far; `waiting`: moves still to come; `overruled`: tasks that Spark ran elsewhere
+    than intended. `weights`: tasks that differ from the usual. `changes`: the last ones, each with its reason.
+    `seconds`: how long the last look took, from the end of the batch to the last report.
+
+    >>> print(SteeringStatus("clicks", "steering", batch=7, executors={"executor-0": (2, 2)}))
+    query clicks: steering, after batch 7
+      executor-0: 2 tasks, 2 intended
+      0 moved, 0 waiting, 0 overruled
+    """
+
+    query: str
+    state: str
+    batch: int = -1
+    operators: tuple[str, ...] = ()
+    executors: Mapping[str, tuple[int, int]] | None = None
+    draining: tuple[str, ...] = ()
+    moved: int = 0
+    waiting: int = 0
+    overruled: int = 0
+    reason: str = ""
+    verdict: str = ""
+    load: str = ""
+    weights: Mapping[str, float] | None = None
+    rows: int = 0
+    bytes: int = 0
+    errors: int = 0
+    seconds: float = 0.0
+    changes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        after = f", after batch {self.batch}" if self.batch >= 0 else ""
+        lines = [f"query {self.query}: {self.state}{after}"]
+        if self.reason:
+            lines.append(f"  {self.reason}")
+        lines += [f"  {line}" for line in self.operators]
+        for name, (now, goal) in sorted((self.executors or {}).items()):
+            drains = ", draining" if name in self.draining else ""
+            lines.append(f"  {name}: {now} tasks, {goal} intended{drains}")
+        lines.append(f"  {self.moved} moved, {self.waiting} waiting, {self.overruled} overruled")
+        if self.verdict:
+            lines.append(f"  {self.verdict}")
+        if self.weights:
+            lines.append("  weights: " + ", ".join(f"{t} {w:.1f}" for t, w in sorted(self.weights.items())))
+        if self.load:
+            lines.append(f"  load: {self.load}")
+        if self.errors:
+            lines.append(f"  {self.errors} errors inside steering; see the log")
+        lines += [f"  - {change}" for change in self.changes]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the status as plain values, ready for JSON."""
+        executors = {
+            name: {"tasks": now, "intended": goal} for name, (now, goal) in (self.executors or {}).items()
+        }
+        return {
+            **asdict(self),
+            "operators": list(self.operators),
+            "draining": list(self.draining),
+            "changes": list(self.changes),
+            "weights": dict(self.weights or {}),
+            "executors": executors,
+        }

@@ -1,0 +1,253 @@
+"""What to move, when, how many at a time, and whether it is worth it: without Spark."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, note
+from hypothesis import strategies as st
+
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.loop import Seen, SteeringLoop
+from taskplace.spark.steering.watch import Facts
+from taskplace.spark.steering.worth import Prices
+from topology.ids import TaskId
+
+CHEAP = Prices(task=1.0, reload=0.001)
+
+
+def grid(subtopologies: int, partitions: int) -> list[TaskId]:
+    return [TaskId(s, p) for s in range(subtopologies) for p in range(partitions)]
+
+
+def slots(count: int, cores: int = 2) -> dict[str, int]:
+    return {f"executor-{i}": cores for i in range(count)}
+
+
+class Obedient:
+    """A Spark that runs every task where it was sent."""
+
+    def __init__(self, loop: SteeringLoop, seen: Seen) -> None:
+        self.loop, self.seen, self.moves = loop, seen, []
+
+    def batch(self, **changes):
+        self.seen = replace(self.seen, batch=self.seen.batch + 1, **changes)
+        decision = self.loop.look(self.seen)
+        self.moves.append(decision.moves)
+        self.seen = replace(self.seen, places=dict(decision.intended), ran=True, load=None)
+        return decision
+
+    def settle(self, limit: int = 100) -> int:
+        for batches in range(limit):
+            if not self.batch().moves:
+                return batches
+        pytest.fail("still moving")
+
+    def counts(self) -> dict[str, int]:
+        found = Counter(self.seen.places.values())
+        return {name: found[name] for name in self.seen.slots}
+
+
+def cluster(tasks, instances, places, per_batch=4, **config) -> Obedient:
+    loop = SteeringLoop(SteeringConfig(max_moves_per_batch=per_batch, **config))
+    return Obedient(loop, Seen(-1, instances, places, prices=CHEAP))
+
+
+def test_what_is_piled_up_is_spread_a_few_moves_at_a_time():
+    tasks = grid(1, 12)
+    run = cluster(tasks, slots(3), dict.fromkeys(tasks, "executor-0"), per_batch=3)
+    batches = run.settle()
+    assert run.counts() == {"executor-0": 4, "executor-1": 4, "executor-2": 4}
+    assert [len(m) for m in run.moves] == [3, 3, 2, 0]
+    assert batches == 3
+
+
+def test_tasks_that_ran_nowhere_are_sent_at_once():
+    tasks = grid(2, 9)
+    run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)
+    assert len(run.batch().moves) == 18
+    assert run.counts() == {"executor-0": 6, "executor-1": 6, "executor-2": 6}
+
+
+def test_a_new_instance_gets_its_share_and_the_reason_is_told():
+    tasks = grid(1, 6)
+    run = cluster(tasks, slots(2), dict.fromkeys(tasks))
+    run.settle()
+    decision = run.batch(slots=slots(3))
+    assert [str(why) for why in decision.why] == ["membership: executor-2 joined"]
+    assert {move.to for move in decision.moves} == {"executor-2"}
+    run.settle()
+    assert set(run.counts().values()) == {2}
+
+
+def test_a_lost_instance_s_tasks_go_where_there_is_room():
+    tasks = grid(1, 6)
+    run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)
+    run.settle()
+    decision = run.batch(slots={name: 2 for name in slots(3) if name != "executor-1"})
+    assert len(decision.moves) == 2
+    assert {move.why for move in decision.moves} == {"it ran nowhere"}
+    assert run.counts() == {"executor-0": 3, "executor-2": 3}
+
+
+def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():
+    tasks = grid(1, 6)
+    run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)
+    run.settle()
+    run.seen = replace(run.seen, prices=Prices(task=0.001, reload=1000.0))
+    decision = run.batch(draining=frozenset({"executor-1"}))
+    assert [move.why for move in decision.moves] == ["drain"]
+    run.settle()
+    assert run.counts() == {"executor-0": 3, "executor-1": 0, "executor-2": 3}
+
+
+def test_when_all_drain_nothing_moves():
+    tasks = grid(1, 4)
+    run = cluster(tasks, slots(2), dict.fromkeys(tasks))
+    run.settle()
+    assert not run.batch(draining=frozenset(slots(2))).moves
+
+
+def test_without_instances_nothing_is_decided():
+    decision = SteeringLoop(SteeringConfig()).look(Seen(0, {}, dict.fromkeys(grid(1, 4))))
+    assert not decision.intended
+    assert not decision.moves
+
+
+def test_capacity_is_cores():
+    tasks = grid(1, 12)
+    run = cluster(tasks, {"executor-0": 4, "executor-1": 2}, dict.fromkeys(tasks, "executor-1"))
+    run.settle()
+    assert run.counts() == {"executor-0": 8, "executor-1": 4}
+
+
+def test_moves_that_do_not_pay_are_left_and_made_once_they_do():
+    tasks = grid(1, 4)
+    run = cluster(tasks, slots(2), dict.fromkeys(tasks, "executor-0"), worth_batches=10)
+    run.seen = replace(run.seen, prices=Prices(task=0.01, reload=5.0))
+    decision = run.batch()
+    assert not decision.moves
+    assert not decision.verdict.worth
+    assert "not worth it" in str(decision)
+    assert len(run.batch(prices=Prices(task=5.0, reload=5.0)).moves) == 2
+
+
+def test_zero_batches_means_always():
+    tasks = grid(1, 4)
+    run = cluster(tasks, slots(2), dict.fromkeys(tasks, "executor-0"), worth_batches=0)
+    run.seen = replace(run.seen, prices=Prices(task=0.0, reload=100.0))
+    assert len(run.batch().moves) == 2
+
+
+def test_a_hot_partition_counts_as_what_it_costs():
+    tasks = grid(1, 8)
+    run = cluster(tasks, slots(2, cores=1), {t: f"executor-{t.partition % 2}" for t in tasks})
+    run.batch()
+    hot = dict.fromkeys(tasks, 1.0) | {tasks[p]: 6.0 for p in (0, 2, 4)}
+    decision = run.batch(load=hot)
+    assert [why.kind for why in decision.why] == ["load"]
+    run.settle()
+    assert len({run.seen.places[tasks[p]] for p in (0, 2, 4)}) == 2
+    assert run.counts() == {"executor-0": 4, "executor-1": 4}
+
+
+def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
+    tasks = grid(1, 4)
+    loop = SteeringLoop(SteeringConfig(patience_batches=3))
+    there = dict.fromkeys(tasks, "executor-0")
+    seen = Seen(0, slots(2), there, prices=CHEAP, facts=Facts(locality_wait_ms=0))
+    assert len(loop.look(seen).moves) == 2
+    for batch in (1, 2):
+        again = loop.look(replace(seen, batch=batch, ran=True))
+        assert len(again.moves) == len(again.overruled) == 2
+    last = loop.look(replace(seen, batch=3, ran=True))
+    assert not last.moves
+    assert "spark.locality.wait is 0 ms" in last.stood_down.reason
+    assert "3s" in last.stood_down.remedy
+    assert not loop.look(replace(seen, batch=4, ran=True)).moves
+    loop.resume()
+    assert len(loop.look(replace(seen, batch=5)).moves) == 2
+
+
+def test_one_good_batch_gives_all_patience_back():
+    tasks = grid(1, 4)
+    loop = SteeringLoop(SteeringConfig(patience_batches=2))
+    seen = Seen(0, slots(2), dict.fromkeys(tasks, "executor-0"), prices=CHEAP)
+    for batch in range(0, 20, 2):
+        decision = loop.look(replace(seen, batch=batch, ran=batch > 0))
+        decision = loop.look(replace(seen, batch=batch + 1, ran=True, places=dict(decision.intended)))
+        assert decision.stood_down is None
+
+
+def test_unload_on_commit_is_hopeless_from_the_start():
+    seen = Seen(0, slots(2), dict.fromkeys(grid(1, 4)), facts=Facts(unload_on_commit=True))
+    decision = SteeringLoop(SteeringConfig()).look(seen)
+    assert "unloadOnCommit" in str(decision.stood_down)
+    assert not decision.moves
+
+
+def test_a_dry_run_changes_nothing():
+    tasks = grid(1, 6)
+    loop = SteeringLoop(SteeringConfig())
+    seen = Seen(0, slots(3), dict.fromkeys(tasks, "executor-0"), prices=CHEAP)
+    trial = loop.look(seen, dry=True)
+    assert trial.moves
+    assert not loop.goal
+    assert not loop.watch.sent
+    real = loop.look(seen)
+    assert real.to_dict() == trial.to_dict()
+
+
+@given(
+    data=st.data(),
+    partitions=st.integers(1, 12),
+    subtopologies=st.integers(1, 3),
+    count=st.integers(1, 5),
+    per_batch=st.integers(1, 6),
+)
+def test_any_start_ends_balanced_after_as_many_batches_as_the_budget_asks_for(
+    data, partitions, subtopologies, count, per_batch
+):
+    tasks, names = grid(subtopologies, partitions), slots(count)
+    choice = st.sampled_from([None, "executor-99", *names])
+    places = {t: data.draw(choice, label=str(t)) for t in tasks}
+    weights = {t: data.draw(st.sampled_from([1.0, 1.0, 4.0]), label=f"load {t}") for t in tasks}
+    run = cluster(tasks, names, places, per_batch=per_batch, worth_batches=0)
+    first = run.batch(load=weights)
+    note(str(first))
+    paid = [m for m in first.moves if m.why != "it ran nowhere"]
+    total = len(paid) + first.waiting
+    left = run.settle()
+    assert left == max(0, math.ceil(total / per_batch) - 1)
+    assert sum(1 for moves in run.moves for m in moves if m.why != "it ran nowhere") == total
+    assert all(len([m for m in moves if m.why != "it ran nowhere"]) <= per_batch for moves in run.moves)
+    counts = Counter(run.seen.places.values())
+    assert max(counts[n] for n in names) - min(counts[n] for n in names) <= 1
+    for s in range(subtopologies):
+        own = Counter(name for t, name in run.seen.places.items() if t.subtopology == s)
+        assert max(own[n] for n in names) - min(own[n] for n in names) <= 1
+
+
+@given(st.data())
+def test_whatever_happens_no_batch_moves_more_than_its_budget_and_peace_returns(data):
+    tasks = grid(2, 6)
+    run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=2, patience_batches=1000)
+    for _ in range(data.draw(st.integers(1, 8))):
+        alive = data.draw(st.sets(st.sampled_from(sorted(slots(5))), min_size=1))
+        drains = data.draw(st.sets(st.sampled_from(sorted(alive)), max_size=len(alive) - 1))
+        elsewhere = data.draw(st.dictionaries(st.sampled_from(tasks), st.sampled_from(sorted(alive))))
+        load = data.draw(st.none() | st.fixed_dictionaries({t: st.floats(0.1, 50) for t in tasks}))
+        decision = run.batch(
+            slots=dict.fromkeys(alive, 2),
+            draining=frozenset(drains),
+            places={**run.seen.places, **elsewhere},
+            load=load,
+        )
+        assert len([m for m in decision.moves if m.why != "it ran nowhere"]) <= 2
+        assert set(decision.intended) == set(tasks)
+        assert set(decision.intended.values()) <= alive
+    run.settle()
+    assert not set(run.seen.places.values()) & run.seen.draining

@@ -1,0 +1,182 @@
+"""Weights, prices, overrules, the fleet, configuration: each part of steering by itself."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskplace.errors import ConfigError
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.fleet import Fleet
+from taskplace.spark.steering.load import SAME, LoadHistory
+from taskplace.spark.steering.loop import Seen, SteeringLoop
+from taskplace.spark.steering.watch import Facts, OverrideWatch
+from taskplace.spark.steering.worth import Prices, busiest, judge
+from topology.ids import TaskId
+
+TASKS = [TaskId(0, p) for p in range(6)]
+HOUSE = Path(__file__).parents[2] / "taskplace" / "spark" / "steering"
+
+
+# ------------------------------------------------------------------------------------------------- weights
+
+
+@given(st.lists(st.fixed_dictionaries({t: st.floats(0.9, 1.2) for t in TASKS}), max_size=10))
+def test_noise_never_changes_a_weight(samples):
+    loads = LoadHistory()
+    for sample in samples:
+        assert not loads.observe(sample)
+    assert {loads.weight(t) for t in TASKS} == {1.0}
+
+
+@given(st.lists(st.fixed_dictionaries({t: st.floats(0, 1e9) for t in TASKS}), max_size=6))
+def test_weights_are_positive_and_settle(samples):
+    loads = LoadHistory()
+    for sample in samples:
+        loads.observe(sample)
+    assert all(loads.weight(t) > 0 for t in TASKS)
+    if samples:
+        for _ in range(5):
+            loads.observe(samples[-1])
+        assert not loads.observe(samples[-1])
+
+
+def test_one_slow_run_is_forgotten():
+    loads = LoadHistory()
+    usual = dict.fromkeys(TASKS, 1.0)
+    loads.observe(usual)
+    loads.observe(usual)
+    assert not loads.observe({**usual, TASKS[0]: 50.0})
+    assert loads.weight(TASKS[0]) == 1.0
+
+
+def test_subtopologies_are_compared_with_themselves():
+    loads = LoadHistory()
+    other = {TaskId(1, p): 100.0 for p in range(6)}
+    assert not loads.observe({**dict.fromkeys(TASKS, 1.0), **other})
+
+
+def test_a_weight_that_has_left_one_stays_until_it_is_left_again():
+    loads = LoadHistory()
+    loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
+    assert loads.weight(TASKS[0]) == 4.0
+    for _ in range(5):
+        assert not loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0 / (SAME - 0.1)})
+
+
+def test_what_is_gone_is_forgotten():
+    loads = LoadHistory()
+    loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
+    loads.keep(TASKS[1:])
+    assert loads.weight(TASKS[0]) == 1.0
+
+
+# ------------------------------------------------------------------------------------------------- worth
+
+
+@given(st.dictionaries(st.sampled_from(TASKS), st.sampled_from("xyz"), min_size=1))
+def test_going_nowhere_gains_and_costs_nothing(places):
+    verdict = judge(dict.fromkeys(TASKS, 1.0), places, places, [], {"x": 1, "y": 1, "z": 1}, Prices(1, 1), 1)
+    assert (verdict.gain, verdict.cost, verdict.worth) == (0.0, 0.0, True)
+
+
+def test_forced_moves_are_no_gain_of_the_optional_ones():
+    a, b, c = TASKS[:3]
+    there, goal = dict.fromkeys([a, b, c], "x"), {a: "x", b: "y", c: "y"}
+    slots = {"x": 1, "y": 1}
+    seconds = dict.fromkeys([a, b, c], 1.0)
+    assert judge(seconds, there, goal, [b, c], slots, Prices(1, 1), 10).gain == 1.0
+    assert judge(seconds, there, goal, [c], slots, Prices(1, 1), 10).gain == 0.0
+
+
+def test_the_busiest_is_measured_by_slot():
+    assert busiest(dict.fromkeys(TASKS, 1.0), dict.fromkeys(TASKS, "x"), {"x": 3, "y": 1}) == 2.0
+
+
+# ------------------------------------------------------------------------------------------------- watch
+
+
+def test_a_task_whose_instance_is_gone_was_not_overruled():
+    watch = OverrideWatch(1)
+    watch.send({TASKS[0]: "a", TASKS[1]: "b"})
+    assert watch.verify({TASKS[0]: "b", TASKS[1]: "b"}, ["b"]) == ()
+    assert watch.verdict(Facts()) is None
+
+
+def test_a_long_wait_names_the_other_causes():
+    watch = OverrideWatch(1)
+    watch.send({TASKS[0]: "a"})
+    watch.verify({TASKS[0]: "b"}, ["a", "b"])
+    assert "no free slot within spark.locality.wait (3000 ms)" in watch.verdict(Facts()).reason
+
+
+# ------------------------------------------------------------------------------------------------- fleet
+
+
+def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
+    fleet, slots = Fleet(), {"a": 2, "b": 2}
+    found = {}
+    for query in ("one", "two"):
+        base, others = fleet.beside(query)
+        seen = Seen(0, slots, dict.fromkeys(TASKS[:3]), others=others, base=base)
+        found[query] = SteeringLoop(SteeringConfig()).look(seen).goal
+        fleet.publish(query, found[query], {})
+    assert sorted(list(found["one"].values()) + list(found["two"].values())) == ["a"] * 3 + ["b"] * 3
+
+
+def test_a_drain_holds_for_all_until_it_is_taken_back():
+    fleet = Fleet()
+    fleet.publish("one", {TASKS[0]: "a"}, {})
+    fleet.drain("a")
+    assert fleet.draining == {"a"}
+    assert not fleet.empty("a")
+    fleet.publish("one", {TASKS[0]: "b"}, {})
+    assert fleet.empty("a")
+    fleet.drain("a", on=False)
+    assert not fleet.draining
+    fleet.leave("one")
+    assert fleet.beside("two") == (0, [])
+
+
+def test_an_application_has_one_fleet():
+    assert Fleet.of("app-1") is Fleet.of("app-1")
+    assert Fleet.of("app-1") is not Fleet.of("app-2")
+
+
+# ------------------------------------------------------------------------------------------------- config
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "max.moves.per.batch",
+            0,
+            "steering.max.moves.per.batch: found 0, expected an integer of at least 1",
+        ),
+        ("max.moves.per.batch", True, "found True"),
+        ("worth.batches", -1, "steering.worth.batches: found -1"),
+        ("reload.bytes.per.second", 0, "expected a number of bytes above 0"),
+        ("load.by", "task.tim", "did you mean 'task.time'?"),
+        ("patience.batche", 3, "did you mean 'patience.batches'?"),
+    ],
+)
+def test_a_bad_key_or_value_is_one_clear_error(key, value, message):
+    with pytest.raises(ConfigError) as error:
+        SteeringConfig.from_properties({key: value})
+    assert message in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------- house
+
+
+@pytest.mark.parametrize("name", ["config", "load", "worth", "watch", "loop", "fleet", "status"])
+def test_what_decides_does_without_spark(name):
+    for node in ast.walk(ast.parse((HOUSE / f"{name}.py").read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not [n for n in names if n.partition(".")[0] in ("pyspark", "py4j")]
