@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from taskplace.errors import InputError
+
 if TYPE_CHECKING:
     from taskplace.partitions.subscriptions import Pair, Subscriptions
 
@@ -107,8 +109,11 @@ def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: In
     sizes = [len(pairs) for pairs in owned]
     flat = list(chain.from_iterable(owned))
     topic = np.fromiter((number.get(t, -1) for t in map(itemgetter(0), flat)), np.int64, len(flat))
-    # A number that no array can hold belongs to no partition.
-    part = np.fromiter((p if p < 2**62 else -1 for p in map(itemgetter(1), flat)), np.int64, len(flat))
+    try:
+        part = np.fromiter(map(itemgetter(1), flat), np.int64, len(flat))
+    except (TypeError, ValueError, OverflowError):
+        bad = next(pair for pair in flat if type(pair[1]) is not int or not 0 <= pair[1] < 2**63)
+        raise InputError("owned", found=bad, expected="pairs of a topic and a partition number") from None
     holder = np.repeat(np.arange(len(owned)), sizes)
     real = topic >= 0
     real[real] = (part[real] >= 0) & (part[real] < (start[1:] - start[:-1])[topic[real]])

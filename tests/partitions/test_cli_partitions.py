@@ -1,0 +1,77 @@
+"""`taskplace partitions`: what it prints, and its exit codes."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from taskplace.cli import main
+from taskplace.partitions import assign_partitions
+
+GROUP: dict[str, Any] = {
+    "topics": {"t0": 1, "t1": 2, "t2": 3, "lonely": 2},
+    "members": {"C1": {"topics": ["t0", "t1"]}, "C2": {"topics": ["t0", "t1", "t2"], "owned": [["t0", 0]]}},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "subscriptions.json"
+    path.write_text(json.dumps(GROUP))
+    return path
+
+
+def test_it_prints_who_gets_what(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partitions", str(file)]) == 3
+    assert capsys.readouterr().out.splitlines() == [
+        "C1  3: t0[0] t1[0-1]",
+        "C2  3: t2[0-2]",
+        "unassigned, nobody subscribes: lonely",
+        "balance score 0, 0 preserved, 1 moved",
+    ]
+
+
+def test_in_two_phases(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partitions", str(file), "--assignor", "cooperative"]) == 3
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["C1  2: t1[0-1]", "    after them 1: t0[0]"]
+    assert lines[-1] == "balance score 0, 0 preserved, 1 moved; assign again when this is in force"
+
+
+def test_json_from_standard_input(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = assign_partitions(GROUP, "sticky_fair")
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(GROUP)))
+    assert main(["partitions", "-", "--output", "json", "--assignor", "sticky_fair"]) == 0
+    assert capsys.readouterr().out == made.to_json()
+
+
+def test_standbys_and_warnings_are_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        json.dumps(
+            {
+                "assignor": "copartitioned",
+                "replicas": 2,
+                "topics": {"t": 2},
+                "members": {"A": {"topics": ["t"]}, "B": {"topics": ["t"]}},
+            }
+        )
+    )
+    assert main(["partitions", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "follows 1: t[" in out
+    assert "warning: 2 of 2 partitions get 1 of the 2 standbys asked for" in out
+
+
+def test_bad_input_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partitions", str(file), "--assignor", "rang"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert "assignor: found 'rang'" in said.err and "did you mean 'range'?" in said.err
+    file.write_text("{")
+    assert main(["partitions", str(file)]) == 2

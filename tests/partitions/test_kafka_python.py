@@ -1,0 +1,184 @@
+"""Real assignors of kafka-python's interface, with the bytes that go over the wire."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+kafka = pytest.importorskip("kafka")
+
+from kafka.cluster import ClusterMetadata  # noqa: E402
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol  # noqa: E402
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor  # noqa: E402
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor  # noqa: E402
+from kafka.protocol.consumer.group import JoinGroupResponse  # noqa: E402
+from kafka.protocol.consumer.metadata import (  # noqa: E402
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+from kafka.protocol.metadata import MetadataResponse  # noqa: E402
+
+from taskplace.errors import InputError  # noqa: E402
+from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
+
+Held = set[tuple[str, int]]
+
+
+def cluster(topics: dict[str, int], racks: tuple[str, ...] = ("a", "b")) -> Any:
+    """Return cluster metadata: one broker in each rack, partition p on the broker p modulo their number."""
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=k, host="broker", port=1000 + k, rack=rack)
+        for k, rack in enumerate(racks)
+    ]
+    topic, part = (
+        MetadataResponse.MetadataResponseTopic,
+        MetadataResponse.MetadataResponseTopic.MetadataResponsePartition,
+    )
+    found = ClusterMetadata()
+    response = MetadataResponse(
+        version=5,
+        throttle_time_ms=0,
+        cluster_id=None,
+        brokers=brokers,
+        controller_id=0,
+        topics=[
+            topic(
+                error_code=0,
+                name=name,
+                is_internal=False,
+                partitions=[
+                    part(
+                        error_code=0,
+                        partition_index=p,
+                        leader_id=p % len(racks),
+                        replica_nodes=[p % len(racks)],
+                        isr_nodes=[p % len(racks)],
+                        offline_replicas=[],
+                    )
+                    for p in range(count)
+                ],
+            )
+            for name, count in topics.items()
+        ],
+    )
+    found.update_metadata(MetadataResponse.decode(response.encode(), version=5))
+    return found
+
+
+class Group:
+    """A group of consumers around real assignors; every message is encoded and decoded."""
+
+    def __init__(self, topics: dict[str, int]) -> None:
+        self.cluster = cluster(topics)
+        self.assignors: dict[str, Any] = {}
+        self.topics: dict[str, set[str]] = {}
+        self.held: dict[str, Held] = {}
+        self.generation = 0
+
+    def join(self, name: str, assignor: Any, *topics: str) -> None:
+        self.assignors[name], self.topics[name], self.held[name] = assignor, set(topics), set()
+
+    def leave(self, name: str) -> None:
+        del self.assignors[name], self.topics[name], self.held[name]
+
+    def rebalance(self, leader: str) -> dict[str, Held]:
+        self.generation += 1
+        members = []
+        for name, assignor in self.assignors.items():
+            wire = assignor.metadata(self.topics[name]).encode()
+            metadata = ConsumerProtocolSubscription.decode(wire)
+            members.append(
+                JoinGroupResponse.JoinGroupResponseMember(
+                    member_id=name, group_instance_id=None, metadata=metadata
+                )
+            )
+        answers = self.assignors[leader].assign(self.cluster, members)
+        assert set(answers) == set(self.assignors)
+        for name, answer in answers.items():
+            decoded = ConsumerProtocolAssignment.decode(answer.encode())
+            self.assignors[name].on_assignment(decoded, self.generation)
+            self.held[name] = {(tp.topic, tp.partition) for tp in decoded.partitions()}
+        return self.held
+
+
+def sizes(held: dict[str, Held]) -> list[int]:
+    return sorted(map(len, held.values()))
+
+
+def test_it_is_one_of_theirs() -> None:
+    eager, cooperative = TaskplaceAssignor(), TaskplaceAssignor("cooperative")
+    assert isinstance(eager, AbstractPartitionAssignor)
+    assert eager.supported_protocols() == [RebalanceProtocol.EAGER]
+    assert cooperative.supported_protocols() == [RebalanceProtocol.COOPERATIVE]
+    assert TaskplaceAssignor("range").name == "taskplace-range"
+    assert TaskplaceAssignor("fair", cooperative=True, name="ours").name == "ours"
+    with pytest.raises(InputError, match="did you mean 'fair_sticky'"):
+        TaskplaceAssignor("fair_stiky")
+
+
+def test_sticky_through_members_that_leave_and_a_leader_that_is_new() -> None:
+    group = Group({"t": 7, "u": 5})
+    for name in "ABC":
+        group.join(name, TaskplaceAssignor(), "t", "u")
+    first = {name: set(held) for name, held in group.rebalance("A").items()}
+    assert sizes(first) == [4, 4, 4]
+    group.leave("A")  # and with it all it knew
+    second = group.rebalance("B")
+    assert sizes(second) == [6, 6]
+    assert first["B"] <= second["B"] and first["C"] <= second["C"]
+
+
+def test_cooperative_hands_over_in_two_rounds() -> None:
+    group = Group({"t": 6})
+    for name in "AB":
+        group.join(name, TaskplaceAssignor(cooperative=True), "t")
+    group.rebalance("A")
+    group.join("C", TaskplaceAssignor(cooperative=True), "t")
+    before = {name: set(held) for name, held in group.held.items()}
+    first = {name: set(held) for name, held in group.rebalance("A").items()}
+    assert first["C"] == set() and first["A"] < before["A"] and first["B"] < before["B"]
+    second = group.rebalance("C")
+    assert sizes(second) == [2, 2, 2]
+    assert first["A"] == second["A"] and first["B"] == second["B"]
+
+
+@pytest.mark.parametrize("theirs", [StickyPartitionAssignor, CooperativeStickyAssignor])
+def test_a_group_can_change_over_one_consumer_after_the_other(theirs: Any) -> None:
+    staged = theirs is CooperativeStickyAssignor
+    group = Group({"t": 8})
+    for name in "AB":
+        group.join(name, theirs(), "t")
+    first = {name: set(held) for name, held in group.rebalance("A").items()}
+    group.leave("B")
+    group.join("N", TaskplaceAssignor(cooperative=staged), "t")
+    assert group.assignors["N"].name == group.assignors["A"].name
+    for _ in range(2):
+        by_theirs = {name: set(held) for name, held in group.rebalance("A").items()}
+    by_ours = group.rebalance("N")
+    assert sizes(by_ours) == [4, 4]
+    assert by_ours["A"] == by_theirs["A"] == first["A"]
+
+
+def test_racks_come_from_the_brokers() -> None:
+    group = Group({"t": 8})
+    group.join("A", TaskplaceAssignor(rack="b"), "t")
+    group.join("B", TaskplaceAssignor(rack="a"), "t")
+    held = group.rebalance("A")
+    assert held == {"A": {("t", p) for p in (1, 3, 5, 7)}, "B": {("t", p) for p in (0, 2, 4, 6)}}
+
+
+def test_topics_that_nobody_knows_and_user_data_that_is_rubbish() -> None:
+    group = Group({"t": 2})
+    group.join("A", TaskplaceAssignor(), "t", "tomorrow")
+    assert group.rebalance("A") == {"A": {("t", 0), ("t", 1)}}
+    print("seed 5")
+    rng = random.Random(5)
+    for _ in range(300):
+        metadata = ConsumerProtocolSubscription(
+            version=0, topics=["t"], user_data=rng.randbytes(rng.randint(1, 40))
+        )
+        member = JoinGroupResponse.JoinGroupResponseMember(member_id="B", metadata=metadata)
+        made = TaskplaceAssignor().assign(group.cluster, [member])
+        assert len(made["B"].partitions()) == 2
