@@ -1,0 +1,68 @@
+"""One real local-cluster for all tests that need Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+EXECUTORS = 3
+
+
+@pytest.fixture(scope="session")
+def fault_orders(tmp_path_factory):
+    """The directory in which executors look for orders (`taskplace.spark.faults`)."""
+    return tmp_path_factory.mktemp("faults")
+
+
+@pytest.fixture(scope="session")
+def spark(fault_orders):
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(f"local-cluster[{EXECUTORS},2,1024]").appName("taskplace-tests")
+    for key, value in {
+        "spark.executor.memory": "900m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.executorEnv.TASKPLACE_FAULTS": str(fault_orders),
+        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),
+    }.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("FATAL")
+    yield session
+    before = children()
+    session.stop()
+    _, left = psutil.wait_procs(before, timeout=5)
+    for process in left:  # executors that did not hear of it; the driver's own JVM ends with this process
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
+                process.kill()
+
+
+def children() -> list[psutil.Process]:
+    return [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+
+
+@pytest.fixture
+def cluster(spark):
+    """The session, with all executors there: a test before may have killed one."""
+    from taskplace.spark.bridge import Bridge
+
+    bridge, deadline = Bridge(spark), time.monotonic() + 90
+    while len(bridge.executors()) < EXECUTORS:
+        if time.monotonic() > deadline:
+            pytest.fail("not within 90 s: all executors are there")
+        time.sleep(0.05)
+    return spark
