@@ -56,7 +56,8 @@ class Placed:
 
     - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
-    - `snapshot_interval`: changes of a task between two of its snapshots
+    - `snapshot_interval`, `snapshot_bytes`: changes of a task, or bytes of its changelog, between two of its snapshots
+    - `follower_share`: how much of the time standbys and warm-ups may work on an executor while a batch runs
     - `compression`: of changelog and snapshots: "lz4", "zstd", or None
     - `bytes_per_task`: the most input that one task takes in one batch
     - `tags`: by host, the tags of its executors ({"host-1": {"zone": "a"}}), for `rack.aware.assignment.tags`; the tag
@@ -83,6 +84,8 @@ class Placed:
         state_dir: str | Path,
         config: PlacementConfig | Mapping[str, Any] | None = None,
         snapshot_interval: int = 10,
+        snapshot_bytes: int = 64 << 20,
+        follower_share: float = 0.5,
         compression: str | None = "lz4",
         bytes_per_task: int = 128 << 20,
         locality_wait_ms: int = 30_000,
@@ -93,6 +96,11 @@ class Placed:
         self.config = (
             config if isinstance(config, PlacementConfig) else PlacementConfig.from_properties(config or {})
         )
+        if not 0 < follower_share <= 1:
+            raise InputError("follower_share", found=follower_share, expected="a number above 0, at most 1")
+        if snapshot_interval < 1 or snapshot_bytes < 1:
+            found = f"snapshot_interval {snapshot_interval}, snapshot_bytes {snapshot_bytes}"
+            raise InputError("snapshot_interval", found=found, expected="both at least 1")
         if self.config.task_assignor_class not in BUILT_IN:
             find_assignor(self.config.task_assignor_class)
         self.checkpoint = _local(checkpoint, "checkpoint")
@@ -122,6 +130,8 @@ class Placed:
             checkpoint=self.checkpoint,
             state_root=self.state_root,
             snapshot_interval=snapshot_interval,
+            snapshot_bytes=snapshot_bytes,
+            share=follower_share,
             compression=compression,
         )
         self._replicator = Replicator(
@@ -192,7 +202,11 @@ class Placed:
                     f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
                     "they belong together: keep both, or start both anew"
                 )
-            self._run(df if TAG in df.columns else self._single(df), batch_id)
+            self.cluster.busy = True
+            try:
+                self._run(df if TAG in df.columns else self._single(df), batch_id)
+            finally:
+                self.cluster.busy = False
 
     def _single(self, df: DataFrame) -> DataFrame:
         topics = make.external_topics(self.built)

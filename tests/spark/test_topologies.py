@@ -157,14 +157,15 @@ def test_a_stream_stream_join_with_stores_of_its_own(stream, tmp_path):
 @pytest.mark.spark
 def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
     topo = Topology("orders")
-    orders = topo.source("orders", key="id", partitions=3)
     customers = topo.source("customers", key=["customer", "shop"], partitions=5)
+    orders = topo.source("orders", key="id", partitions=3)
     by_customer = orders.repartition(["customer", "shop"], name="by-customer")
     keys = {"customer": "string", "shop": "int32"}
     known = TableJoin("customers", on=keys, columns={"city": "string"})
     by_customer.join_table(customers, known, name="with-city").sink("out", target=parquet(tmp_path / "out"))
     built = topo.build()
     assert built.partitions["by-customer-repartition"] == 5
+    assert built.order == (1, 0)  # what reads the repartition was declared first, and runs last
     s = stream(
         built,
         orders="id bigint, customer string, shop int",

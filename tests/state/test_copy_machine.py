@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.state.copy import Copy, Fence, peek
+from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
     encode_changes,
@@ -31,6 +31,7 @@ from taskplace.spark.state.files import (
     write_file,
 )
 from taskplace.spark.state.history import EMPTY, Change, History, Position, Snapshot
+from taskplace.spark.state.meta import Fence
 
 STORES = ["a", "b"]
 State = dict[str, dict[bytes, bytes]]
@@ -55,7 +56,7 @@ some_writes = st.fixed_dictionaries({}, optional=dict.fromkeys(STORES, writes_of
 some_copy = st.integers(0, 2)
 
 #: What a copy goes through on its way; a kill comes right before or after one of these calls.
-POINTS = ["_wipe", "_put", "_write_position", "_begin", "get_many", "commit"]
+POINTS = ["_wipe", "_put", "_write_meta", "_begin", "get_many", "commit"]
 
 
 @dataclass
@@ -286,7 +287,8 @@ class Lives(RuleBasedStateMachine):
         with Copy(self.path(copy), STORES) as open_copy:
             open_copy.bring_to(self.history, self.root)
             assert self.contents(open_copy) == self.state
-            assert open_copy._read_position(open_copy._held())[:2] == (self.history.end, None)
+            meta = open_copy._meta(open_copy._held())
+            assert (meta.at, meta.undo) == (self.history.end, None)
             open_copy.commit_unchanged()
 
     @invariant()
@@ -298,7 +300,7 @@ class Lives(RuleBasedStateMachine):
     def catch_up_with_fence(self, copy: int) -> None:
         """Note the fence a copy has really seen: an attempt that died may have left its own, or not."""
         with Copy(self.path(copy), STORES) as open_copy, open_copy._env.begin() as txn:
-            self.seen[copy] = open_copy._read_position(txn)[2]
+            self.seen[copy] = open_copy._meta(txn).fence
 
 
 def order(fence: Fence) -> tuple[int, int]:

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.state import copy as copy_module
-from taskplace.spark.state.copy import Copy, Fence, boot_id, peek
+from taskplace.spark.state import meta as meta_module
+from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     Changes,
     encode_records,
@@ -20,6 +20,7 @@ from taskplace.spark.state.files import (
 )
 from taskplace.spark.state.history import Change, History, Position, Snapshot
 from taskplace.spark.state.keys import SHORT, physical, restore_entry, store_entry
+from taskplace.spark.state.meta import Fence, boot_id
 
 STORES = ["s", "t"]
 
@@ -93,7 +94,7 @@ def test_a_copy_of_another_boot_is_made_again(tmp_path, monkeypatch, committed, 
         copy.follow(history, tmp_path)
         copy.bring_to(history, tmp_path)
         copy.commit({"s": {b"more": b"1"}}, Position(7, "lost", 11))
-    monkeypatch.setattr(copy_module, "boot_id", lambda: "another boot")
+    monkeypatch.setattr(meta_module, "boot_id", lambda: "another boot")
     assert peek(path) is None
     with Copy(path, STORES) as copy:
         done = copy.follow(history, tmp_path)
@@ -111,7 +112,7 @@ def test_another_format_is_made_again(tmp_path, monkeypatch, committed):
     history = committed(History(), tmp_path, bulk(10), 0)
     with Copy(tmp_path / "c", STORES) as copy:
         copy.follow(history, tmp_path)
-    monkeypatch.setattr(copy_module, "FORMAT", copy_module.FORMAT + 1)
+    monkeypatch.setattr(meta_module, "FORMAT", meta_module.FORMAT + 1)
     assert peek(tmp_path / "c") is None
     with Copy(tmp_path / "c", STORES) as copy:
         assert copy.bring_to(history, tmp_path).replayed == 10
@@ -259,3 +260,74 @@ def test_long_keys_through_a_copy(tmp_path_factory, committed, contents, data, k
         assert after == {k: v for k, v in state.items() if k not in gone} | {b"N" * 700: b"new"}
         assert copy.bring_to(history, root).rolled_back
         assert contents(copy)["s"] == state
+
+
+def snapshot_of(root, count, at):
+    """A snapshot of `count` keys in pieces of 10."""
+    entries = [(f"{i:04d}".encode(), str(i).encode()) for i in range(count)]
+    pieces = [record_batch(0, entries[i : i + 10]) for i in range(0, count, 10)]
+    data = encode_records(["s"], pieces, {}, "lz4")
+    file = f"snapshots/{at.attempt}.arrow"
+    write_file(root / file, data, sync=False)
+    return Snapshot(at.version, at.attempt, at.offset, count, file, data.size, seal(data))
+
+
+def test_a_restore_in_pieces_goes_on_where_it_was_stopped(tmp_path, contents):
+    history = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
+    steps = 0
+    for _ in range(20):
+        with Copy(tmp_path / "c", STORES) as copy:  # each time another process would be as good
+            done = copy.follow(history, tmp_path, pause=lambda: False)
+            steps += 1
+            if not done.unfinished:
+                break
+            assert peek(tmp_path / "c") in (None, Position(3, "a3", 200))  # half of a state is none
+    assert steps == 11
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        assert len(contents(copy)["s"]) == 95
+
+
+def test_an_attempt_finishes_the_restore_that_a_follower_began(tmp_path, contents):
+    history = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
+    with Copy(tmp_path / "c", STORES) as copy:
+        for _ in range(4):
+            copy.follow(history, tmp_path, pause=lambda: False)
+    with Copy(tmp_path / "c", STORES) as copy:
+        recovery = copy.bring_to(history, tmp_path)
+        assert (recovery.restored, recovery.scratch) == (55, False)
+        assert len(contents(copy)["s"]) == 95
+
+
+def test_half_a_restore_is_dropped_when_history_leads_elsewhere(tmp_path, committed, contents):
+    old = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.follow(old, tmp_path, pause=lambda: False)
+    new = History((), (snapshot_of(tmp_path, 20, Position(5, "a5", 300)),))
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.bring_to(new, tmp_path)
+        assert len(contents(copy)["s"]) == 20
+    with Copy(tmp_path / "d", STORES) as copy:
+        copy.follow(old, tmp_path, pause=lambda: False)
+        history = committed(History(), tmp_path, {"t": {b"k": b"1"}}, 0)  # from the very beginning
+        copy.bring_to(history, tmp_path)
+        assert contents(copy) == {"s": {}, "t": {b"k": b"1"}}
+    with Copy(tmp_path / "e", STORES) as copy:
+        copy.follow(old, tmp_path, pause=lambda: False)
+        copy.bring_to(History(), tmp_path)
+        assert contents(copy) == {"s": {}, "t": {}}
+
+
+def test_a_file_that_lost_its_end_is_made_anew(tmp_path, committed, contents):
+    """LMDB maps what is not there; whoever touched it would be killed."""
+    history = committed(History(), tmp_path, {"s": {f"{i}".encode(): b"x" * 200 for i in range(20_000)}}, 0)
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit_unchanged()
+    file = tmp_path / "c" / "data.mdb"
+    size = file.stat().st_size
+    with file.open("r+b") as handle:
+        handle.truncate(size // 2)
+    with Copy(tmp_path / "c", STORES) as copy:
+        assert copy.bring_to(history, tmp_path).scratch
+        assert len(contents(copy)["s"]) == 20_000

@@ -13,7 +13,7 @@ import lmdb
 import pytest
 
 from taskplace.spark.state import copy as copy_module
-from taskplace.spark.state.copy import Copy, Fence, peek
+from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     Changes,
     encode_records,
@@ -22,6 +22,7 @@ from taskplace.spark.state.files import (
     write_file,
 )
 from taskplace.spark.state.history import EMPTY, Change, History, Position, Snapshot
+from taskplace.spark.state.meta import Fence
 
 STORES = ["s", "t"]
 SMALL_MAP = 1 << 17

@@ -29,7 +29,8 @@ log = logging.getLogger(__name__)
 class Cluster:
     """Members and assignment of one placed stream.
 
-    Lifetime: `members` follows the executors; `loop.plan` is the assignment in force, None before the first.
+    Lifetime: `busy` while a batch runs;
+    `members` follows the executors; `loop.plan` is the assignment in force, None before the first.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Cluster:
         reporter: Reporter | None,
     ) -> None:
         self.lock = threading.RLock()
+        self.busy = False
         self.bridge, self.journal, self.loop, self.stats, self.reporter = (
             bridge,
             journal,

@@ -34,11 +34,13 @@ class Followers:
         checkpoint: Path,
         state_root: Path,
         snapshot_interval: int,
+        snapshot_bytes: int,
+        share: float,
         compression: str | None,
     ) -> None:
         self._cluster = cluster
         self._journal = cluster.journal
-        self._snapshot_interval = snapshot_interval
+        self._snapshot_interval, self._snapshot_bytes, self._share = snapshot_interval, snapshot_bytes, share
         self._cleanup_seconds = cluster.loop.config.state_cleanup_delay_ms / 1000
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
@@ -103,6 +105,7 @@ class Followers:
                 member = cluster.members.by_instance.get(visit.instance)
                 copies = visit.copies if member is None else self._merged(visit, member)
                 progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
+                progress = progress or visit.restored > 0  # of a snapshot, of which more is to come
                 cluster.members.join(executor, copies, visit.pid)
                 cluster.stats.followed += visit.replayed + visit.restored
                 self._journal.add_snapshots(visit.snapshots)
@@ -141,9 +144,9 @@ class Followers:
         cluster = self._cluster
         for task, history in self._journal.history.items():
             newest = history.snapshots[-1].version if history.snapshots else -1
-            changes = sum(change.version > newest for change in history.changes)
+            since = [change.size for change in history.changes if change.version > newest]
             if (
-                changes < self._snapshot_interval
+                (len(since) < self._snapshot_interval and sum(since) < self._snapshot_bytes)
                 or task not in cluster.task_names  # of a subtopology that an earlier version had
                 or self._journal.snapshot_pending(task)
             ):
@@ -159,4 +162,5 @@ class Followers:
         return due
 
     def _to(self, executor: Executor, **what: Any) -> Orders:
-        return Orders(instance=executor.instance, **self._common, **what)
+        share = self._share if self._cluster.busy else 1.0
+        return Orders(instance=executor.instance, **self._common, share=share, **what)

@@ -113,11 +113,11 @@ def _load(root: Path) -> Found | None:
     try:
         raw = json.loads(path.read_text())
         counting = [s for s in raw["structures"] if s["from_batch"] <= last]
-        counts = counting[-1] if counting else None
-        for part in ("topology", "stores", "incarnations") if counts is not None else ():
+        counts: dict[str, Any] = counting[-1] if counting else {}
+        for part in ("topology", "stores", "incarnations") if counts else ():
             if not isinstance(counts[part], Mapping):
                 raise TypeError(f"{part}: found {type(counts[part]).__name__}")
-        return Found(str(raw["id"]), counts)
+        return Found(str(raw["id"]), counts or None)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(root, error) from None
 

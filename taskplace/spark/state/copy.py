@@ -16,26 +16,21 @@ The map grows by doubling when it is full: the attempt is run again on the large
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple, dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import lmdb
-import psutil
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.state.files import Changes, decode_records, encode_changes, read_sealed
+from taskplace.spark.state.files import Changes, RecordFile, decode_records, encode_changes, read_sealed
 from taskplace.spark.state.history import EMPTY, Action, Change, History, Position, Snapshot, next_step
 from taskplace.spark.state.keys import physical, restore_entry, store_entry
+from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, Fence, Meta
 
-FORMAT = 1
 INITIAL_MAP = 64 << 20
-MAX_STORES = 64
-_META, _POSITION, _UNDO, _SKIPPED = b"meta", b"position", b"undo", b"skipped"
 
 T = TypeVar("T")
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
@@ -50,31 +45,15 @@ _DAMAGED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """Whose work this is: the driver's epoch, then the batch. A copy accepts no older one than it has seen."""
-
-    epoch: int = 0
-    batch: int = -1
-
-
 @dataclass(slots=True)
 class Recovery:
-    """What it took to bring a copy to its base."""
+    """What it took to bring a copy to its base; `unfinished` when a follower was stopped on the way."""
 
     replayed: int = 0
     restored: int = 0
     rolled_back: bool = False
     scratch: bool = False
-
-
-@cache
-def boot_id() -> str:
-    """Return what tells one boot of this host from another."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return f"boot-{int(psutil.boot_time())}"
+    unfinished: bool = False
 
 
 class Copy:
@@ -103,6 +82,7 @@ class Copy:
         size = INITIAL_MAP
         while used.exists() and size < 2 * used.stat().st_size:
             size *= 2
+        self._snapshot: tuple[str, RecordFile] | None = None
         self._env = lmdb.open(
             str(self.path),
             map_size=size,
@@ -115,8 +95,13 @@ class Copy:
         self._txn: Txn | None = None
         self._dbs: dict[bytes, lmdb._Database] = {}
         try:
+            expected = self._env.info()["last_pgno"] * self._env.stat()["psize"]
+            # What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS. The last pages
+            # may be missing for a good reason (never written, as they were freed at once), so much is missing.
+            if used.stat().st_size < expected * 7 // 8:
+                raise lmdb.CorruptedError(f"{used}: the file is shorter than what it holds")
             with self._begin_on_current_map(write=True) as txn:
-                for name in (_META, *(store.encode() for store in self.stores)):
+                for name in (META, *(store.encode() for store in self.stores)):
                     self._dbs[name] = self._env.open_db(name, txn=txn)
         except BaseException:
             self._env.close()
@@ -138,34 +123,21 @@ class Copy:
     def position(self) -> Position:
         """Return where in its task's history this copy is, its last attempt included. Takes no lock."""
         with self._begin_on_current_map() as txn:
-            return self._read_position(txn)[0]
+            return self._meta(txn).at
 
-    def _read_position(self, txn: Txn) -> tuple[Position, Position | None, Fence]:
-        raw = txn.get(_POSITION, db=self._dbs[_META])
-        if raw is None:
-            return EMPTY, None, Fence()
-        meta = json.loads(raw)
-        undo = meta["undo"]
-        return Position(*meta["at"]), None if undo is None else Position(*undo), Fence(*meta["fence"])
+    def _meta(self, txn: Txn) -> Meta:
+        raw = txn.get(POSITION, db=self._dbs[META])
+        return Meta() if raw is None else (Meta.decode(raw) or Meta())
 
     def _usable(self, txn: Txn) -> bool:
-        raw = txn.get(_POSITION, db=self._dbs[_META])
+        raw = txn.get(POSITION, db=self._dbs[META])
         if raw is None:
             return True
-        meta = json.loads(raw)
-        skipped = json.loads(txn.get(_SKIPPED, default=b"[]", db=self._dbs[_META]))
-        whole = not set(skipped) & set(self.stores)
-        return bool(meta["format"] == FORMAT and meta["boot"] == boot_id() and whole)
+        meta = Meta.decode(raw)
+        return meta is not None and not set(meta.skipped) & set(self.stores)
 
-    def _write_position(self, txn: Txn, at: Position, undo: Position | None, fence: Fence) -> None:
-        meta = {
-            "at": astuple(at),
-            "undo": undo and astuple(undo),
-            "fence": astuple(fence),
-            "boot": boot_id(),
-            "format": FORMAT,
-        }
-        txn.put(_POSITION, json.dumps(meta).encode(), db=self._dbs[_META])
+    def _write_meta(self, txn: Txn, meta: Meta) -> None:
+        txn.put(POSITION, meta.encode(), db=self._dbs[META])
 
     # -- getting there
 
@@ -181,9 +153,12 @@ class Copy:
             pass
         return done
 
-    def follow(self, history: History, root: Path) -> Recovery | None:
+    def follow(
+        self, history: History, root: Path, pause: Callable[[], bool] = lambda: True
+    ) -> Recovery | None:
         """Bring the copy to `history.end` and commit that; None, doing nothing, when it is beyond it already.
 
+        `pause` is called between steps, none of which takes long, and ends it by returning False; what was done stays.
         A follower never rolls back work that is newer than the history it was given: the copy may have been
         promoted meanwhile, and its attempt may be about to be committed.
         """
@@ -191,42 +166,55 @@ class Copy:
         while True:
             txn = self._begin()
             # Asked again at each step: an attempt may have been here since the last one ended its transaction.
-            if self._read_position(txn)[0].version > history.end.version:
+            if self._meta(txn).at.version > history.end.version:
                 self._abort()
                 return None
             if self._take_step(txn, history, root, done):
                 self.commit_unchanged()
                 return done
+            if not pause():
+                done.unfinished = True
+                return done
 
     def _take_step(self, txn: Txn, history: History, root: Path, done: Recovery) -> bool:
         """Take the next step to `history.end` and commit it; True, the transaction still held, when there is none."""
-        at, undo, seen = self._read_position(txn)
-        if at == EMPTY and history.end != EMPTY:
+        meta = self._meta(txn)
+        if meta.at == EMPTY and history.end != EMPTY and meta.restoring is None:
             done.scratch = True
+        seen = meta.fence
         if self._fence is not None and (self._fence.epoch, self._fence.batch) < (seen.epoch, seen.batch):
             self._abort()
             raise Fenced(f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}")
-        fence = self._fence or seen
-        step = next_step(at, undo, history)
+        meta = replace(meta, fence=self._fence or seen)
+        step = next_step(meta.at, meta.undo, history)
+        restore = step.action is Action.RESTORE and step.snapshot is not None
+        if meta.restoring is not None and not (
+            restore and step.snapshot is not None and step.snapshot.attempt == meta.restoring[0]
+        ):
+            meta = self._wipe(txn, meta)  # half of another snapshot is there
         if step.action is Action.READY:
-            if undo is not None:  # `history` names this attempt as committed: its undo record has served
-                txn.delete(_UNDO, db=self._dbs[_META])
-            self._write_position(txn, at, None, fence)
+            if meta.undo is not None:  # `history` names this attempt as committed: its undo record has served
+                txn.delete(UNDO, db=self._dbs[META])
+            self._write_meta(txn, replace(meta, undo=None))
             return True
         if step.action is Action.ROLL_BACK:
-            record = txn.get(_UNDO, db=self._dbs[_META])
-            if undo is None or record is None:
-                raise CheckpointError(f"{self.path}: no undo record at {at}")
-            self._apply(txn, decode_records(record))
-            txn.delete(_UNDO, db=self._dbs[_META])
-            self._write_position(txn, undo, None, fence)
+            record = txn.get(UNDO, db=self._dbs[META])
+            back = meta.undo
+            if back is None or record is None:
+                raise CheckpointError(f"{self.path}: no undo record at {meta.at}")
+            meta = self._apply(txn, meta, decode_records(record))
+            txn.delete(UNDO, db=self._dbs[META])
+            self._write_meta(txn, replace(meta, at=back, undo=None))
             done.rolled_back = True
         elif step.action is Action.REPLAY and step.change is not None:
-            self._replay(txn, step.change, root, fence)
+            self._replay(txn, meta, step.change, root)
             done.replayed += step.change.records
-        else:
+        elif step.snapshot is None:
             done.scratch = done.scratch or step.unknown
-            done.restored += self._restore(txn, step.snapshot, root, fence)
+            self._write_meta(txn, self._wipe(txn, meta))
+        else:
+            done.scratch = done.scratch or (step.unknown and meta.restoring is None)
+            done.restored += self._restore(txn, meta, step.snapshot, root)
         txn.commit()
         self._txn = None
         return False
@@ -234,8 +222,7 @@ class Copy:
     def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]]:
         """Return the position and all (store, entries) at it, in pieces; they come from one read transaction."""
         txn = self._begin_on_current_map()
-        at, _, _ = self._read_position(txn)
-        return at, self._dump(txn, rows)
+        return self._meta(txn).at, self._dump(txn, rows)
 
     def _dump(self, txn: Txn, rows: int) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
         with txn:
@@ -250,40 +237,59 @@ class Copy:
                     if entries:
                         yield store, entries
 
-    def _replay(self, txn: Txn, change: Change, root: Path, fence: Fence) -> None:
+    def _replay(self, txn: Txn, meta: Meta, change: Change, root: Path) -> None:
         if change.file:
-            self._apply(txn, decode_records(read_sealed(root / change.file, change.size, change.checksum)))
-        txn.delete(_UNDO, db=self._dbs[_META])
-        self._write_position(txn, change.position, None, fence)
+            records = decode_records(read_sealed(root / change.file, change.size, change.checksum))
+            meta = self._apply(txn, meta, records)
+        txn.delete(UNDO, db=self._dbs[META])
+        self._write_meta(txn, replace(meta, at=change.position, undo=None))
 
-    def _restore(self, txn: Txn, snapshot: Snapshot | None, root: Path, fence: Fence) -> int:
-        self._wipe(txn)
-        if snapshot is None:
-            self._write_position(txn, EMPTY, None, fence)
-            return 0
-        self._apply(txn, decode_records(read_sealed(root / snapshot.file, snapshot.size, snapshot.checksum)))
-        self._write_position(txn, snapshot.position, None, fence)
-        return snapshot.records
+    def _restore(self, txn: Txn, meta: Meta, snapshot: Snapshot, root: Path) -> int:
+        """Load the next piece of a snapshot; return how many records. Who comes next goes on where this one ends."""
+        if meta.restoring is None:
+            meta = replace(self._wipe(txn, meta), restoring=(snapshot.attempt, 0))
+        file = self._opened(snapshot, root)
+        loaded = meta.restoring[1] if meta.restoring is not None else 0
+        records = 0
+        if loaded < len(file):
+            store, entries = file.piece(loaded)
+            meta = self._apply(txn, meta, [(store, entries)])
+            records = len(entries)
+        loaded += 1
+        if loaded >= len(file):
+            self._snapshot = None
+            self._write_meta(txn, replace(meta, at=snapshot.position, undo=None, restoring=None))
+        else:
+            self._write_meta(txn, replace(meta, restoring=(snapshot.attempt, loaded)))
+        return records
 
-    def _wipe(self, txn: Txn) -> None:
+    def _opened(self, snapshot: Snapshot, root: Path) -> RecordFile:
+        """Return a snapshot's file, read and checked once for all of its pieces."""
+        if self._snapshot is None or self._snapshot[0] != snapshot.file:
+            data = read_sealed(root / snapshot.file, snapshot.size, snapshot.checksum)
+            self._snapshot = snapshot.file, RecordFile(data)
+        return self._snapshot[1]
+
+    def _wipe(self, txn: Txn, meta: Meta) -> Meta:
+        """Make the copy empty; what it has seen of fences stays."""
         for db in self._dbs.values():
             txn.drop(db, delete=False)
+        return Meta(fence=meta.fence)
 
-    def _apply(self, txn: Txn, records: Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]) -> None:
+    def _apply(
+        self, txn: Txn, meta: Meta, records: Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]
+    ) -> Meta:
+        """Put records in; those of a store that the topology does not have any more are passed over.
+
+        That is remembered: should the topology have it again after all, this copy is not whole.
+        """
+        skipped = set(meta.skipped)
         for store, entries in records:
             if (db := self._dbs.get(store.encode())) is not None:
                 self._put(txn, db, entries)
             else:
-                self._pass_over(txn, store)
-
-    def _pass_over(self, txn: Txn, store: str) -> None:
-        """Take note that records of a store were left out: the topology does not have it any more.
-
-        Should it have it again after all, this copy is not whole (see `_usable`).
-        """
-        skipped = set(json.loads(txn.get(_SKIPPED, default=b"[]", db=self._dbs[_META])))
-        if store not in skipped:
-            txn.put(_SKIPPED, json.dumps(sorted({*skipped, store})).encode(), db=self._dbs[_META])
+                skipped.add(store)
+        return replace(meta, skipped=tuple(sorted(skipped)))
 
     @staticmethod
     def _put(txn: Txn, db: lmdb._Database, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
@@ -319,15 +325,15 @@ class Copy:
     def commit(self, changes: Changes, to: Position) -> None:
         """Write `changes`, their undo record and the new position, and end the transaction."""
         txn = self._held()
-        at, _, seen = self._read_position(txn)
+        meta = self._meta(txn)
         old: Changes = {}
         for store, entries in changes.items():
             keys = list(entries)
             old[store] = dict(zip(keys, self.get_many(store, keys), strict=True))
-        txn.put(_UNDO, encode_changes(old, {}, compression=None).to_pybytes(), db=self._dbs[_META])
+        txn.put(UNDO, encode_changes(old, {}, compression=None).to_pybytes(), db=self._dbs[META])
         for store, entries in changes.items():
             self._put(txn, self._db(store), sorted(entries.items()))
-        self._write_position(txn, to, at, self._fence or seen)
+        self._write_meta(txn, replace(meta, at=to, undo=meta.at, fence=self._fence or meta.fence))
         txn.commit()
         self._txn = None
 
@@ -355,7 +361,7 @@ class Copy:
         self._abort()
         self._txn = self._begin_on_current_map(write=True)
         if not self._usable(self._txn):
-            self._wipe(self._txn)
+            self._wipe(self._txn, Meta())
         return self._txn
 
     def _begin_on_current_map(self, *, write: bool = False) -> Txn:
@@ -390,13 +396,8 @@ def peek(path: Path) -> Position | None:
         return None
     try:
         with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env, env.begin() as txn:
-            raw = txn.get(_POSITION, db=env.open_db(_META, txn=txn, create=False))
+            raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))
     except lmdb.Error:
         return None
-    if raw is None:
-        return None
-    meta = json.loads(raw)
-    if meta["format"] != FORMAT or meta["boot"] != boot_id():
-        return None
-    # An uncommitted last batch does not count: what is certain is where its undo record leads.
-    return Position(*(meta["undo"] or meta["at"]))
+    meta = None if raw is None else Meta.decode(raw)
+    return None if meta is None or meta.restoring is not None else meta.certain

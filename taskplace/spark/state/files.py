@@ -132,14 +132,29 @@ def record_batch(store: int, entries: list[tuple[bytes, bytes | None]]) -> pa.Re
     )
 
 
+class RecordFile:
+    """The records of a file, piece by piece; a piece is of one store and has at most `ROWS_PER_BATCH` entries."""
+
+    def __init__(self, data: pa.Buffer | bytes) -> None:
+        self._reader = pa.ipc.open_file(
+            data if isinstance(data, pa.Buffer) else pa.py_buffer(data), options=READ
+        )
+        self._stores = self._reader.schema.metadata[b"stores"].decode().split("\n")
+
+    def __len__(self) -> int:
+        return self._reader.num_record_batches
+
+    def piece(self, number: int) -> tuple[str, list[tuple[bytes, bytes | None]]]:
+        """Return the store and the entries of a piece."""
+        batch = self._reader.get_batch(number)
+        store = self._stores[batch["store"][0].as_py()] if batch.num_rows else ""
+        return store, list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
+
+
 def decode_records(data: pa.Buffer | bytes) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
     """Yield (store, entries) from a file's bytes, in pieces of at most `ROWS_PER_BATCH` entries."""
-    reader = pa.ipc.open_file(data if isinstance(data, pa.Buffer) else pa.py_buffer(data), options=READ)
-    stores = reader.schema.metadata[b"stores"].decode().split("\n")
-    for i in range(reader.num_record_batches):
-        batch = reader.get_batch(i)
-        if batch.num_rows:
-            yield (
-                stores[batch["store"][0].as_py()],
-                list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)),
-            )
+    file = RecordFile(data)
+    for number in range(len(file)):
+        store, entries = file.piece(number)
+        if entries:
+            yield store, entries

@@ -6,7 +6,6 @@ taken back in memory, from the copy's undo record.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,10 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.copy import _META, _POSITION, _UNDO, FORMAT, MAX_STORES, boot_id
 from taskplace.spark.state.files import decode_records
 from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.keys import physical, restore_entry
+from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, Meta
 
 
 class View:
@@ -32,7 +31,7 @@ class View:
         self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
         try:
             self._txn = self._env.begin()
-            meta_db = self._env.open_db(_META, txn=self._txn, create=False)
+            meta_db = self._env.open_db(META, txn=self._txn, create=False)
             self.position, undone = self._committed(meta_db, history, path.name)
             self._overlay = self._undo(meta_db, store) if undone else {}
             try:
@@ -51,15 +50,15 @@ class View:
         self._env.close()
 
     def _committed(self, meta_db: Any, history: History, task: str) -> tuple[Position, bool]:
-        raw = self._txn.get(_POSITION, db=meta_db)
-        meta = json.loads(raw) if raw is not None else None
-        if meta is None or meta["format"] != FORMAT or meta["boot"] != boot_id():
+        raw = self._txn.get(POSITION, db=meta_db)
+        meta = Meta.decode(raw) if raw is not None else None
+        if meta is None or meta.restoring is not None:
             raise CheckpointError(f"{task}: no copy that can be used")
         points = {change.attempt for change in history.changes}
         points |= {snapshot.attempt for snapshot in history.snapshots}
         if history.changes:
             points.add(history.changes[0].base)
-        at, undo = Position(*meta["at"]), meta["undo"] and Position(*meta["undo"])
+        at, undo = meta.at, meta.undo
         if at.attempt in points:
             return at, False
         if undo is not None and undo.attempt in points:
@@ -67,7 +66,7 @@ class View:
         raise CheckpointError(f"{task}: the copy is at {at}, which is not in its history")
 
     def _undo(self, meta_db: Any, store: str) -> dict[bytes, bytes | None]:
-        record = self._txn.get(_UNDO, db=meta_db)
+        record = self._txn.get(UNDO, db=meta_db)
         found: dict[bytes, bytes | None] = {}
         for name, entries in decode_records(record):
             if name == store:

@@ -23,9 +23,10 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
-from taskplace.spark.state.copy import Copy, Fence, Recovery, peek
+from taskplace.spark.state.copy import Copy, Recovery, peek
 from taskplace.spark.state.files import Changes, encode_changes, file_name, seal, write_file
 from taskplace.spark.state.history import EMPTY, Change, History, Position
+from taskplace.spark.state.meta import Fence
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity
 from taskplace.spark.worker.program import Outputs, Program

@@ -1,7 +1,8 @@
 """A visit to an executor: let its standbys and warm-ups follow their changelogs, snapshot, clean up, report.
 
-One visit takes one slot of an executor for at most its budget, and does what there is time for; the driver
-sends the next when it has the report. Only committed files are applied.
+One visit takes one slot of an executor for about its budget, and does what there is time for; the driver sends the
+next when it has the report. While a batch runs, it works only a share of the time and sleeps the rest, so that active
+work goes first. Only committed files are applied.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ BUDGET_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Orders:
-    """What one executor is asked to do. Histories by task, stores by subtopology; `logged` have a changelog."""
+    """What one executor is asked to do. Histories by task, stores by subtopology; `logged` have a changelog.
+
+    `budget`: seconds; `share`: how much of the time to work, above 0 and up to 1.
+    """
 
     instance: str
     checkpoint: str
@@ -49,6 +53,7 @@ class Orders:
     orphans_after: float | None = None
     compression: str | None = "lz4"
     budget: float = BUDGET_SECONDS
+    share: float = 1.0
 
     def encode(self) -> bytes:
         """Return the orders as JSON bytes."""
@@ -110,6 +115,7 @@ def visit_all(elements: Iterable[bytes]) -> Iterator[str]:
 def visit(orders: Orders) -> Visit:
     """Carry out `orders` on this executor, or nothing, if Spark brought them to another one."""
     start = time.monotonic()
+    pace = Pace(orders.budget, orders.share)
     executor_id, owner = identity.executor()
     instance = f"executor-{executor_id}"
     done = Visit(instance, here=instance == orders.instance, pid=owner.pid)
@@ -117,15 +123,18 @@ def visit(orders: Orders) -> Visit:
         return done
     home = identity.home(Path(orders.state_root), orders.spark_app)
     root = Path(orders.checkpoint)
-    for task, history in orders.follow.items():
-        if time.monotonic() - start > orders.budget:
+    for left, (task, history) in zip(reversed(range(len(orders.follow))), orders.follow.items(), strict=True):
+        _follow(
+            home / task, task, history, root, orders, pace, done
+        )  # one step at least, whatever the budget
+        if not pace() and left:
             done.unfinished = True
             break
-        _follow(home / task, task, history, root, orders, done)
     for task, history in orders.snapshot.items():
-        if time.monotonic() - start > orders.budget:
+        if pace.over:
             break
         _snapshot(home / task, task, history, root, orders, done)
+        pace()
     for task in orders.remove:
         _remove(home / task)
         done.removed.append(task)
@@ -139,14 +148,37 @@ def visit(orders: Orders) -> Visit:
     return done
 
 
+class Pace:
+    """Divides a visit's time into work and sleep, and says when it is over."""
+
+    def __init__(self, budget: float, share: float) -> None:
+        self._end = time.monotonic() + budget
+        self._rest = 1 / min(max(share, 0.01), 1.0) - 1
+        self._since = time.monotonic()
+
+    @property
+    def over(self) -> bool:
+        """Whether the budget is used up."""
+        return time.monotonic() >= self._end
+
+    def __call__(self) -> bool:
+        """Sleep off the work since the last call; return whether there is time left."""
+        now = time.monotonic()
+        time.sleep(max(0.0, min((now - self._since) * self._rest, self._end - now)))
+        self._since = time.monotonic()
+        return not self.over
+
+
 def _stores(orders: Orders, task: str) -> Sequence[str]:
     return orders.stores[int(task.split("_")[0])]
 
 
-def _follow(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:
+def _follow(
+    path: Path, task: str, history: History, root: Path, orders: Orders, pace: Pace, done: Visit
+) -> None:
     try:
         with Copy(path, _stores(orders, task)) as copy:
-            recovery = copy.growing(lambda: copy.follow(history, root))
+            recovery = copy.growing(lambda: copy.follow(history, root, pace))
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return
@@ -154,6 +186,7 @@ def _follow(path: Path, task: str, history: History, root: Path, orders: Orders,
     if recovery is not None:
         done.replayed += recovery.replayed
         done.restored += recovery.restored
+        done.unfinished = done.unfinished or recovery.unfinished
 
 
 def _snapshot(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:

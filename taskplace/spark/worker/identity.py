@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from taskplace.spark.state.copy import boot_id
+from taskplace.spark.state.meta import boot_id
 
 OWNER, WORKERS = "owner.json", "workers"
 
