@@ -24,6 +24,7 @@ test-all: java $(STAMP) ## run the tests, long forms included
 bench-engine: $(STAMP) ## measure the engine and the topologies, without Spark
 	@$(BIN)/python benchmarks/bench_topology.py --limit 2
 	@$(BIN)/python benchmarks/bench_engine.py
+	@$(BIN)/python benchmarks/bench_partitions.py --kafka-up-to 1000
 
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -108,7 +108,7 @@ def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: In
     """Return (partition, position of its list) of all pairs that exist, sorted, each once."""
     sizes = [len(pairs) for pairs in owned]
     flat = list(chain.from_iterable(owned))
-    topic = np.fromiter((number.get(t, -1) for t in map(itemgetter(0), flat)), np.int64, len(flat))
+    topic = np.fromiter(map(number.get, map(itemgetter(0), flat), repeat(-1)), np.int64, len(flat))
     try:
         part = np.fromiter(map(itemgetter(1), flat), np.int64, len(flat))
     except (TypeError, ValueError, OverflowError):

@@ -11,7 +11,7 @@ Properties:
   with the same subscribers; the one exception is the next line;
 - a lost member's tasks go to holders of their standbys, wherever there is one. If balance wants one of them on a
   member that has no copy, it gets a standby there first, and `followup` says to assign again;
-- a member that comes (back) gets its share at once, and nobody gives more than that;
+- a member that comes (back) gets its share at once, with no more moves than balance needs;
 - the standbys of one member's tasks are spread over the others. Ties are broken by a hash of the member's name and the
   `seed`: all runs agree, and another seed spreads differently;
 - a topic that comes at run time joins the group of its count and subscribers: each of its partitions goes to where the

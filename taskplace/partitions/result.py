@@ -113,7 +113,9 @@ def held_by(c: Columns, goal: Ints) -> dict[str, Held]:
     order = order[cuts[0] :]
     topic = c.topic[order]
     number = (order - c.start[topic]).tolist()
-    pairs = list(map(TopicPartition, map(c.topics.__getitem__, topic.tolist()), number))
+    # What TopicPartition(topic, number) does, without a call in Python for each of many.
+    both = zip(map(c.topics.__getitem__, topic.tolist()), number, strict=True)
+    pairs: list[TopicPartition] = list(map(tuple.__new__, itertools.repeat(TopicPartition), both))
     return {
         name: tuple(pairs[a - cuts[0] : b - cuts[0]])
         for name, (a, b) in zip(c.members, itertools.pairwise(cuts), strict=True)
