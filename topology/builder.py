@@ -7,8 +7,9 @@ next node. Nothing is decided here: `Topology.build` checks the whole and return
 Properties:
 - a handle may be used any number of times, and several pipelines may live in one topology;
 - names are optional; an automatic name is made of the name the node descends from and what it does
-  (`flights-process`), so that adding unrelated nodes never changes it;
-- building does not use a topology up: more may be added and built again.
+  (`flights-process`), so that adding unrelated nodes does not change it, unless one of them has that very name;
+- building does not use a topology up: more may be added and built again;
+- a call that is refused adds nothing: it can be made again, corrected.
 
 Errors: `TopologyError`, which names the node, at the call for what the call alone shows (a bad count, a name
 used twice) and in `build` for the rest (an unknown store, unequal partition counts, a cycle).
@@ -19,12 +20,14 @@ targets and schemas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
 from topology.errors import TopologyError
 from topology.names import AutoNames, check_count, check_key, check_legal_name, check_name
 from topology.node import Node, Store, StoreSpec
+from topology.stores import check_store, inline, listed
 from topology.stream import Stream
 
 if TYPE_CHECKING:
@@ -73,7 +76,7 @@ class Topology:
         self,
         topic: str,
         *,
-        key: Iterable[str] | str | None = None,
+        key: Sequence[str] | str | None = None,
         partitions: int | None = None,
         schema: Any = None,
         name: str | None = None,
@@ -81,25 +84,15 @@ class Topology:
     ) -> Stream:
         """Add an external topic as an input; its name is the topic's unless given.
 
-        `partitions` may be left out and told later (`BuiltTopology.with_partitions`). A topic is read by one
-        source: to use it twice, use the returned handle twice.
+        `key` is a column, or a list or tuple of columns, whose order counts. `partitions` may be left out and
+        told later (`BuiltTopology.with_partitions`). A topic is read by one source: to use it twice, use the
+        returned handle twice.
 
         >>> Topology("t").source("trips", partitions=0)
         Traceback (most recent call last):
         topology.errors.TopologyError: source 'trips'.partitions: found 0, expected a whole number >= 1
         """
-        topic = check_name(topic, "source topic")
-        where = f"source {topic!r}"
-        node = Node(
-            name=topic if name is None else name,
-            kind="source",
-            key=check_key(key, f"{where}.key"),
-            topic=topic,
-            partitions=None if partitions is None else check_count(partitions, f"{where}.partitions", topic),
-            schema=schema,
-            option_items=tuple(options.items()),
-        )
-        return self._add(node)
+        return self._source(topic, name, key, partitions, schema, options)
 
     def store(
         self, name: str, *, logged: bool = True, retention_ms: int | None = None, **options: Any
@@ -109,7 +102,8 @@ class Topology:
         >>> Topology("t").store("weather-by-hour", logged=False, ttl=3600).options
         {'ttl': 3600}
         """
-        return self._declare(Store(name, logged, retention_ms, tuple(options.items())))
+        with self._all_or_nothing():
+            return self._declare(Store(name, logged, retention_ms, tuple(options.items())))
 
     def process(
         self,
@@ -121,7 +115,9 @@ class Topology:
         **options: Any,
     ) -> Stream:
         """Add a processor that reads one or several streams."""
-        return self._step("processor", [self._own(i) for i in inputs], name, processor, stores, options)
+        where = f"node {name!r}" if name is not None else f"topology {self.name!r}, process"
+        given = listed(inputs, f"{where}.inputs", "a list of streams")
+        return self._step("processor", [self._own(i) for i in given], name, processor, stores, options)
 
     def build(self) -> BuiltTopology:
         """Return the checked, immutable topology; see `topology.built`.
@@ -141,15 +137,38 @@ class Topology:
 
     # -- how parts get in ------------------------------------------------------------------------------
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """Take back what a refused call has added. All of it is added at the end, so the ends are cut off."""
+        grown: tuple[dict[str, Any], ...] = (self._nodes, self._stores, self._topics, self._names.stems)
+        sizes = [len(each) for each in grown]
+        try:
+            yield
+        except BaseException:
+            for each, size in zip(grown, sizes, strict=True):
+                while len(each) > size:
+                    each.popitem()
+            raise
+
+    def _source(
+        self, topic: Any, name: Any, key: Any, partitions: Any, schema: Any, options: Mapping[str, Any]
+    ) -> Stream:
+        topic = check_name(topic, "source topic")
+        where = f"source {topic!r}"
+        node = Node(
+            name=topic if name is None else name,
+            kind="source",
+            key=check_key(key, f"{where}.key"),
+            topic=topic,
+            partitions=None if partitions is None else check_count(partitions, f"{where}.partitions", topic),
+            schema=schema,
+            option_items=tuple(options.items()),
+        )
+        with self._all_or_nothing():
+            return self._add(node)
+
     def _declare(self, store: Store) -> Store:
-        check_legal_name(store.name, "store name")
-        if not isinstance(store.logged, bool):
-            raise TopologyError(
-                f"store {store.name!r}.logged: found {store.logged!r}, expected true or false",
-                node=store.name,
-            )
-        if store.retention_ms is not None:
-            check_count(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
+        check_store(store)
         if store.name in self._stores:
             raise TopologyError(
                 f"store {store.name!r}: declared twice; name it in `stores` to share it", node=store.name
@@ -159,18 +178,15 @@ class Topology:
 
     def _store_names(self, stores: Iterable[StoreSpec] | str, where: str) -> tuple[str, ...]:
         """Return the names in `stores`, declaring the stores that are given inline."""
-        specs: list[StoreSpec] = [stores] if isinstance(stores, str | Store | Mapping) else list(stores)
+        single = isinstance(stores, str | Store | Mapping)
+        specs = [stores] if single else listed(stores, f"{where}.stores", "a list of stores")
         names = []
         for spec in specs:
             if isinstance(spec, str):
                 names.append(spec)
                 continue
             if isinstance(spec, Mapping):
-                if "name" not in spec:
-                    raise TopologyError(
-                        f"{where}.stores: found {dict(spec)!r}, expected a store with a 'name'"
-                    )
-                names.append(self.store(**spec).name)
+                names.append(self._declare(inline(spec, f"{where}.stores")).name)
                 continue
             if not isinstance(spec, Store):
                 raise TopologyError(
@@ -194,7 +210,7 @@ class Topology:
         layouts: Mapping[str, Mapping[str, Any]] = declare() if callable(declare) else {}
         for store, layout in layouts.items():
             if store not in self._stores:
-                self.store(store, **layout)
+                self._declare(inline({**layout, "name": store}, where))
             declared = self._stores[store].options
             for option, value in layout.items():
                 if option in declared and declared[option] != value:
@@ -251,8 +267,29 @@ class Topology:
         target: Any = None,
     ) -> Stream:
         """Add a node that reads other nodes."""
-        if name is None:
-            name = self._names.make("process" if kind == "processor" else kind, parents, taken=self._nodes)
+        with self._all_or_nothing():
+            if name is None:
+                name = self._names.make(
+                    "process" if kind == "processor" else kind, parents, taken=self._nodes
+                )
+                self._names.take(name, *parents[:1])
+            return self._add(
+                self._read(kind, parents, name, processor, stores, options or {}, join=join, target=target)
+            )
+
+    def _read(
+        self,
+        kind: Literal["processor", "join", "merge", "sink"],
+        parents: list[str],
+        name: Any,
+        processor: Any,
+        stores: Any,
+        options: Mapping[str, Any],
+        *,
+        join: Literal["table", "stream"] | None,
+        target: Any,
+    ) -> Node:
+        """Return the node, with its stores declared."""
         where = f"node {name!r}"
         if not parents:
             raise TopologyError(f"{where}: a {kind} without input; give it at least one stream", node=name)
@@ -261,17 +298,17 @@ class Topology:
             raise TopologyError(f"{where}: found inputs {parents!r}, expected each stream once", node=name)
         if kind == "merge" and len(parents) < 2:
             raise TopologyError(f"{where}: a merge of one stream; give it at least two", node=name)
-        return self._add(
-            Node(
-                name=name,
-                kind=kind,
-                parents=tuple(parents),
-                stores=self._connected(processor, self._store_names(stores, where), where),
-                join=join,
-                processor=processor,
-                target=target,
-                option_items=tuple((options or {}).items()),
-            )
+        if isinstance(target, str):  # it is the name of a topic
+            check_name(target, f"{where}.target")
+        return Node(
+            name=name,
+            kind=kind,
+            parents=tuple(parents),
+            stores=self._connected(processor, self._store_names(stores, where), where),
+            join=join,
+            processor=processor,
+            target=target,
+            option_items=tuple(options.items()),
         )
 
     def _repartition(
@@ -279,23 +316,26 @@ class Topology:
     ) -> Stream:
         """Add both ends of a repartition: the node that writes the topic, and the source that reads it."""
         columns = check_key(key, f"repartition {name!r}.key" if name is not None else "repartition.key")
-        if name is None:
-            name = self._names.make("repartition", [parent], columns, taken=self._nodes)
-        check_legal_name(name, "repartition name")
-        if partitions is not None:
-            check_count(partitions, f"repartition {name!r}.partitions", name)
-        topic = f"{name}-repartition"
-        items = tuple(options.items())
-        writer = Node(
-            name,
-            "repartition",
-            (parent,),
-            key=columns,
-            topic=topic,
-            partitions=partitions,
-            option_items=items,
-        )
-        self._add(writer)
-        reader = Node(f"{name}-source", "source", (), key=columns, topic=topic, internal=True)
-        self._names.alias(reader.name, name)
-        return self._add(reader)
+        with self._all_or_nothing():
+            if name is None:
+                made = self._names.make("repartition", [parent], columns, taken=self._nodes)
+                name = self._names.take(made, parent)
+            check_legal_name(name, "repartition name")
+            if partitions is not None:
+                check_count(partitions, f"repartition {name!r}.partitions", name)
+            topic = f"{name}-repartition"
+            items = tuple(options.items())
+            self._add(
+                Node(
+                    name,
+                    "repartition",
+                    (parent,),
+                    key=columns,
+                    topic=topic,
+                    partitions=partitions,
+                    option_items=items,
+                )
+            )
+            reader = self._add(Node(f"{name}-source", "source", (), key=columns, topic=topic, internal=True))
+            self._names.take(reader.name, name)
+            return reader

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from topology.copartition import Group, copartition_groups, with_keys
@@ -82,9 +83,17 @@ class BuiltTopology:
     partitions: Mapping[str, int | None]
     _shape: Shape = field(repr=False)
     _groups: tuple[Group, ...] = field(repr=False)
-    _baseline: Mapping[str, int] = field(repr=False)  # the counts that stores were built with
+    _found: Mapping[str, int] = field(repr=False)  # the counts that internal topics were seen to have
+    _baseline: Mapping[str, int] = field(repr=False)  # the counts under stores when it first could run
     _reasons: tuple[Reason, ...] = field(repr=False)
     _by_name: Mapping[str, Node] = field(repr=False)
+
+    # A read-only view does not travel; what it shows does.
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "partitions": dict(self.partitions)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, partitions=MappingProxyType(state["partitions"]))
 
     def __repr__(self) -> str:
         parts = f"{len(self.subtopologies)} subtopologies, {len(self.nodes)} nodes"
@@ -107,7 +116,7 @@ class BuiltTopology:
         return Readiness(self._reasons)
 
     def tasks(self) -> tuple[Task, ...]:
-        """Return all tasks, sorted by id, O(partitions).
+        """Return all tasks, sorted by id, O(partitions); Python's garbage collector shows above 100,000 of them.
 
         Errors: `TopologyNotReady` with the reason. An incomplete answer would be placed as if it were whole.
         """
@@ -134,8 +143,9 @@ class BuiltTopology:
         """Return this topology under new topic metadata, checked again; O(nodes).
 
         `counts` names the topics to update; None means that the topic is gone. A repartition topic may be
-        named with the count it was found to have. Whatever does not fit shows in `readiness()`, and is gone
-        again once the metadata fits.
+        named with the count it was found to have (None: it is gone), which holds until it is named again. Whatever
+        does not fit shows in `readiness()`, and is gone again once the metadata fits. The counts that stores hold
+        their keys to are those of the first metadata that was ready.
 
         Errors: `TopologyError` for a topic this topology does not read, or a count that is none.
 
@@ -149,7 +159,9 @@ class BuiltTopology:
         'changed'
         """
         external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
-        found: dict[str, int] = {}
+        if not isinstance(counts, Mapping):
+            raise TopologyError(f"with_partitions: found {counts!r}, expected a mapping of topics to counts")
+        found = dict(self._found)
         for topic, count in counts.items():
             where = f"with_partitions[{topic!r}]"
             if topic not in self.partitions:
@@ -158,6 +170,8 @@ class BuiltTopology:
                 external[topic] = None if count is None else check_count(count, where, topic)
             elif count is not None:
                 found[topic] = check_count(count, where, topic)
+            else:
+                found.pop(topic, None)
         return _under(
             self.name,
             self._declared(),
@@ -243,27 +257,27 @@ def _under(
                 Reason("internal", (topic,), f"{text}; delete it, or give its repartition {count}")
             )
 
-    # Counts under a store stay what they were first; the others follow the metadata.
-    held = {n.topic for m in shape.members if any(n.stores for n in m) for n in m if n.kind == "source"}
-    kept = {t: c for t, c in counts.items() if c is not None}
-    kept.update((t, c) for t, c in baseline.items() if t in held or t not in kept)
+    # Stores hold their keys to the counts that they first ran with; what was never ready has not run.
+    if not baseline and not reasons:
+        held = [n.topic for m in shape.members if any(n.stores for n in m) for n in m if n.kind == "source"]
+        baseline = {topic: size for topic in held if topic and (size := counts[topic]) is not None}
 
     def resolved(node: Node) -> Node:
         return node if node.topic is None else replace(node, partitions=counts[node.topic])
 
     by_name = {node.name: resolved(node) for node in declared}
-    by_store = {store.name: store for store in stores}
+    place = {store.name: i for i, store in enumerate(stores)}
     subtopologies = []
     for number, members in enumerate(shape.members):
         nodes = tuple(by_name[n.name] for n in members)
-        used = {store for node in nodes for store in node.stores}
+        used = sorted({place[store] for node in nodes for store in node.stores})
         subtopologies.append(
             Subtopology(
                 id=number,
                 nodes=nodes,
                 sources=tuple(n for n in nodes if n.kind == "source"),
                 sinks=tuple(n for n in nodes if n.kind == "sink"),
-                stores=tuple(store for store in by_store.values() if store.name in used),
+                stores=tuple(stores[i] for i in used),
                 partitions=width(members, counts) or 0,
                 repartitions_in=tuple(
                     by_name[shape.writers[n.topic].name] for n in nodes if n.internal and n.topic
@@ -278,10 +292,13 @@ def _under(
         subtopologies=tuple(subtopologies),
         order=shape.order,
         copartition_groups=tuple(g.topics for g in groups),
-        partitions={n.topic: counts[n.topic] for n in by_name.values() if n.kind == "source" and n.topic},
+        partitions=MappingProxyType(
+            {n.topic: counts[n.topic] for n in by_name.values() if n.kind == "source" and n.topic}
+        ),
         _shape=shape,
         _groups=groups,
-        _baseline=kept,
+        _found=found,
+        _baseline=baseline,
         _reasons=tuple(reasons),
         _by_name=by_name,
     )

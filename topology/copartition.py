@@ -6,7 +6,8 @@ of partitions. So every join puts all topics its inputs come from into one co-pa
 Properties: a topic is in at most one group; groups that share a topic are one group; a repartition starts
 anew (what counts is its own topic); a merge without a join groups nothing.
 
-Errors: `TopologyError` for a join whose inputs have no key, or keys with unequal numbers of columns. Unequal
+Errors: `TopologyError` for a join whose inputs have no key, keys with unequal numbers of columns, or the same columns
+in another order, which are other keys. Unequal
 partition *counts* are found by `topology.partitions`, because counts may be known only later.
 
 Source: Kafka Streams' co-partitioning requirements.
@@ -64,8 +65,14 @@ def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:
                 "give its source a key, or repartition it by one",
                 node=node.name,
             )
+    one, two = (f"{p!r} by ({', '.join(k)})" for p, k in zip(node.parents, (left, right), strict=True))
+    if left != right and sorted(left) == sorted(right):  # a hash of several columns depends on their order
+        raise TopologyError(
+            f"node {node.name!r}: cannot join {one} with {two}: equal keys would lie in different partitions; "
+            "give the columns in one order, or repartition one of them",
+            node=node.name,
+        )
     if len(left) != len(right):
-        one, two = (f"{p!r} by ({', '.join(k)})" for p, k in zip(node.parents, (left, right), strict=True))
         raise TopologyError(
             f"node {node.name!r}: cannot join {one} with {two}; repartition one of them, so that both are "
             "partitioned by the same columns",

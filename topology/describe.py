@@ -3,8 +3,9 @@
 **Idea.** Sub-topologies with their sources, processors and sinks, each with its successors (`-->`) and
 predecessors (`<--`), so that tools which read `Topology#describe()` read this too.
 
-Properties: sub-topologies by number, nodes in topological order; a join or merge is a processor, a
-repartition is a sink to its topic, as in Kafka.
+Properties: sub-topologies by number, an empty line after each; a join or merge is a processor, a repartition is a
+sink to its topic, as in Kafka. Nodes are in topological order and their neighbours sorted by name, where Kafka
+has the nodes with most behind them first.
 
 Source: the format of Kafka Streams' `TopologyDescription`.
 """
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def describe(built: BuiltTopology) -> str:
-    """Return the description, one line per node and direction; ends with a newline.
+    """Return the description, one line per node and direction; ends with an empty line.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -35,6 +36,7 @@ def describe(built: BuiltTopology) -> str:
         Sink: out (topic: out)
           <-- stats
     <BLANKLINE>
+    <BLANKLINE>
     """
     children: dict[str, list[str]] = {node.name: [] for node in built.nodes}
     for node in built.nodes:
@@ -42,13 +44,15 @@ def describe(built: BuiltTopology) -> str:
             children[parent].append(node.name)
     lines = ["Topologies:"]
     for sub in built.subtopologies:
-        lines.append(f"   Sub-topology: {sub.id}")
+        # The first is one further to the right, and Kafka's users' tools know it so.
+        lines.append(f"{'  ' if sub.id else '   '}Sub-topology: {sub.id}")
         for node in sub.nodes:
             lines.append(f"    {_headline(node)}")
             if node.kind not in ("sink", "repartition"):
                 lines.append(f"      --> {', '.join(sorted(children[node.name])) or 'none'}")
             if node.parents:
                 lines.append(f"      <-- {', '.join(sorted(set(node.parents)))}")
+        lines.append("")
     return "\n".join(lines) + "\n"
 
 

@@ -21,8 +21,10 @@ Properties:
 - `nodes` may also be a list, whose entries may have a `name` or go without;
 - what reads a repartition names the repartition;
 - `processor` is a name in the registry, called with `options` as keyword arguments; options stay on the node
-  too. A factory may say what is wrong with an option by a `TopologyError` that begins with its path
+  too. A registry may have `defaults(processor, node)`: a mapping of options for those that are not given. A
+  factory may say what is wrong with an option by a `TopologyError` that begins with its path
   (`by.tailnum: found ...`);
+- a store that a node describes on the spot has a `name` and the fields that it has under `stores`;
 - `targets` gives sinks, by name, the objects they write to; YAML has none. It wins over `target`.
 
 Errors: `TopologyError` with the path (`nodes.stats.processor`), what was found, what was expected, the
@@ -41,6 +43,7 @@ from typing import Any, Literal
 from topology.builder import Topology
 from topology.errors import TopologyError, nearest
 from topology.names import check_count, check_key, check_name
+from topology.node import Store
 
 Registry = Mapping[str, Callable[..., Any]]
 
@@ -74,7 +77,8 @@ def read_document(
     topo = Topology(check_name(fields["name"], "name"))
     sources = dict(_entries(fields["sources"], "sources"))
     for name, spec in _entries(fields.get("stores"), "stores"):
-        _read_store(topo, name, spec, f"stores.{name}")
+        with _at(f"stores.{name}"):
+            topo._declare(_store(name, spec, f"stores.{name}"))
     drafts = list(_drafts(fields.get("nodes"), topo, sources))
     # What reads a repartition reads the source behind it.
     outputs = {name: name for name in sources}
@@ -117,24 +121,35 @@ def _read_source(topo: Topology, name: str, spec: Any, path: str) -> None:
     fields = _fields(spec, path, ("topic", "key", "partitions", "schema", "options"))
     partitions = fields.get("partitions")
     options = _options(fields, path, reserved=("topic", "name", "key", "partitions", "schema"))
+    key = check_key(fields.get("key"), f"{path}.key")
+    if partitions is not None:
+        check_count(partitions, f"{path}.partitions", name)
     with _at(path):
-        topo.source(
-            fields.get("topic", name),
-            name=name,
-            key=check_key(fields.get("key"), f"{path}.key"),
-            partitions=None if partitions is None else check_count(partitions, f"{path}.partitions", name),
-            schema=fields.get("schema"),
-            **options,
-        )
+        topo._source(fields.get("topic", name), name, key, partitions, fields.get("schema"), options)
 
 
-def _read_store(topo: Topology, name: str, spec: Any, path: str) -> None:
-    fields = _fields(spec, path, ("logged", "retention_ms", "options"))
+def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Store:
+    fields = _fields(spec, path, (*known, "logged", "retention_ms", "options"))
     options = _options(fields, path, reserved=("name", "logged", "retention_ms"))
-    with _at(path):
-        topo.store(
-            name, logged=fields.get("logged", True), retention_ms=fields.get("retention_ms"), **options
-        )
+    return Store(name, fields.get("logged", True), fields.get("retention_ms"), tuple(options.items()))
+
+
+def _stores(found: Any, path: str) -> Any:
+    """Return the stores of a node; one that is described on the spot has the fields it has under `stores:`."""
+    if found is None:
+        return ()
+    if not isinstance(found, str | list | tuple | Mapping):
+        raise TopologyError(f"{path}: found {found!r}, expected a list")
+    specs = [found] if isinstance(found, str | Mapping) else found
+    read = []
+    for position, spec in enumerate(specs):
+        if isinstance(spec, Mapping):
+            at = f"{path}[{position}]"
+            if "name" not in spec:
+                raise TopologyError(f"{at}: found {dict(spec)!r}, expected a store with a 'name'")
+            spec = _store(check_name(spec["name"], f"{at}.name"), spec, at, ("name",))
+        read.append(spec)
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +176,8 @@ class _Draft:
         parents = [outputs[reference] for reference in self.inputs]
         options = _options(self.fields, self.path)
         name, get = self.name, self.fields.get
+        if isinstance(found := get("processor"), str) and hasattr(registry, "defaults"):
+            options = {**registry.defaults(found, name), **options}
         with _at(self.path):
             if self.verb == "repartition":
                 key, partitions = check_key(get("key"), f"{self.path}.key"), get("partitions")
@@ -174,9 +191,7 @@ class _Draft:
                 topo._step("merge", parents, name, options=options)
             else:
                 processor = self._processor(registry, options)
-                stores = get("stores") or ()
-                if not isinstance(stores, str | list | tuple | Mapping):
-                    raise TopologyError(f"{self.path}.stores: found {stores!r}, expected a list", node=name)
+                stores = _stores(get("stores"), f"{self.path}.stores")
                 if self.verb == "process":
                     topo._step("processor", parents, name, processor, stores, options)
                 else:
@@ -231,7 +246,7 @@ def _drafts(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_Dra
         if name is None:
             kind = "join" if verb in _JOINS else verb
             key = check_key(fields.get("key"), f"{path}.key")
-            name = topo._names.make(kind, inputs, key, taken=taken)
+            name = topo._names.take(topo._names.make(kind, inputs, key, taken=taken), inputs[0])
         if name in taken:
             raise TopologyError(f"{path}: the name {name!r} is used twice", node=name)
         taken |= {name, f"{name}-source"} if verb == "repartition" else {name}

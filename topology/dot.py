@@ -3,7 +3,8 @@
 **Idea.** One cluster per subtopology, one shape per kind of node, stores as cylinders; topics stand outside
 the clusters, so that a repartition shows as the way from one subtopology to the next.
 
-Properties: every name is quoted, so any name may occur; equal topologies give equal text.
+Properties: every name is quoted, so any name may occur (control characters are in none, see `topology.names`);
+different names give different identifiers; equal topologies give equal text.
 
 Non-goals: layout. `dot -Tsvg` does that.
 
@@ -45,11 +46,8 @@ def quoted(text: str) -> str:
     >>> print(quoted('say "hi"'), quoted('a\\N'), quoted('two\nlines'))
     "say \"hi\"" "a\\N" "two\nlines"
     """
-    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
-    for line_end in ("\r\n", "\n", "\r"):
-        escaped = escaped.replace(line_end, "\\n")
-    # DOT text ends at a NUL.
-    return f'"{escaped.replace(chr(0), "")}"'
+    escaped = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
 
 
 def to_dot(built: BuiltTopology) -> str:

@@ -1,17 +1,21 @@
 """What changed between two topologies, and whether state that exists can be kept.
 
 **Idea.** State lies under task ids and store names, split by key. It can be kept exactly if every store that
-is still there is found under the same subtopology number, with the same number of tasks, the same partition
-counts, the same key, and with or without a changelog as before.
+is still there is found under the same subtopology number, with the same number of tasks, with or without a
+changelog as before, and if the inputs of the nodes that use it are split as before: each of them comes from the same
+topics, with the same key columns in the same order and the same partition counts (`topology.splits`).
 
 Properties:
 - works on `BuiltTopology.to_dict()` of either side, so a checkpoint's stored structure is enough;
 - `reasons` are what stands against it, `notes` what else a reader wants to know; `compatible` = no reasons;
+- what lies between those topics and a store may change freely, and so may what lies before a repartition;
+- nodes may be renamed; two that stay may not exchange their stores, although the keys would lie right;
 - rules err to the safe side: what may be a renamed store counts as one, because it would silently start
-  empty;
+  empty. That is a store that goes while another comes in what was or is the same pipeline: the subtopologies that
+  repartitions connect;
 - counts that are not known (a topology that is not ready) are not compared.
 
-Errors: `TopologyError` for a mapping that is not a structure, with its path.
+Errors: `TopologyError` for what is not a structure, with the side and, if it shows, the path.
 
 Non-goals: moving state. An incompatible change needs a new checkpoint.
 
@@ -25,6 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from topology.errors import TopologyError
+from topology.splits import Inputs, Layout
 from topology.structure import SCHEMA
 
 if TYPE_CHECKING:
@@ -45,7 +50,7 @@ class Evolution:
     ...     return topo.build()
     >>> print(compare(keyed_by("tailnum"), keyed_by("carrier")))
     existing state cannot be kept:
-      - store 'delays': was keyed by (tailnum), is keyed by (carrier)
+      - store 'delays': was keyed by (tailnum), is keyed by (carrier), in topic 'flights'
     """
 
     added: tuple[str, ...]
@@ -69,114 +74,113 @@ class Evolution:
 
 
 def compare(old: BuiltTopology | Mapping[str, Any], new: BuiltTopology | Mapping[str, Any]) -> Evolution:
-    """Return what is different in `new`; each side a built topology or its `to_dict()`; O(nodes)."""
-    before, after = _Side.of(old, "old"), _Side.of(new, "new")
+    """Return what is different in `new`; each side a built topology or its `to_dict()`.
+
+    Linear in nodes, stores and edges, times the topics behind a merge.
+    """
+    before, after = _read(old, "old"), _read(new, "new")
     reasons = [
-        *_moved_stores(before, after),
-        *_other_counts(before, after),
-        *_other_keys(before, after),
+        *(reason for store in _kept(before, after) for reason in _split_otherwise(store, before, after)),
         *_other_logging(before, after),
         *_replaced_stores(before, after),
     ]
+    labels = [
+        {*(f"node {node}" for node in side.node_home), *(f"store {store}" for store in side.stores)}
+        for side in (before, after)
+    ]
     return Evolution(
-        added=tuple(sorted(after.labels - before.labels)),
-        removed=tuple(sorted(before.labels - after.labels)),
+        added=tuple(sorted(labels[1] - labels[0])),
+        removed=tuple(sorted(labels[0] - labels[1])),
         renumbered=tuple(_renumbered(before, after)),
         reasons=tuple(dict.fromkeys(reasons)),
         notes=tuple(_notes(before, after)),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One topology, indexed by name."""
-
-    subs: Mapping[int, Mapping[str, Any]]
-    node_home: Mapping[str, int]
-    stores: Mapping[str, Mapping[str, Any]]
-    store_home: Mapping[str, int]
-    keys: Mapping[str, frozenset[tuple[str, ...]]]  # store -> keys of the nodes that use it
-    labels: frozenset[str]
-
-    @classmethod
-    def of(cls, given: BuiltTopology | Mapping[str, Any], side: str) -> _Side:
-        found = given if isinstance(given, Mapping) else given.to_dict()
-        if found.get("schema") != SCHEMA:
-            raise TopologyError(f"{side}.schema: found {found.get('schema')!r}, expected {SCHEMA!r}")
-        try:
-            return cls._indexed(found)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise TopologyError(f"{side}: not a topology's structure, {error!r} in it") from error
-
-    @classmethod
-    def _indexed(cls, found: Mapping[str, Any]) -> _Side:
-        subs = {sub["id"]: sub for sub in found["subtopologies"]}
-        nodes = [(node, number) for number, sub in subs.items() for node in sub["nodes"]]
-        stores = {store["name"]: (store, number) for number, sub in subs.items() for store in sub["stores"]}
-        keys: dict[str, set[tuple[str, ...]]] = {name: set() for name in stores}
-        for node, _ in nodes:
-            for store in node.get("stores", ()):
-                keys[store].add(tuple(node.get("key", ())))
-        return cls(
-            subs=subs,
-            node_home={node["name"]: number for node, number in nodes},
-            stores={name: store for name, (store, _) in stores.items()},
-            store_home={name: number for name, (_, number) in stores.items()},
-            keys={name: frozenset(found) for name, found in keys.items()},
-            labels=frozenset([f"node {node['name']}" for node, _ in nodes] + [f"store {s}" for s in stores]),
-        )
-
-    def counts(self, number: int) -> dict[str, int]:
-        """Return the known partition counts of the topics that a subtopology reads."""
-        nodes = self.subs[number]["nodes"]
-        return {n["topic"]: n["partitions"] for n in nodes if n["kind"] == "source" and n["partitions"]}
-
-    def names(self, number: int) -> set[str]:
-        """Return the stores of a subtopology."""
-        return {store["name"] for store in self.subs[number]["stores"]}
+def _read(given: object, side: str) -> Layout:
+    found = given if isinstance(given, Mapping) else getattr(given, "to_dict", lambda: None)()
+    if not isinstance(found, Mapping):
+        raise TopologyError(f"{side}: found {given!r}, expected a built topology, or its structure")
+    if found.get("schema") != SCHEMA:
+        raise TopologyError(f"{side}.schema: found {found.get('schema')!r}, expected {SCHEMA!r}")
+    try:
+        return Layout.of(found)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise TopologyError(f"{side}: not a topology's structure, {error!r} in it") from error
 
 
-def _kept(old: _Side, new: _Side) -> list[str]:
+def _kept(old: Layout, new: Layout) -> list[str]:
     return [name for name in old.stores if name in new.stores]
 
 
-def _moved_stores(old: _Side, new: _Side) -> Iterator[str]:
-    for store in _kept(old, new):
-        was, now = old.store_home[store], new.store_home[store]
-        if was != now:
+def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
+    """Why keys of a store would be looked up where they do not lie: the first cause that shows."""
+    was, now = old.store_home[store], new.store_home[store]
+    if was != now:
+        yield (
+            f"store {store!r}: was in subtopology {was}, is in {now}, but its state lies under "
+            f"tasks {was}_*; declare new parts after the old ones, to keep the numbers"
+        )
+        return
+    topics = [topic for topic in old.topics(store) if topic in new.keys]
+    counts = [(topic, old.counts[topic], new.counts[topic]) for topic in topics]
+    counts = [(topic, a, b) for topic, a, b in counts if a and b and a != b]
+    for topic, a, b in counts:
+        yield f"topic {topic!r}: {a} -> {b} partitions under store {store!r}, whose keys are split by {a}"
+    tasks = old.tasks[was], new.tasks[now]
+    if not counts and all(tasks) and tasks[0] != tasks[1]:
+        yield f"store {store!r}: is split over {tasks[0]} tasks, would be over {tasks[1]}"
+    elif not counts:
+        yield from _other_keys(store, topics, old, new) or _other_inputs(store, old, new)
+
+
+def _other_keys(store: str, topics: list[str], old: Layout, new: Layout) -> list[str]:
+    return [
+        f"store {store!r}: was keyed by {_key(old.keys[topic])}, is keyed by {_key(new.keys[topic])}, "
+        f"in topic {topic!r}"
+        for topic in topics
+        if old.keys[topic] != new.keys[topic]
+    ]
+
+
+def _key(columns: tuple[str, ...]) -> str:
+    return f"({', '.join(columns)})" if columns else "nothing"
+
+
+def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
+    """A store whose users read other topics, or read them in other places, or are others."""
+    before, after = old.uses[store], new.uses[store]
+    for node in before:
+        if node in after and before[node] != after[node]:
             yield (
-                f"store {store!r}: was in subtopology {was}, is in {now}, but its state lies under "
-                f"tasks {was}_*; declare new parts after the old ones, to keep the numbers"
+                f"store {store!r}: node {node!r} looked keys up as they come from {_topics(before[node])}, "
+                f"would as they come from {_topics(after[node])}"
             )
+            return
+    gone = [node for node in before if node not in after]
+    come = [node for node in after if node not in before]
+    # Renamed nodes are new names; two names that were there already are two nodes.
+    stayed, known = [n for n in gone if n in new.node_home], [n for n in come if n in old.node_home]
+    if stayed and known:
+        yield f"store {store!r}: was the state of node {stayed[0]!r}, is that of node {known[0]!r}"
+        return
+    split, other = set(before.values()), set(after.values())
+    if split != other:
+        yield (
+            f"store {store!r}: its keys were looked up as they come from {_splits(split)}, would be as they "
+            f"come from {_splits(other)}"
+        )
 
 
-def _other_counts(old: _Side, new: _Side) -> Iterator[str]:
-    for store in _kept(old, new):
-        was, now = old.store_home[store], new.store_home[store]
-        before, after = old.counts(was), new.counts(now)
-        differ = [topic for topic in before if topic in after and before[topic] != after[topic]]
-        for topic in differ:
-            yield (
-                f"topic {topic!r}: {before[topic]} -> {after[topic]} partitions under store {store!r}, "
-                f"whose keys are split by {before[topic]}"
-            )
-        tasks = old.subs[was]["partitions"], new.subs[now]["partitions"]
-        if not differ and all(tasks) and tasks[0] != tasks[1]:
-            yield f"store {store!r}: is split over {tasks[0]} tasks, would be over {tasks[1]}"
+def _topics(inputs: Inputs) -> str:
+    return ", then ".join(" + ".join(map(repr, sorted(side))) for side in inputs)
 
 
-def _other_keys(old: _Side, new: _Side) -> Iterator[str]:
-    for store in _kept(old, new):
-        if old.keys[store] != new.keys[store]:
-            was, now = (_keys(side.keys[store]) for side in (old, new))
-            yield f"store {store!r}: was keyed by {was}, is keyed by {now}"
+def _splits(found: set[Inputs]) -> str:
+    return " and ".join(sorted(map(_topics, found)))
 
 
-def _keys(keys: frozenset[tuple[str, ...]]) -> str:
-    return " and ".join(f"({', '.join(key)})" if key else "nothing" for key in sorted(keys))
-
-
-def _other_logging(old: _Side, new: _Side) -> Iterator[str]:
+def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
     words = {True: "logged", False: "not logged"}
     for store in _kept(old, new):
         was, now = (bool(side.stores[store]["logged"]) for side in (old, new))
@@ -184,31 +188,51 @@ def _other_logging(old: _Side, new: _Side) -> Iterator[str]:
             yield f"store {store!r}: was {words[was]}, is {words[now]}; its changelog would not be whole"
 
 
-def _replaced_stores(old: _Side, new: _Side) -> Iterator[str]:
+def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
     """A store that went while another came to its place: renamed, or other state under the same tasks."""
-    for number in old.subs:
-        gone = sorted(old.names(number) - new.stores.keys())
-        heirs = {new.node_home[n["name"]] for n in old.subs[number]["nodes"] if n["name"] in new.node_home}
-        heirs |= {number} & new.subs.keys()
-        come = sorted({name for heir in heirs for name in new.names(heir)} - old.stores.keys())
-        if gone and come:
+    gone, come = _by_home(old, new), _by_home(new, old)
+    if not gone or not come:
+        return
+    heirs: dict[
+        int, set[int]
+    ] = {}  # pipeline of the old topology -> pipelines of the new one that share a part
+    shared = [(was, new.node_home.get(node)) for node, was in old.node_home.items()]
+    shared += [(was, new.external.get(topic)) for topic, was in old.external.items()]
+    for was, now in shared:
+        if now is not None:
+            heirs.setdefault(old.pipeline[was], set()).add(new.pipeline[now])
+    arrivals: dict[int, list[str]] = {}  # pipeline of the new topology -> stores that came
+    for number, names in come.items():
+        arrivals.setdefault(new.pipeline[number], []).extend(names)
+    for number, names in sorted(gone.items()):
+        places = heirs.get(old.pipeline[number], set()) | {new.pipeline.get(number, -1)}
+        found = sorted(name for place in places for name in arrivals.get(place, ()))
+        if found:
             yield (
-                f"subtopology {number}: {_list('store', gone)} went and {_list('store', come)} came, which "
+                f"subtopology {number}: {_list('store', sorted(names))} went and {_list('store', found)} came, which "
                 "would start empty; keep the old name, or remove first and add in a later run"
             )
+
+
+def _by_home(side: Layout, other: Layout) -> dict[int, list[str]]:
+    """Return the stores that only `side` has, by subtopology."""
+    found: dict[int, list[str]] = {}
+    for store, number in side.store_home.items():
+        if store not in other.stores:
+            found.setdefault(number, []).append(store)
+    return found
 
 
 def _list(word: str, names: list[str]) -> str:
     return f"{word}{'s' if len(names) > 1 else ''} {', '.join(map(repr, names))}"
 
 
-def _renumbered(old: _Side, new: _Side) -> Iterator[tuple[int, int]]:
-    for number, sub in sorted(old.subs.items()):
-        heirs = {new.node_home[n["name"]] for n in sub["nodes"] if n["name"] in new.node_home}
-        yield from ((number, heir) for heir in sorted(heirs) if heir != number)
+def _renumbered(old: Layout, new: Layout) -> list[tuple[int, int]]:
+    pairs = {(was, new.node_home[node]) for node, was in old.node_home.items() if node in new.node_home}
+    return sorted((was, now) for was, now in pairs if was != now)
 
 
-def _notes(old: _Side, new: _Side) -> Iterator[str]:
+def _notes(old: Layout, new: Layout) -> Iterator[str]:
     for store in old.stores:
         if store not in new.stores:
             yield f"store {store!r} is gone: its state is no longer used"

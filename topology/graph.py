@@ -103,6 +103,28 @@ def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
                 f"store {declared.name!r}: no node uses it; name it in the `stores` of a processor or join",
                 node=declared.name,
             )
+    _refuse_collisions(nodes, stores)
+
+
+def _refuse_collisions(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
+    """Refuse internal topics that would be another topic, or that Kafka holds for one: "." and "_" are one there."""
+    outside = [(n.topic, "source", n.name) for n in nodes if n.kind == "source" and not n.internal]
+    ours = [(n.topic, "repartition", n.name) for n in nodes if n.kind == "repartition"]
+    ours += [(store.changelog, "store", store.name) for store in stores]
+    # Topics as Kafka tells them apart; those from outside exist, so they do not collide with each other.
+    taken = {topic.replace(".", "_"): (topic, kind, name) for topic, kind, name in outside if topic}
+    for topic, kind, name in ours:
+        if topic is None:
+            continue
+        mark = topic.replace(".", "_")
+        if mark in taken:
+            other, holder, its = taken[mark]
+            same = "one" if other == topic else f"one to Kafka, as {other!r} differs in '.' and '_' alone"
+            raise TopologyError(
+                f"{kind} {name!r}: its topic {topic!r} and that of {holder} {its!r} are {same}; rename one of them",
+                node=name,
+            )
+        taken[mark] = (topic, kind, name)
 
 
 def _refuse_cycle(nx: Any, flow: Any, position: Mapping[str, int]) -> None:

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
 from collections.abc import Container, Sequence
 
 from topology.errors import TopologyError
 
 # Names of stores and repartitions become names of topics and directories: Kafka's rule for topic names.
-_LEGAL = re.compile(r"[A-Za-z0-9._-]{1,200}")
+_LONGEST = 200
+_LEGAL = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST}}}")
+# What ends a line, is no character, or may not stand in XML: in a name it would forge lines of `describe()`, and
+# pictures that nothing can read.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
 def check_name(value: object, where: str) -> str:
-    """Return a node's or topic's name: any text that is not blank.
+    """Return a node's or topic's name: any text that is not blank and has no control characters.
 
     >>> check_name(" ", "source")
     Traceback (most recent call last):
     topology.errors.TopologyError: source: found ' ', expected a name (text that is not blank)
+    >>> check_name("a\\nb", "source")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: source: found 'a\\nb', expected a name without control characters, '\\n' in it
     """
     if not isinstance(value, str) or not value.strip():
         raise TopologyError(f"{where}: found {value!r}, expected a name (text that is not blank)")
-    return value
+    return _seen(value, where, "a name")
+
+
+def _seen(text: str, where: str, what: str) -> str:
+    found = _UNSEEN.search(text)
+    if found is not None:
+        raise TopologyError(
+            f"{where}: found {text!r}, expected {what} without control characters, {found[0]!r} in it"
+        )
+    return text
 
 
 def check_legal_name(value: object, where: str) -> str:
@@ -39,7 +57,9 @@ def check_legal_name(value: object, where: str) -> str:
 
 
 def check_key(value: object, where: str) -> tuple[str, ...]:
-    """Return key columns as a tuple; one column may be given as plain text, None means no key.
+    """Return key columns as a tuple, from a list or tuple; one may be given as plain text, None means no key.
+
+    The order of the columns counts, so sets and views are none; nor are generators, which can be read only once.
 
     >>> check_key("tailnum", "key"), check_key(["origin", "hour"], "key"), check_key(None, "key")
     (('tailnum',), ('origin', 'hour'), ())
@@ -49,6 +69,8 @@ def check_key(value: object, where: str) -> tuple[str, ...]:
     columns = [value] if isinstance(value, str) else value
     if not isinstance(columns, list | tuple) or not all(isinstance(c, str) and c.strip() for c in columns):
         raise TopologyError(f"{where}: found {value!r}, expected a list of column names")
+    for column in columns:
+        _seen(column, where, "column names")
     if len(set(columns)) != len(columns):
         raise TopologyError(f"{where}: found {value!r}, expected each column once")
     return tuple(columns)
@@ -66,15 +88,33 @@ def check_count(value: object, where: str, node: str | None = None) -> int:
     return value
 
 
+def legal(text: str) -> str:
+    """Return the nearest text that `check_legal_name` takes: accents go, what else is not legal becomes "_".
+
+    Too long a text ends in a hash of the whole, with room for a number behind it.
+
+    >>> legal("flüge-by-origin airport"), legal("x" * 300)[-10:], len(legal("x" * 300))
+    ('fluge-by-origin_airport', 'x-0d4e2ca9', 180)
+    """
+    plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    plain = re.sub(r"[^A-Za-z0-9._-]", "_", plain)
+    room = _LONGEST - 20
+    if len(plain) <= room:
+        return plain
+    return f"{plain[: room - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
 class AutoNames:
     """Names for nodes that were given none.
 
     A name says what the node descends from (the nearest node that was named) and what it does, with a number
-    when that is taken. No global counter is in it, so unrelated nodes never change it, and names do not grow
-    along a chain.
+    when that is taken. No global counter is in it, so unrelated nodes do not change it unless one of them has
+    that very name, and names do not grow along a chain.
+
+    `make` decides, `take` keeps: a call that is refused in between leaves nothing behind.
 
     >>> names = AutoNames()
-    >>> first = names.make("process", ["flights"], taken={"flights"})
+    >>> first = names.take(names.make("process", ["flights"], taken={"flights"}), "flights")
     >>> first, names.make("process", [first], taken={"flights", first})
     ('flights-process', 'flights-process-2')
     >>> names.make("join", [first, "weather"], taken=())
@@ -84,31 +124,34 @@ class AutoNames:
     """
 
     def __init__(self) -> None:
-        self._stems: dict[str, str] = {}  # node -> the name that its children's names start with
+        self.stems: dict[str, str] = {}  # node -> the name that its children's names start with
         self._next: dict[str, int] = {}  # name -> the next number to try, so that a long chain stays linear
 
     def stem(self, node: str) -> str:
         """Return what the names of a node's children start with; its own name unless that was made here."""
-        return self._stems.get(node, node)
+        return self.stems.get(node, node)
 
-    def alias(self, node: str, other: str) -> None:
-        """Let `node` have the stem of `other`."""
-        self._stems[node] = self.stem(other)
+    def take(self, name: str, *parent: str) -> str:
+        """Return a name; its node's children are named after what the children of `parent` are, if there is one."""
+        self.stems.update((name, self.stem(each)) for each in parent)
+        return name
 
     def make(
         self, verb: str, parents: Sequence[str], key: Sequence[str] = (), *, taken: Container[str]
     ) -> str:
         """Return a name that is not taken, for a node that does `verb` to its parents."""
         stems = [self.stem(parent) for parent in parents]
-        if verb == "repartition":
+        repartition = verb == "repartition"
+        if repartition:
             verb = "by-" + "-".join(key) if key else "spread"
         elif verb in ("join", "merge") and len(stems) > 1:
             verb = f"{verb}-{stems[1]}"
-        name = wanted = "-".join([*stems[:1], verb])
-        while name in taken:
-            number = self._next.get(wanted, 2)
-            self._next[wanted] = number + 1
+        wanted = "-".join([*stems[:1], verb])
+        if repartition:  # the name of a topic too
+            wanted = legal(wanted)
+        name, number = wanted, self._next.get(wanted, 2)
+        while name in taken or (repartition and f"{name}-source" in taken):
             name = f"{wanted}-{number}"
-        if stems:
-            self._stems[name] = stems[0]
+            self._next[wanted] = number  # where the next search starts; not taken yet
+            number += 1
         return name

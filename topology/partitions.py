@@ -7,7 +7,8 @@ Properties:
 - counts are settled in one pass, subtopologies in running order, so that writers come before readers;
 - everything wrong is a `Reason`, never an exception: `assemble` raises the reasons that show in the
   description alone, later metadata only changes the state;
-- a count that changes under a store is a reason, because the store's keys would be split anew.
+- a count that changes under a store is a reason, because the store's keys would be split anew; what counts is the
+  count when the topology was first ready.
 
 Source: Kafka Streams' handling of repartition topics and of co-partitioned topics.
 """

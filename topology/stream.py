@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +69,7 @@ class Stream:
 
     def repartition(
         self,
-        key: Iterable[str] | str | None = None,
+        key: Sequence[str] | str | None = None,
         *,
         name: str | None = None,
         partitions: int | None = None,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise, repeat
 from typing import NamedTuple
 
+from topology.errors import TopologyError
 from topology.ids import TaskId
 from topology.node import TopicPartition
 
@@ -42,14 +43,22 @@ def group_partitions(
     """Return the tasks of one subtopology, O(partitions); `topics` with their counts.
 
     `partitions` is the number of tasks, at least the largest count, which it is if not given.
+    Errors: `TopologyError` for fewer tasks than that: partitions would belong to none.
 
     >>> tasks = group_partitions(0, [("flights", 2), ("planes", 1)], ["stats-changelog"], stateful=True)
     >>> [(str(t.id), [tp.topic for tp in t.topic_partitions]) for t in tasks]
     [('0_0', ['flights', 'planes']), ('0_1', ['flights'])]
     """
     counted, logs = list(topics), list(changelogs)
+    topic, widest = max(counted, key=lambda pair: pair[1], default=("", 0))
     if partitions is None:
-        partitions = max((count for _, count in counted), default=0)
+        partitions = widest
+    if partitions < widest:
+        raise TopologyError(
+            f"subtopology {subtopology}: found {partitions} tasks, expected at least {widest}, "
+            f"the partitions of topic {topic!r}",
+            node=topic,
+        )
     numbers = map(TaskId, repeat(subtopology), range(partitions))
     owned = _columns([(log, partitions) for log in logs], partitions)
     return tuple(map(Task, numbers, _columns(counted, partitions), owned, repeat(stateful)))

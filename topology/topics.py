@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from topology.errors import TopologyError, nearest
 from topology.names import check_count, check_name
+from topology.stores import listed
 
 if TYPE_CHECKING:
     from topology.tasks import Task
@@ -52,8 +53,10 @@ class TopicGroup:
         )
 
 
-def group_topics(counts: Mapping[str, int], changelogs: Collection[str] = ()) -> tuple[TopicGroup, ...]:
+def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = ()) -> tuple[TopicGroup, ...]:
     """Return the groups, sorted by partition count, O(topics log topics); `changelogs` are topics of state.
+
+    One changelog may be given as plain text.
 
     >>> groups = group_topics({"orders": 4, "users": 4, "clicks": 8, "totals": 4}, changelogs=["totals"])
     >>> [(g.partitions, g.topics, g.changelogs) for g in groups]
@@ -62,7 +65,13 @@ def group_topics(counts: Mapping[str, int], changelogs: Collection[str] = ()) ->
     >>> str(task.id), [str(tp.topic) for tp in task.topic_partitions], task.changelog_partitions[0].partition
     ('4_3', ['orders', 'users'], 3)
     """
+    if not isinstance(counts, Mapping):
+        raise TopologyError(f"topics: found {counts!r}, expected a mapping of topics to counts")
+    changelogs = listed(
+        [changelogs] if isinstance(changelogs, str) else changelogs, "changelogs", "a list of topics"
+    )
     for name in changelogs:
+        check_name(name, "changelogs")
         if name not in counts:
             raise TopologyError(f"changelogs: unknown topic {name!r}; {nearest(name, counts)}", node=name)
     by_count: dict[int, list[str]] = {}

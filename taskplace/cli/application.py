@@ -6,12 +6,14 @@ import difflib
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.errors import ConfigError
-from taskplace.settings import Settings
+from taskplace.settings import DECLARED, Settings
+from taskplace.written import graft, override, read
 
 if TYPE_CHECKING:
     from topology import Topology
@@ -36,6 +38,7 @@ class Application(Protocol):
 
 
 METHODS = ("topology", "sources")
+SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")  # what the extra `spark` brings
 
 
 def load_application(settings: Settings) -> Application:
@@ -44,10 +47,10 @@ def load_application(settings: Settings) -> Application:
     The current directory comes first on the path, here and in the workers that Spark starts, because that is
     where an application that was never installed lies.
 
-    Errors: `ConfigError` for `application.class`: no such module or class, a module that does not load, or a
-    class without the methods of `Application`.
+    Errors: `ConfigError` for `application.class`: no such module or class, a module that does not load, a
+    class without the methods of `Application`, or one that needs what is not installed.
     """
-    _reach_workers()
+    reach_workers()
     path, name = "application.class", settings.application.cls
     module_name, _, class_name = name.partition(":")
     try:
@@ -57,8 +60,7 @@ def load_application(settings: Settings) -> Application:
         if missing == module_name or module_name.startswith(f"{missing}."):
             expected = f"a module that can be imported in {Path.cwd()}"
             raise ConfigError(path, found=name, expected=expected, hint=_near_module(missing)) from None
-        hint = f"it needs {missing!r}; pip install 'taskplace[spark,examples]' brings what the examples need"
-        raise ConfigError(path, found=name, expected="a module that loads", hint=hint) from error
+        raise _needs(settings, error) from error
     except (ImportError, SyntaxError) as error:
         raise ConfigError(path, found=name, expected="a module that loads", hint=f"{error}") from error
     made = getattr(module, class_name, None)
@@ -72,11 +74,71 @@ def load_application(settings: Settings) -> Application:
         raise ConfigError(
             path, found=name, expected=expected, hint=(lacking and "it lacks " + ", ".join(lacking)) or ""
         )
-    application: Application = made(settings)
-    return application
+    with _needing(settings):
+        application: Application = made(settings)
+        return application
 
 
-def _reach_workers() -> None:
+def topology_of(application: Application, settings: Settings) -> Topology:
+    """Return the application's topology. Errors: as `load_application`, and those of the topology itself."""
+    with _needing(settings):
+        return application.topology()
+
+
+def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
+    """Return the topology to show of a file: an application's, or a topology's own document.
+
+    A document has its name, `sources` and `nodes` at the top, and is what `Topology.from_dict` takes; its processors
+    are not made. Of an application without a class, neither `input` nor `output` matters, and Spark is not needed.
+    """
+    document = read(Path(file))
+    if "sources" in document and not any(f"{key}".partition(".")[0] == "application" for key in document):
+        return _plain(document, overrides)
+    settings = Settings.from_mapping(document, overrides)
+    if settings.application.cls != DECLARED:
+        return topology_of(load_application(settings), settings)
+    reach_workers()  # processors of one's own lie in the current directory
+    with _needing(settings):
+        from taskplace.spark.declared import declared_topology
+
+        return declared_topology(settings)
+
+
+def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
+    from taskplace.spark.outline import Anything
+    from topology import Topology
+
+    for text in overrides:
+        document = graft(document, *override(text))
+    return Topology.from_dict(document, Anything())
+
+
+@contextmanager
+def _needing(settings: Settings) -> Iterator[None]:
+    """Say in one line that a package is missing which the application loads late."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise _needs(settings, error) from error
+
+
+def _needs(settings: Settings, error: ModuleNotFoundError) -> ConfigError:
+    missing = error.name or str(error)
+    if missing.partition(".")[0] in SPARKS_OWN:
+        hint = f"it needs {missing!r}; pip install 'taskplace[spark]'"
+    else:
+        hint = f"it needs {missing!r}; pip install 'taskplace[spark,examples]' brings what the examples need"
+    if settings.application.cls == DECLARED:  # which the user never wrote
+        return ConfigError(
+            "topology", found="no Spark", expected="the packages that run a topology", hint=hint
+        )
+    return ConfigError(
+        "application.class", found=settings.application.cls, expected="a module that loads", hint=hint
+    )
+
+
+def reach_workers() -> None:
+    """Let this process, and the workers that Spark starts, import what lies in the current directory."""
     # A worker's Python is the first python3 on the PATH unless one says otherwise; it has to be this one.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     here = str(Path.cwd())

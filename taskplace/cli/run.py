@@ -8,7 +8,7 @@ import logging
 import sys
 from collections.abc import Callable
 
-from taskplace.cli.application import Application, load_application
+from taskplace.cli.application import Application, load_application, shown_topology, topology_of
 from taskplace.errors import UnsupportedSpark
 from taskplace.report import Reporter, reporter_for
 from taskplace.settings import Settings
@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = Settings.load(args.file, args.set)
     application = load_application(settings)
-    built = application.topology().build()
+    built = topology_of(application, settings).build()
     tasks = built.tasks()  # raises with the reason when the topology is not ready
     if args.check:
         parts = f"{len(built.subtopologies)} subtopologies, {len(tasks)} tasks"
@@ -66,9 +66,8 @@ def _spark_run() -> Callable[[Settings, Application, Reporter], int]:
 
 
 def topology(args: argparse.Namespace) -> int:
-    """Print the topology of an application: its subtopologies, stores and tasks; or draw it."""
-    settings = Settings.load(args.file, args.set)
-    built = load_application(settings).topology().build()
+    """Print the topology of a file: its subtopologies, stores and tasks; or draw it."""
+    built = shown_topology(args.file, args.set).build()
     if args.svg is not None:
         from taskplace.cli.drawing import write_svg
 
@@ -79,7 +78,7 @@ def topology(args: argparse.Namespace) -> int:
     elif args.output == "dot":
         print(built.to_dot(), end="")
     else:
-        print(built.describe())
+        print(built.describe(), end="")
         for sub in built.subtopologies:
             stores = ", ".join(store.name for store in sub.stores) or "no stores"
             print(f"subtopology {sub.id}: {sub.partitions} tasks, {stores}")

@@ -25,7 +25,9 @@ An entry of `input`:
 An entry of `output`: `path`, a directory for `ParquetSink`, or `foreach`, the "module:function" of `ForeachBatch`.
 Processors by name: `taskplace.spark.registry`.
 
-Properties: what can be judged without Spark is judged when the application is made, before anything starts.
+Properties: what can be judged without Spark is judged when the application is made, before anything starts. The
+topology alone (`declared_topology`) needs neither `input` nor `output`, and no Spark; for processors that come with
+taskplace, no Arrow either. Keys may be nested or written flat (`output.totals.path: /data/totals`).
 
 Errors: `ConfigError` and `TopologyError` with the path, what was found, what was expected, the nearest name.
 """
@@ -34,19 +36,20 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError
 from taskplace.settings import Settings, absolute
-from taskplace.spark.driver.programs import external_topics, programs
-from taskplace.spark.registry import STATEFUL, Registry, load
-from taskplace.spark.sinks import ForeachBatch, ParquetSink
+from taskplace.spark.sections import entries, topology_section
 from topology import BuiltTopology, Topology, TopologyError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from taskplace.spark.sinks import ForeachBatch, ParquetSink
+
+# Spark is loaded by what needs it, so that a topology can be shown without.
 
 INPUT = ("format", "path", "schema", "options", "select")
 OUTPUT = ("path", "foreach")
@@ -67,11 +70,15 @@ class Declared:
     """The application class of a YAML file with a `topology`; needs no more than the file."""
 
     def __init__(self, settings: Settings) -> None:
-        targets = {name: _target(f"output.{name}", entry) for name, entry in settings.output.items()}
+        from taskplace.spark.driver.programs import external_topics, programs
+
+        output = entries("output", settings.output, OUTPUT)
+        targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         self._topology = declared_topology(settings, targets)
         built = self._topology.build()
         _check_sinks(built)
-        self._inputs = _inputs(built, settings.input)
+        given = entries("input", settings.input, INPUT)
+        self._inputs = _inputs(built, external_topics(built), given)
         programs(built)  # judges the layouts of the stores
 
     def topology(self) -> Topology:
@@ -94,10 +101,9 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
     if "name" in settings.topology:
         hint = "its name is the application's id"
         raise ConfigError("topology.name", found=settings.topology["name"], expected="nothing", hint=hint)
-    document = {**settings.topology, "name": settings.application.id}
-    document["nodes"] = _with_stores(document.get("nodes"))
+    document = {**topology_section(settings.topology), "name": settings.application.id}
     try:
-        return Topology.from_dict(document, Registry(), targets)
+        return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
         text = str(error)
         if text.startswith("targets."):
@@ -107,26 +113,26 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
         raise TopologyError(text, node=error.node) from error
 
 
-def _with_stores(nodes: Any) -> Any:
-    """Give the state of each processor that comes with taskplace the name of its node, unless it has one."""
-    if isinstance(nodes, Mapping):
-        return {name: _with_store(name, node) for name, node in nodes.items()}
-    if isinstance(nodes, list):
-        return [_with_store(node.get("name"), node) if isinstance(node, Mapping) else node for node in nodes]
-    return nodes
+def _registry() -> Mapping[str, Callable[..., Any]]:
+    """Return the processors, or what shows of them where they cannot be made."""
+    try:
+        from taskplace.spark.registry import Registry
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] == "taskplace":
+            raise
+        from taskplace.spark.outline import Outlines
 
-
-def _with_store(name: object, node: Any) -> Any:
-    if not isinstance(node, Mapping) or node.get("processor") not in STATEFUL or name is None:
-        return node
-    options = node.get("options") or {}
-    return {**node, "options": {"store": name, **options}} if isinstance(options, Mapping) else node
+        return Outlines()
+    return Registry()
 
 
 # ------------------------------------------------------------------------------------------------- output
 
 
 def _target(path: str, entry: object) -> ParquetSink | ForeachBatch:
+    from taskplace.spark.registry import load
+    from taskplace.spark.sinks import ForeachBatch, ParquetSink
+
     if not isinstance(entry, Mapping) or len(entry) != 1:
         raise ConfigError(path, found=entry, expected=_SINK)
     ((key, value),) = entry.items()
@@ -178,6 +184,9 @@ class _Source:
             raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
 
     def read(self, spark: SparkSession) -> DataFrame:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
         reader = spark.readStream.format(self._format).options(**self._options)
         try:
             if self._schema is not None:
@@ -189,8 +198,7 @@ class _Source:
             raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
 
 
-def _inputs(built: BuiltTopology, given: Mapping[str, Any]) -> dict[str, _Source]:
-    topics = external_topics(built)
+def _inputs(built: BuiltTopology, topics: Collection[str], given: Mapping[str, Any]) -> dict[str, _Source]:
     for name in given:
         if name not in topics:
             raise ConfigError.unknown_key("input", name, topics)

@@ -38,6 +38,7 @@ from functools import partial
 from typing import Any
 
 from taskplace.errors import InputError
+from taskplace.spark.outline import store_of
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -89,7 +90,12 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if ":" in name:
             return _own(name)
-        return partial(_checked, _BUILT_IN[name], frozenset())
+        return partial(_checked, _BUILT_IN[name], frozenset(), None)
+
+    @staticmethod
+    def defaults(processor: str, node: str) -> Mapping[str, Any]:
+        """Return the options that are not given: state is named after its node."""
+        return store_of(processor, node)
 
     def __iter__(self) -> Iterator[str]:
         return iter(_BUILT_IN)
@@ -132,20 +138,21 @@ def _own(name: str) -> Callable[..., Any]:
     if not callable(target) and not hasattr(target, "process"):
         raise TopologyError(f"found {name!r}, which is no function and no class, expected one")
     if name.endswith("()") or isinstance(target, type):
-        return partial(_checked, target, frozenset())
+        return partial(_checked, target, frozenset(), None)
     given = frozenset(
         parameter.name
         for parameter in _parameters(target)
         if parameter.kind not in (parameter.KEYWORD_ONLY, parameter.VAR_KEYWORD)
     )
-    return partial(_checked, partial(_bound, target), given, of=target)
+    return partial(_checked, partial(_bound, target), given, target)
 
 
-def _bound(function: Any, **options: Any) -> Any:
+def _bound(function: Any, /, **options: Any) -> Any:
     return partial(function, **options) if options else function
 
 
-def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any = None, **options: Any) -> Any:
+# By position alone, so that an option may have any name.
+def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **options: Any) -> Any:
     """Call a factory, after a look at the names of the options: Python's own message has no nearest one.
 
     `given` are the parameters that a batch gives, so that options may not; `of` has the signature.
@@ -291,4 +298,3 @@ _BUILT_IN: Mapping[str, Callable[..., Any]] = {
     "table-join": _table_join,
     "per-key": _per_key,
 }
-STATEFUL = frozenset(_BUILT_IN)  # those with a `store`, which defaults to the node's name

@@ -36,7 +36,7 @@ def test_grouping_without_a_topology():
 def test_two_chained_subtopologies():
     pytest.importorskip("pyspark")
     lines = run("chained")
-    assert "   Sub-topology: 1" in lines
+    assert "  Sub-topology: 1" in lines
     assert lines[-1] == "the totals are right"
 
 

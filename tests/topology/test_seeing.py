@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import html
 import re
+from collections.abc import Callable
+from xml.etree import ElementTree
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from topology import Topology, TopologyNotReady
+from topology import Topology, TopologyError, TopologyNotReady
 
 
 def flights() -> Topology:
@@ -46,7 +48,8 @@ Topologies:
       <-- flights, weather
     Sink: by-aircraft (topic: by-aircraft-repartition)
       <-- with-weather
-   Sub-topology: 1
+
+  Sub-topology: 1
     Source: by-aircraft-source (topics: [by-aircraft-repartition])
       --> all, stats
     Processor: stats (stores: [delays, seen, tmp])
@@ -59,8 +62,44 @@ Topologies:
       <-- by-aircraft-source, stats
     Sink: audit (topic: audit)
       <-- all
+
 """
     )
+
+
+def test_describe_is_equal_to_kafkas_in_form() -> None:
+    """A description as Kafka Streams prints it (two sub-topologies, chained by a repartition topic), line by line."""
+    topo = Topology("t")
+    topo.source("input").process(name="mapped").repartition("k", name="counts").process(
+        name="aggregated", stores=[{"name": "counts"}]
+    ).sink("to-output", target="output")
+    topo.source("other")
+    kafkas = (
+        "Topologies:\n"
+        "   Sub-topology: 0\n"
+        "    Source: input (topics: [input])\n"
+        "      --> mapped\n"
+        "    Processor: mapped (stores: [])\n"
+        "      --> counts\n"
+        "      <-- input\n"
+        "    Sink: counts (topic: counts-repartition)\n"
+        "      <-- mapped\n"
+        "\n"
+        "  Sub-topology: 1\n"
+        "    Source: counts-source (topics: [counts-repartition])\n"
+        "      --> aggregated\n"
+        "    Processor: aggregated (stores: [counts])\n"
+        "      --> to-output\n"
+        "      <-- counts-source\n"
+        "    Sink: to-output (topic: output)\n"
+        "      <-- aggregated\n"
+        "\n"
+        "  Sub-topology: 2\n"
+        "    Source: other (topics: [other])\n"
+        "      --> none\n"
+        "\n"
+    )
+    assert topo.build().describe() == kafkas
 
 
 def test_internal_topics_are_a_plan_to_print_and_compare() -> None:
@@ -113,39 +152,83 @@ def test_the_graph_shows_clusters_stores_and_topics() -> None:
     assert '[label="a\\npartitions unknown", shape=plaintext]' in unknown.build().to_dot()
 
 
-STATEMENT = re.compile(
-    r"""\s*(?:
-        (?P<text>"(?:[^"\\]|\\.)*")   # a quoted identifier ends at the first quote that is not escaped
-        | (?P<word>[A-Za-z]+) | (?P<mark>->|[][{};=,])
-    )""",
-    re.VERBOSE | re.DOTALL,
+# Control characters, line ends, halves of characters, and what XML does not take are in no name.
+UNSEEN = "\x00\x1f\n\r\t\x7f\x85\x9f\u2028\u2029\ud800\udfff\ufffe\uffff"
+names = st.text(st.characters(exclude_categories=["Cc", "Cs"], exclude_characters=UNSEEN), min_size=1).filter(
+    str.strip
 )
 
 
-@given(st.text(min_size=1).filter(str.strip), st.text(min_size=1).filter(str.strip))
+@pytest.mark.parametrize("letter", UNSEEN, ids=ascii)
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda t, name: t.source(name),
+        lambda t, name: t.source("a", name=name),
+        lambda t, name: t.source("a", key=["k", name]),
+        lambda t, name: t.source("a").process(name=name),
+        lambda t, name: t.source("a").sink(name),
+        lambda t, name: t.source("a").sink("b", target=name),
+        lambda t, name: t.store(name),
+        lambda t, name: Topology(name),
+        lambda t, name: Topology.from_dict({"name": "t", "sources": {name: None}}),
+    ],
+    ids=["topic", "source", "key", "processor", "sink", "target", "store", "topology", "document"],
+)
+def test_what_nobody_sees_is_in_no_name(call: Callable[[Topology, str], object], letter: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        call(Topology("t"), f"a{letter}b")
+    str(caught.value).encode("utf-8")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_name_forges_no_lines() -> None:
+    topo = Topology("t")
+    topo.source("a", partitions=1).process(name="b --> c").sink("d", target="e (topic: f)")
+    assert len(topo.build().describe().splitlines()) == 10
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@settings(deadline=None)
+@given(names, names)
 @example("&lt;", "\\N")
 @example('"', "\\")
-def test_any_name_survives_quoting(topic: str, name: str) -> None:
-    topo = Topology(topic)
-    topo.source(topic, partitions=1).process(name=f"{topic}{name}")
-    dot = topo.build().to_dot()
-    position, texts, depth = 0, [], 0
-    while dot[position:].strip():
-        found = STATEMENT.match(dot, position)
-        assert found, f"not DOT at {dot[position : position + 40]!r}"
-        position = found.end()
-        if found["text"]:
-            texts.append(found["text"])
-        depth += {"{": 1, "}": -1}.get(found["mark"] or "", 0)
-    assert depth == 0
+@example("a&b", "a&amp;b")
+@example("\\n", "\\")
+@example("<b>", "%1")
+def test_graphviz_reads_every_name_as_it_is(one: str, two: str) -> None:
+    pygraphviz = pytest.importorskip("pygraphviz")
+    topo = Topology(one)
+    known = {one: "source", f"{one}{two}": "box", f"{one}{two}{two}": "box"}
+    step = topo.source(one, partitions=1)
+    for name in list(known)[1:]:
+        step = step.process(name=name)
+    read = pygraphviz.AGraph(string=topo.build().to_dot())
+    # Graphviz itself says what is a node, and what its label is; names that differ are different nodes.
+    found = [read.get_node(node).attr["label"] for node in read.nodes() if node.startswith("node:")]
+    assert len(read.edges()) == len(known)
+    assert sorted(map(shown, found)) == sorted(known)
+    assert len(read.subgraphs()) == 1
 
-    def shown(quoted: str) -> str:
-        """What Graphviz would draw."""
-        plain = re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], quoted[1:-1], flags=re.DOTALL)
-        return html.unescape(plain)
 
-    expected = f"{topic}{name}".replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
-    assert expected in [shown(text) for text in texts]
+def shown(label: str) -> str:
+    """What Graphviz draws for a label, in which a backslash starts an escape and "&" an entity."""
+    return html.unescape(re.sub(r"\\(.)", r"\1", label, flags=re.DOTALL))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_picture_is_well_formed_and_shows_the_names() -> None:
+    pytest.importorskip("pygraphviz")
+    from taskplace.cli.drawing import svg
+
+    topo = Topology('say "&amp;" <b>')
+    wanted = ["a&b", "a&amp;b", "\\N", "\\", '"', "<i>x</i>", "flüge", "{a|b}"]
+    step = topo.source("t&", partitions=1)
+    for name in wanted:
+        step = step.process(name=name)
+    drawn = ElementTree.fromstring(svg(topo.build()))
+    texts = {"".join(found.itertext()) for found in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {*wanted, "t&", "1 partition"} <= texts
 
 
 @given(st.sampled_from([1, 2, 7]))
