@@ -35,15 +35,15 @@ Non-goals: no environment variables, no includes, no templates. `--set key=value
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from taskplace.errors import ConfigError
-from taskplace.model.config import PlacementConfig
+from taskplace.errors import ConfigError, InputError
+from taskplace.model import reading
+from taskplace.model.config import PlacementConfig, Reader, choice_key
 from taskplace.written import collect, flatten, graft, override, read
 
 MOST_ACTIVE = "executor-with-most-active"
@@ -130,10 +130,8 @@ class Settings:
 
 # ---------------------------------------------------------------------------------------------------- values
 
-_Reader = Callable[[str, object], Any]
 
-
-def _text(pattern: str, expected: str) -> _Reader:
+def _text(pattern: str, expected: str) -> Reader:
     def read(path: str, value: object) -> str:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise ConfigError(path, found=value, expected=expected)
@@ -142,24 +140,13 @@ def _text(pattern: str, expected: str) -> _Reader:
     return read
 
 
-def _integer(low: int, high: int = 2**63 - 1) -> _Reader:
-    def read(path: str, value: object) -> int:
-        # bool is an int in Python; `interval: yes` is a mistake all the same.
-        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            at_most = f" and <= {high}" if high < 2**63 - 1 else ""
-            raise ConfigError(path, found=value, expected=f"an integer >= {low}{at_most}")
-        return value
-
-    return read
-
-
-def _choice(*known: str) -> _Reader:
-    def read(path: str, value: object) -> str:
-        if not isinstance(value, str) or value not in known:
-            near = difflib.get_close_matches(str(value), known, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
-        return value
+def _integer(low: int, high: int = reading.MOST) -> Reader:
+    def read(path: str, value: object) -> Any:
+        try:
+            return reading.integer(value, path, low, high)
+        except InputError:
+            at_most = f" and <= {high}" if high < reading.MOST else ""
+            raise ConfigError(path, found=value, expected=f"an integer >= {low}{at_most}") from None
 
     return read
 
@@ -174,7 +161,7 @@ _MASTER = (
     r"local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+|yarn|k8s://.+"
 )
 
-KEYS: Mapping[str, Mapping[str, _Reader]] = {
+KEYS: Mapping[str, Mapping[str, Reader]] = {
     "application": {
         "id": _text(r"(?!\.{1,2}$)[A-Za-z0-9._-]+", "a name of letters, digits, '.', '_' and '-'"),
         "class": _text(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:Class', or a topology in its place"),
@@ -190,14 +177,14 @@ KEYS: Mapping[str, Mapping[str, _Reader]] = {
     "state": {"dir": _text(r"(?!\w+://).*\S.*", "a directory on the executors' local disk, no URI")},
     "runtime": {
         "snapshot.interval.batches": _integer(1),
-        "changelog.compression": _choice("none", "lz4", "zstd"),
+        "changelog.compression": choice_key("none", "lz4", "zstd"),
         "locality.wait.ms": _integer(0),
         # One element of a partition travels as one Java array: 2 GiB is where those end.
         "bytes.per.task.max": _integer(1, 2**31 - 1),
     },
-    "report": {"progress": _choice("auto", "rich", "plain", "none")},
+    "report": {"progress": choice_key("auto", "rich", "plain", "none")},
 }
-_CHAOS: Mapping[str, _Reader] = {"batch": _integer(0), "kill": _executor}
+_CHAOS: Mapping[str, Reader] = {"batch": _integer(0), "kill": _executor}
 FREE = ("topology", "input", "output")  # the application's own: one level of keys, values as they are
 _OPEN = ("placement", "spark.conf", *FREE)  # keys that are judged elsewhere, or not at all
 SECTIONS = (*KEYS, "placement", *FREE, "chaos")
@@ -265,7 +252,7 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def _paths(section: str, keys: Mapping[str, _Reader]) -> Iterator[tuple[str, _Reader]]:
+def _paths(section: str, keys: Mapping[str, Reader]) -> Iterator[tuple[str, Reader]]:
     return ((f"{section}.{key}", read) for key, read in keys.items())
 
 

@@ -2,7 +2,7 @@
 
 It is run by `taskplace.plan` on every plan before it is returned, by the tests after every random event,
 and by the command line on plans from elsewhere. It only reads the problem and the plan: nothing of how the
-plan was made.
+plan was made, and none of the figures that the plan states are believed.
 
 Invariants
     known       only instances and tasks of the problem, and its fingerprint, if there is one
@@ -18,8 +18,9 @@ Invariants
     at-rest     without follow-up, the assignment is the target and has no warm-ups
     balance     the target keeps both balances: floor or ceiling of the share, in all and per subtopology
     minimal     planned moves are the lower bound
-The last two are the promise of the high_availability assignor beside parked copies: balance as its rack strategy
-keeps it, minimal without racks and weights.
+    figures     the moves, bound and promotions that the plan states are those that the problem and its target give
+`balance` and `minimal` are the promise of the high_availability assignor beside parked copies: balance as its rack
+strategy keeps it, minimal without racks and weights. The lower bound is worked out anew, by a network of its own.
 """
 
 from __future__ import annotations
@@ -30,9 +31,19 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.errors import InvalidPlan
+from taskplace.model.bound import fewest_moves
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
-from taskplace.model.placement import Step, Target, any_caught, best_at, caught_at
+from taskplace.model.placement import (
+    Step,
+    Target,
+    any_caught,
+    bases,
+    best_at,
+    caught_at,
+    handed_over,
+    moved,
+)
 from taskplace.model.plan import Optimality, Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.shares import floors_and_ceilings
@@ -79,7 +90,38 @@ def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
         active, _, standby, _ = parts[1]
         zero = np.zeros(0, np.int64)
         target = Target(active, *standby, 0, zero, 0, 0)
-    return tuple(violations(c, problem.config, step, target, plan.optimality))
+    base = bases(c)
+    moves = int(moved(c, base, (target or step).active).sum())
+    promised = target is not None and _promises_fewest_moves(c, problem.config)
+    bound = fewest_moves(c, base) if promised else plan.optimality.lower_bound
+    right = Optimality(moves, bound, int(handed_over(c, base).sum()))
+    found.extend(violations(c, problem.config, step, target, right))
+    stated = plan.optimality != Optimality() or plan.fingerprint
+    if target is not None and stated and plan.optimality != right:
+        found.append(Violation("figures", f"the plan states {plan.optimality}, right is {right}"))
+    return tuple(found)
+
+
+def changes(problem: Problem, plan: Plan) -> int:
+    """Return how many roles of instances differ between the assignment in force and the plan's, given or taken.
+
+    Read off the assignment: `plan.moves` is what the plan says of itself.
+    """
+    roles = {
+        (name, role, t)
+        for name, r in plan.assignment.items()
+        for role, tasks in zip(Roles._fields, r, strict=True)
+        for t in tasks
+    }
+    now = {(i.id, role, t) for i in problem.instances for role in Roles._fields for t in getattr(i, role)}
+    return len(roles ^ now)
+
+
+def stable(problem: Problem, plan: Plan) -> bool:
+    """Return whether the plan leaves everything as it is, and nothing is left to do."""
+    goal = {n: (set(r.active), set(r.standby)) for n, r in plan.target.items() if any(r)}
+    now = {n: (set(r.active), set(r.standby)) for n, r in plan.assignment.items() if any(r)}
+    return not plan.followup and not changes(problem, plan) and (not plan.target or goal == now)
 
 
 def check(problem: Problem, plan: Plan) -> Plan:
@@ -122,11 +164,17 @@ def violations(
         yield from _at_rest(c, step, target)
     if config.task_assignor_class != "high_availability" or len(c.parked):
         return
-    strategy = config.rack_aware_assignment_strategy
-    yield from _balance(c, target, each=strategy != "min_traffic")
-    even = len(np.unique(c.weight[c.stateful])) <= 1
-    if strategy == "none" and even and optimality.moves != optimality.lower_bound:
+    yield from _balance(c, target, each=config.rack_aware_assignment_strategy != "min_traffic")
+    if _promises_fewest_moves(c, config) and optimality.moves != optimality.lower_bound:
         yield Violation("minimal", f"{optimality.moves} moves where {optimality.lower_bound} are enough")
+
+
+def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
+    even = len(np.unique(c.weight[c.stateful])) <= 1
+    plain = (
+        config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy == "none"
+    )
+    return plain and even and not len(c.parked)
 
 
 def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:

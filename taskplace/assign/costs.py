@@ -57,13 +57,9 @@ class Costs:
         behind = np.where(c.caught[rows], 0, self.lag(c.lag[rows])) + np.where(c.best[rows], 0, fresh)
         # What a warm-up has read does not count: warm-ups compare with each other as they did before they began.
         behind = np.where(warm, self.lag(c.end[c.task[rows]]) + self.unit, behind)
-        return (
-            moved
-            + behind
-            + other
-            + self.tie(c.task[rows])
-            + self.tie(c.sub[c.task[rows]] * c.m + c.inst[rows])
-        )
+        pair = c.sub[c.task[rows]] * c.m + c.inst[rows]
+        total: Ints = moved + behind + other + self.tie(c.task[rows]) + self.tie(pair)
+        return total
 
     def roam(self, tasks: Ints, base: Ints) -> Ints:
         """What it costs to go where there is none."""

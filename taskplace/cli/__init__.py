@@ -6,10 +6,10 @@
     taskplace partitions FILE                             a subscriptions.json: assign topic partitions
 
 Exit codes:
-    0     done; for plan, explain, verify and simulate: stable, nothing has to move
+    0     done; for plan, explain, verify and simulate: stable, nothing has to move; the instance can go
     1     it failed: the check found differences, a plan breaks an invariant, Spark cannot be used
     2     bad input: nothing was started
-    3     plan, explain, verify, simulate: moves are planned
+    3     plan, explain, verify, simulate: moves are planned; the instance cannot go yet
     130   interrupted
 
 Errors are one line on standard error. Spark is loaded by `run`, and by applications that load it.
@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say(what: object, code: int) -> int:
-    print("taskplace:", " ".join(str(what).split()), file=sys.stderr)
+    line = " ".join(str(what).split()).encode("utf-8", "backslashreplace").decode("utf-8")
+    print("taskplace:", line, file=sys.stderr)
     return code
 
 
@@ -91,6 +92,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--limit", type=int, default=1000, help="rounds at the most, per event")
         if name == "explain":
             command.add_argument("--task", metavar="TASK", help="this task alone, such as 0_3")
+            command.add_argument(
+                "--can-remove", metavar="INSTANCE", help="whether this instance can go now: 0 yes, 3 not yet"
+            )
         if name == "verify":
             command.add_argument(
                 "--plan", metavar="PLAN", help="a plan.json to verify, instead of the engine's own"

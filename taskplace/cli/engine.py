@@ -16,10 +16,11 @@ import taskplace
 import taskplace.simulate as simulation
 from taskplace.cli import codes
 from taskplace.errors import InputError
-from taskplace.explain import explain as explain_task
-from taskplace.explain import explain_plan
+from taskplace.explain import Explainer, can_remove, explain_plan, explanation
+from taskplace.model import reading
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
+from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
 
 
@@ -34,17 +35,30 @@ def plan(args: argparse.Namespace) -> int:
 
 
 def explain(args: argparse.Namespace) -> int:
-    """Print what the plan changes, and why each task is where the plan puts it, or one task with `--task`."""
+    """Print what the plan changes and why each task is where it is; with `--task` one task, or see `_can_remove`."""
     problem = _problem(args.file)
+    if args.can_remove is not None:
+        return _can_remove(problem, args)
     made = taskplace.plan(problem)
-    tasks = [args.task] if args.task else [str(task.id) for task in problem.tasks]
-    why = {task: explain_task(problem, made, task) for task in tasks}
     if args.output == "json":
-        whole = {"schema": "taskplace.explanation/1", "plan": explain_plan(problem, made), "tasks": why}
-        print(json.dumps(whole, indent=1))
+        _print_json(explanation(problem, made, [args.task] if args.task else None))
     else:
-        print("\n".join(why.values() if args.task else [explain_plan(problem, made), *why.values()]))
+        explainer = Explainer(problem, made)
+        why = [explainer.task(task) for task in ([args.task] if args.task else problem.columns.ids)]
+        print("\n".join(map(str, why if args.task else [explain_plan(problem, made), *why])))
     return _code(made)
+
+
+def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
+    """Print whether an instance can go, or what must catch up first; the code is 0 for yes, 3 for not yet."""
+    if args.task:
+        raise InputError("--task", found=args.task, expected="no --task beside --can-remove")
+    found = can_remove(problem, args.can_remove)
+    if args.output == "json":
+        _print_json(found.to_dict())
+    else:
+        print(found.text)
+    return codes.DONE if found.can_remove else codes.MOVES
 
 
 def verify(args: argparse.Namespace) -> int:
@@ -52,18 +66,27 @@ def verify(args: argparse.Namespace) -> int:
     problem = _problem(args.file)
     made = Plan.from_dict(_json(args.plan)) if args.plan else taskplace.plan(problem)
     found = verify_plan(problem, made)
+    calm = not found and stable(problem, made)
     if args.output == "json":
         violations = [{"invariant": v.invariant, "text": v.text} for v in found]
-        print(
-            json.dumps({"schema": "taskplace.verification/1", "valid": not found, "violations": violations})
-        )
+        whole = {"schema": "taskplace.verification/1", "valid": not found, "stable": calm}
+        _print_json({**whole, "violations": violations})
+    elif found:
+        print("\n".join(f"broken: {v}" for v in found))
+    elif calm:
+        print("valid; stable: nothing has to move")
     else:
-        print("\n".join(f"broken: {v}" for v in found) if found else f"valid; {_state(made)}")
-    return codes.FAILED if found else _code(made)
+        roles = f"{changes(problem, made)} roles change" if changes(problem, made) else "no role changes"
+        print(f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}")
+    if found:
+        return codes.FAILED
+    return codes.DONE if calm else codes.MOVES
 
 
 def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
+    rate = reading.positive(args.restore_rate, "--restore-rate", optional=True)
+    limit = reading.integer(args.limit, "--limit", 1) or 1
     document = _json(args.file)
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
         trajectory = simulation.replay(document)
@@ -72,9 +95,7 @@ def simulate(args: argparse.Namespace) -> int:
         if not isinstance(events, list):
             raise InputError(args.events, found=type(events).__name__, expected="a list of groups of events")
         groups = [group if isinstance(group, list) else [group] for group in events]
-        trajectory = simulation.simulate(
-            Problem.from_dict(document), groups, restore_rate=args.restore_rate, limit=args.limit
-        )
+        trajectory = simulation.simulate(Problem.from_dict(document), groups, restore_rate=rate, limit=limit)
     print(trajectory.to_json() if args.output == "json" else trajectory)
     return codes.DONE if trajectory.stable else codes.MOVES
 
@@ -102,9 +123,14 @@ def _state(made: Plan) -> str:
     best = made.optimality
     if made.stable:
         return "stable: nothing has to move"
-    changes = f"{len(made.moves)} changes now, {'more to follow' if made.followup else 'the last ones'}"
+    now = f"{len(made.moves)} changes now, {'more to follow' if made.followup else 'the last ones'}"
     forced = f", {best.forced_promotions} forced promotions" if best.forced_promotions else ""
-    return f"{changes}; {best.moves} moves to the target, minimum possible {best.lower_bound}{forced}"
+    least = "minimum possible" if best.moves >= best.lower_bound else "both balances would need"
+    return f"{now}; {best.moves} moves to the target, {least} {best.lower_bound}{forced}"
+
+
+def _print_json(value: dict[str, Any]) -> None:
+    print(json.dumps(value, indent=1))
 
 
 def _problem(path: str) -> Problem:
@@ -120,11 +146,19 @@ def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
     return found
 
 
+def _no(name: str, path: str) -> Any:
+    raise InputError(path, found=name, expected="a JSON document, which has no such number")
+
+
 def _json(path: str) -> Any:
     """Read a JSON document; "-" is standard input. Errors name the file."""
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        return json.loads(text, object_pairs_hook=lambda pairs: _once(pairs, path))
+        return json.loads(
+            text,
+            object_pairs_hook=lambda pairs: _once(pairs, path),
+            parse_constant=lambda name: _no(name, path),
+        )
     except OSError as error:
         raise InputError(path, found=error.strerror, expected="a readable JSON file") from None
     except UnicodeDecodeError:
@@ -134,3 +168,9 @@ def _json(path: str) -> Any:
     except json.JSONDecodeError as error:
         where = f"{path}:{error.lineno}:{error.colno}"
         raise InputError(where, found=error.msg, expected="a JSON document") from None
+    except InputError:
+        raise
+    except ValueError:  # Python limits the digits of an integer
+        raise InputError(
+            path, found="a number with thousands of digits", expected="a JSON document"
+        ) from None

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.errors import InputError
+from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
 from taskplace.model.locate import Locator, pairs_of
 from topology.ids import TaskId
@@ -118,18 +118,17 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         raise InputError("tasks", found=str(ids[int(repeated[0])]), expected="every task once")
     stateful = np.fromiter(stateful_, np.bool_, n)
     logged = np.fromiter(logged_, np.bool_, n)
-    end = np.fromiter((UNKNOWN if e is None else e for e in end_), np.int64, n)
+    end = _filled(
+        (UNKNOWN if e is None else e for e in end_), n, lambda k: f"tasks[{ids[k]}].end_offset", end_
+    )
     weight = np.fromiter(weight_, np.float64, n)
-    _check(ids, end < UNKNOWN, "end_offset", end, "an integer of at least 0, or None")
-    _check(ids, ~((weight > 0) & (weight < math.inf)), "weight", weight, "a number above 0")
+    light, heavy = reading.LEAST_WEIGHT, reading.MOST_WEIGHT
+    expected = f"a weight from {light:g} to {heavy:g}"
+    _check(ids, ~((weight >= light) & (weight <= heavy)), "weight", weight, expected)
     universal = stateful & ((end == 0) | ~logged)
     draining = np.fromiter((i.draining for i in instances), np.bool_, m)
-    capacity = np.fromiter((i.capacity for i in instances), np.int64, m)
-    if m and capacity.min() < 0:
-        bad = names[int(capacity.argmin())]
-        raise InputError(
-            f"instances[{bad}].capacity", found=int(capacity.min()), expected="an integer of at least 0"
-        )
+    slots = [i.capacity for i in instances]
+    capacity = _filled(slots, m, lambda k: f"instances[{names[k]}].capacity", slots, reading.MOST_CAPACITY)
     notes: list[str] = []
     room = np.where(draining, 0, capacity)
     if not room.any():
@@ -240,12 +239,13 @@ def _lag_rows(
 ) -> tuple[Ints, Ints]:
     ids: list[Any] = [i.lags.keys() for i in instances]
     task, inst, known = _known(instances, ids, locate, unknown)
-    lag = np.fromiter(chain.from_iterable(i.lags.values() for i in instances), np.int64, len(task))
-    if len(lag) and lag.min() < 0:
-        k = int(lag.argmin())
+    lags = list(chain.from_iterable(i.lags.values() for i in instances))
+
+    def path(k: int) -> str:
         flat = list(chain.from_iterable(ids))
-        path = f"instances[{instances[int(inst[k])].id}].lags.{flat[k]}"
-        raise InputError(path, found=int(lag[k]), expected="an integer of at least 0")
+        return f"instances[{instances[int(inst[k])].id}].lags.{flat[k]}"
+
+    lag = _filled(lags, len(task), path, lags)
     pair = (task * m + inst)[known]
     order = np.argsort(pair, kind="stable")
     return pair[order], lag[known][order]
@@ -343,6 +343,30 @@ def _owners(
 def _parked(instances: Sequence[Instance], locate: Locator, m: int) -> Ints:
     task, inst, known = _known(instances, [i.parked for i in instances], locate, [])
     return np.unique((task * m + inst)[known])
+
+
+def _filled(
+    values: Iterable[Any],
+    count: int,
+    path: Callable[[int], str],
+    given: Sequence[Any],
+    most: int = reading.MOST,
+) -> Ints:
+    """Return `values` as a column; raise `InputError` with path(k) if given[k] is no integer from 0 to `most`.
+
+    None stands for UNKNOWN.
+    """
+    try:
+        column = np.fromiter(values, np.int64, count)
+    except (OverflowError, TypeError, ValueError):
+        column = None
+    if column is None or (count and (column.min() < UNKNOWN or column.max() > most)) or -1 in given:
+        for k, value in enumerate(given):
+            if value is not None:
+                reading.integer(value, path(k), 0, most)
+    if column is None:
+        raise InputError(path(0), found=given[:3], expected="integers")
+    return column
 
 
 def _check(ids: Sequence[TaskId], bad: Bools, what: str, values: npt.NDArray[Any], expected: str) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from taskplace.errors import ConfigError
+from taskplace.errors import ConfigError, InputError
+from taskplace.model import reading
+
+ALIASES = {"task.assignor": "task.assignor.class"}
+"""Second names of keys; a configuration is written with the first."""
 
 STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 
@@ -26,7 +31,8 @@ class PlacementConfig:
         rack.aware.assignment.strategy  none, min_traffic or balance_subtopology (none)
         rack.aware.assignment.traffic_cost, rack.aware.assignment.non_overlap_cost
                                         what a cross-rack read, and a move, weigh (none: the assignor's own)
-        task.assignor.class             high_availability, sticky, an entry point, or "module:attribute"
+        task.assignor.class, task.assignor
+                                        high_availability, sticky, an entry point, or "module:attribute"
         balance.factor                  KIP-441's figure; reported against, see `Plan.metrics` (1)
         state.cleanup.delay.ms          how long a copy without a role is kept (600000)
 
@@ -85,9 +91,11 @@ one of 12 known keys; did you mean 'num.standby.replicas'?
             raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
         values: dict[str, Any] = {}
         for key, value in mapping.items():
-            if key not in _KEYS:
+            name, read = _KEYS.get(ALIASES.get(key, key), (None, None))
+            if name is None or read is None:
                 raise ConfigError.unknown_key(path, key, _KEYS)
-            name, read = _KEYS[key]
+            if name in values:
+                raise ConfigError(f"{path}.{key}", found="a key given twice", expected="one of its two names")
             values[name] = read(f"{path}.{key}", value)
         return cls(**values)
 
@@ -105,23 +113,33 @@ one of 12 known keys; did you mean 'num.standby.replicas'?
         return out
 
 
-_Reader = Callable[[str, Any], Any]
+Reader = Callable[[str, Any], Any]
+"""Takes the path of a key and its value; returns what the value means, or raises `ConfigError`."""
 
 
-def _integer(least: int, *, optional: bool = False) -> _Reader:
-    expected = f"an integer of at least {least}" + (" or null" if optional else "")
+def integer_key(least: int, most: int = reading.MOST, *, optional: bool = False) -> Reader:
+    """Return the reader of an integer, which may be written as text, as in a properties file."""
 
     def read(path: str, value: Any) -> int | None:
-        if value is None and optional:
-            return None
-        found = value
+        number = value
         if isinstance(value, str):
-            try:
-                value = int(value)
-            except ValueError:
-                raise ConfigError(path, found=found, expected=expected) from None
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ConfigError(path, found=found, expected=expected)
+            with contextlib.suppress(ValueError):
+                number = int(value)
+        try:
+            return reading.integer(number, path, least, most, optional=optional)
+        except InputError as error:
+            raise ConfigError(path, found=value, expected=error.expected) from None
+
+    return read
+
+
+def choice_key(*known: str) -> Reader:
+    """Return the reader of one of some words."""
+
+    def read(path: str, value: Any) -> str:
+        if not isinstance(value, str) or value not in known:
+            hint = reading.nearest(value, known)
+            raise ConfigError(path, found=value, expected="one of " + ", ".join(known), hint=hint)
         return value
 
     return read
@@ -133,7 +151,7 @@ def _seconds(path: str, value: Any) -> float | None:
     expected = "a number of seconds above 0, or null"
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not (0 < number < math.inf):
         raise ConfigError(path, found=value, expected=expected)
@@ -147,13 +165,10 @@ def _tags(path: str, value: Any) -> tuple[str, ...]:
         raise ConfigError(path, found=value, expected=expected)
     if len(set(parts)) != len(parts):
         raise ConfigError(path, found=value, expected=expected)
-    return tuple(parts)
-
-
-def _strategy(path: str, value: Any) -> str:
-    if value not in STRATEGIES:
-        raise ConfigError(path, found=value, expected="one of " + ", ".join(STRATEGIES))
-    return str(value)
+    try:
+        return tuple(reading.text(part, path) for part in parts)
+    except InputError as error:
+        raise ConfigError(path, found=value, expected=error.expected) from None
 
 
 def _assignor(path: str, value: Any) -> str:
@@ -163,19 +178,22 @@ def _assignor(path: str, value: Any) -> str:
     return value
 
 
-_READERS: dict[str, _Reader] = {
-    "num_standby_replicas": _integer(0),
-    "max_warmup_replicas": _integer(1),
-    "acceptable_recovery_lag": _integer(0),
+MOST_COST = 1_000_000
+"""The dearest a cross-rack read or a move may be: prices of whole targets have to fit into an integer of 64 bits."""
+
+_READERS: dict[str, Reader] = {
+    "num_standby_replicas": integer_key(0),
+    "max_warmup_replicas": integer_key(1),
+    "acceptable_recovery_lag": integer_key(0),
     "acceptable_recovery_seconds": _seconds,
-    "probing_rebalance_interval_ms": _integer(1),
+    "probing_rebalance_interval_ms": integer_key(1),
     "rack_aware_assignment_tags": _tags,
-    "rack_aware_assignment_strategy": _strategy,
-    "rack_aware_assignment_traffic_cost": _integer(0, optional=True),
-    "rack_aware_assignment_non_overlap_cost": _integer(0, optional=True),
+    "rack_aware_assignment_strategy": choice_key(*STRATEGIES),
+    "rack_aware_assignment_traffic_cost": integer_key(0, MOST_COST, optional=True),
+    "rack_aware_assignment_non_overlap_cost": integer_key(0, MOST_COST, optional=True),
     "task_assignor_class": _assignor,
-    "balance_factor": _integer(1),
-    "state_cleanup_delay_ms": _integer(0),
+    "balance_factor": integer_key(1),
+    "state_cleanup_delay_ms": integer_key(0),
 }
 
 # Kafka writes the last two rack keys with an underscore; all others are dots throughout.
@@ -184,7 +202,7 @@ _SPELLED = {
     "rack_aware_assignment_non_overlap_cost": "rack.aware.assignment.non_overlap_cost",
 }
 
-_KEYS: dict[str, tuple[str, _Reader]] = {
+_KEYS: dict[str, tuple[str, Reader]] = {
     _SPELLED.get(f.name, f.name.replace("_", ".")): (f.name, _READERS[f.name])
     for f in fields(PlacementConfig)
 }

@@ -81,7 +81,8 @@ def moved(c: Columns, base: Ints, place: Ints) -> Bools:
 
 def handed_over(c: Columns, base: Ints) -> Bools:
     """Return which stateful tasks change hands at once, since a better copy is elsewhere: forced promotions."""
-    return c.stateful & ((base == FORCED) | ((base == RESUME) & (c.owner >= 0)))
+    forced: Bools = c.stateful & ((base == FORCED) | ((base == RESUME) & (c.owner >= 0)))
+    return forced
 
 
 def any_caught(c: Columns) -> Bools:

@@ -180,14 +180,14 @@ class Plan:
                 reading.text(w, f"warnings[{k}]")
                 for k, w in enumerate(reading.listing(top.get("warnings", ()), "warnings"))
             ),
-            fingerprint=str(top.get("fingerprint", "")),
+            fingerprint=reading.optional_text(top.get("fingerprint"), "fingerprint") or "",
         )
 
 
 def _read_roles(value: Any, path: str) -> dict[str, Roles]:
     out = {}
     for name, roles in sorted(reading.mapping(value, path).items()):
-        m = reading.mapping(roles, f"{path}.{name}", Roles._fields)
+        m = reading.mapping(roles, f"{path}.{reading.text(name, path)}", Roles._fields)
         out[name] = Roles(
             *(
                 tuple(
@@ -215,5 +215,5 @@ def _read_move(value: Any, path: str) -> Move:
         m["role"],
         None if origin is None else reading.text(origin, f"{path}.from"),
         reading.text(m["to"], f"{path}.to"),
-        str(m.get("why", "")),
+        reading.optional_text(m.get("why"), f"{path}.why") or "",
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,6 +121,8 @@ class Problem:
         except json.JSONDecodeError as error:
             where = f"line {error.lineno}, column {error.colno}"
             raise InputError("problem", found=f"{error.msg} ({where})", expected="a JSON document") from None
+        except (ValueError, RecursionError) as error:
+            raise InputError("problem", found=str(error), expected="a JSON document") from None
         return cls.from_dict(value)
 
     @classmethod
@@ -179,7 +180,7 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
             if (
                 (type(name) is str and type(stateful) is bool and type(logged) is bool)
                 and (type(end) is int and 0 <= end < 2**63)
-                and (type(weight) is float and 0 < weight < math.inf)
+                and (type(weight) is float and reading.LEAST_WEIGHT <= weight <= reading.MOST_WEIGHT)
             ):
                 found = known.get(name)
                 if found is None:
@@ -200,13 +201,18 @@ def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
         _read_id(m["id"], f"{path}.id", known),
         reading.boolean(get("stateful", True), f"{path}.stateful"),
         reading.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
-        reading.positive(get("weight", 1.0), f"{path}.weight") or 1.0,
+        reading.weight(get("weight", 1.0), f"{path}.weight"),
         reading.boolean(get("logged", True), f"{path}.logged"),
         tuple(
             tuple(reading.text(r, f"{path}.racks[{k}]") for r in reading.listing(rs, f"{path}.racks[{k}]"))
             for k, rs in enumerate(racks)
         ),
     )
+
+
+def read_task(value: Any, path: str) -> Task:
+    """Return the task that a dict describes, as in a problem."""
+    return _read_task(value, path, {})
 
 
 _INSTANCE_KEYS = tuple(Instance.__dataclass_fields__)
@@ -230,7 +236,7 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
     lags = reading.mapping(get("lags", {}), f"{path}.lags")
     return Instance(
         reading.text(m["id"], f"{path}.id"),
-        reading.integer(get("capacity", 1), f"{path}.capacity") or 0,
+        reading.integer(get("capacity", 1), f"{path}.capacity", 0, reading.MOST_CAPACITY) or 0,
         {reading.text(k, f"{path}.tags"): reading.text(v, f"{path}.tags.{k}") for k, v in tags.items()},
         reading.boolean(get("draining", False), f"{path}.draining"),
         ids("active"),

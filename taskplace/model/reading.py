@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import difflib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from taskplace.errors import InputError
 from topology.ids import TaskId
 
-_MAX = 2**63 - 1
+MOST = 2**63 - 1
+"""The largest integer: what a column can hold."""
+
+MOST_CAPACITY = 1_000_000
+"""The most slots of an instance: sums of shares stay far below what a column can hold."""
+
+LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e12
+"""Weights are compared and summed, so they must not differ by more than floating point can tell."""
 
 
 def mapping(value: Any, path: str, known: Iterable[str] = ()) -> Mapping[str, Any]:
@@ -48,10 +54,17 @@ def listing(value: Any, path: str) -> Sequence[Any]:
 
 
 def text(value: Any, path: str) -> str:
-    """Return `value` if it is a string that is not empty."""
+    """Return `value` if it is a string that is not empty, and can be written as UTF-8 (JSON can spell halves)."""
     if not isinstance(value, str) or not value:
         raise InputError(path, found=value, expected="a text that is not empty")
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InputError(path, found=value, expected="a text without halves of characters (surrogates)")
     return value
+
+
+def optional_text(value: Any, path: str) -> str | None:
+    """Return `value` if it is a text, or None if it is null or empty."""
+    return None if value is None or value == "" else text(value, path)
 
 
 def boolean(value: Any, path: str) -> bool:
@@ -61,23 +74,46 @@ def boolean(value: Any, path: str) -> bool:
     return value
 
 
-def integer(value: Any, path: str, least: int = 0, *, optional: bool = False) -> int | None:
-    """Return `value` if it is an integer of at least `least`; null too, if `optional`."""
+def integer(value: Any, path: str, least: int = 0, most: int = MOST, *, optional: bool = False) -> int | None:
+    """Return `value` if it is an integer from `least` to `most`; null too, if `optional`.
+
+    >>> integer(-1, "limit", 1)
+    Traceback (most recent call last):
+    taskplace.errors.InputError: limit: found -1, expected an integer of at least 1
+    """
     if value is None and optional:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MAX:
-        expected = f"an integer of at least {least}" + (" or null" if optional else "")
-        raise InputError(path, found=value, expected=expected)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InputError(path, found=value, expected=integer_from(least, most, optional=optional))
     return value
+
+
+def integer_from(least: int, most: int = MOST, *, optional: bool = False) -> str:
+    """Return the words for what `integer` expects; the upper limit of a column goes without saying."""
+    upto = f", at most {most}" if most < MOST else ""
+    return f"an integer of at least {least}{upto}" + (" or null" if optional else "")
 
 
 def positive(value: Any, path: str, *, optional: bool = False) -> float | None:
     """Return `value` as a float if it is a finite number above 0; null too, if `optional`."""
     if value is None and optional:
         return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < MOST_NUMBER:
         raise InputError(path, found=value, expected="a number above 0" + (" or null" if optional else ""))
     return float(value)
+
+
+MOST_NUMBER = 1e300
+"""Beyond this, an integer is no float any more."""
+
+
+def weight(value: Any, path: str) -> float:
+    """Return `value` as a float if it is a weight that can be compared with others."""
+    found = positive(value, path) or 0.0
+    if not LEAST_WEIGHT <= found <= MOST_WEIGHT:
+        expected = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+        raise InputError(path, found=value, expected=expected)
+    return found
 
 
 def task_id(value: Any, path: str) -> TaskId:

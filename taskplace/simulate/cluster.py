@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
+from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task
@@ -94,7 +95,7 @@ class Cluster:
     def advance(self, milliseconds: int) -> None:
         """Let time pass: copies with a role catch up, copies without one are deleted when their time is over."""
         self.now += milliseconds
-        step = None if self.restore_rate is None else int(self.restore_rate * milliseconds / 1000)
+        step = None if self.restore_rate is None else int(min(self.restore_rate * milliseconds / 1000, 2**62))
         for host in self.hosts.values():
             for t in (t for role in host.roles for t in role if t in host.copies and t not in host.stuck):
                 host.copies[t] = 0 if step is None else max(0, host.copies[t] - step)
@@ -106,9 +107,10 @@ class Cluster:
 
     def produce(self, task: TaskId, records: int) -> None:
         """Let a task's changelog grow: an active that is caught up keeps up, every other copy falls behind."""
-        old = self.tasks[task]
+        old = self._task(task)
         if not old.stateful or not old.logged:
             return
+        reading.integer((old.end_offset or 0) + records, f"simulate.task.{task}.end_offset")
         self.tasks[task] = old._replace(end_offset=(old.end_offset or 0) + records)
         for host in self.hosts.values():
             if task in host.copies and not (task in host.roles.active and host.copies[task] == 0):
@@ -116,6 +118,15 @@ class Cluster:
         for host in self.stopped.values():
             if task in host.copies:
                 host.copies[task] += records
+
+    def fall_behind(self, name: str, task: TaskId, records: int) -> None:
+        """Let one copy fall behind, by its whole changelog at the most."""
+        copies, end = self._host(name).copies, self._task(task).end_offset or 0
+        copies[task] = min(end, copies.get(task, 0) + records)
+
+    def stick(self, name: str, task: TaskId) -> None:
+        """Let one copy make no more progress."""
+        self._host(name).stuck.add(task)
 
     def add(
         self,
@@ -160,6 +171,12 @@ class Cluster:
             known = ", ".join(sorted(self.hosts)[:10])
             raise InputError("simulate.instance", found=name, expected="a running instance", hint=known)
         return self.hosts[name]
+
+    def _task(self, task: TaskId) -> Task:
+        if task not in self.tasks:
+            known = ", ".join(map(str, sorted(self.tasks)[:10]))
+            raise InputError("simulate.task", found=str(task), expected="a task of the cluster", hint=known)
+        return self.tasks[task]
 
     def _stateful(self, task: TaskId) -> bool:
         return task in self.tasks and self.tasks[task].stateful

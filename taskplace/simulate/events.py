@@ -8,10 +8,26 @@ from typing import Any
 
 from taskplace.errors import InputError
 from taskplace.model import reading
-from taskplace.model.problem import Task
+from taskplace.model.problem import read_task
 from taskplace.simulate.cluster import Cluster
+from topology.ids import TaskId
 
-KINDS = ("add", "kill", "stop", "start", "drain", "undrain", "grow", "shrink", "produce", "lag", "stick")
+# For each kind: the options it must have, and those it may have.
+OPTIONS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "add": ((), ("capacity", "tags", "copies")),
+    "kill": ((), ()),
+    "stop": ((), ()),
+    "start": ((), ()),
+    "drain": ((), ()),
+    "undrain": ((), ()),
+    "grow": (("tasks",), ()),
+    "shrink": (("tasks",), ()),
+    "produce": (("records",), ("task",)),
+    "lag": (("task", "records"), ()),
+    "stick": (("task",), ()),
+}
+KINDS = tuple(OPTIONS)
+NAMELESS = ("grow", "shrink", "produce")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +45,9 @@ class Event:
     produce     -                   records: every changelog grows by so many; or task: only this one
     lag         instance            task, records: that copy falls behind
     stick       instance            task: that copy makes no more progress
+
+    Errors: `InputError` with the path of what is wrong, when it is read; from `apply`, for an instance or a task that
+    the cluster does not have at that moment.
 
     >>> Event.from_dict({"kind": "kil", "name": "a"})
     Traceback (most recent call last):
@@ -49,41 +68,69 @@ grow, shrink, produce, lag, stick; did you mean 'kill'?
         o = self.options
         match self.kind:
             case "add":
-                copies = {reading.task_id(t, "copies"): lag for t, lag in o.get("copies", {}).items()}
+                copies = {TaskId.parse(t): lag for t, lag in o.get("copies", {}).items()}
                 cluster.add(self.name, o.get("capacity", 1), o.get("tags"), copies)
             case "kill" | "stop" | "start":
                 getattr(cluster, self.kind)(self.name)
             case "drain" | "undrain":
                 cluster.drain(self.name, self.kind == "drain")
             case "grow":
-                for t in o["tasks"]:
-                    task = Task(**{**t, "id": reading.task_id(t["id"], "tasks.id")})
+                for task in (read_task(t, "event.tasks") for t in o["tasks"]):
                     cluster.tasks[task.id] = task
             case "shrink":
                 for t in o["tasks"]:
-                    cluster.tasks.pop(reading.task_id(t, "tasks"), None)
+                    cluster.tasks.pop(TaskId.parse(t), None)
             case "produce":
-                ids = [reading.task_id(o["task"], "task")] if "task" in o else list(cluster.tasks)
+                ids = [TaskId.parse(o["task"])] if "task" in o else list(cluster.tasks)
                 for t_id in ids:
                     cluster.produce(t_id, o["records"])
             case "lag":
-                copies = cluster.hosts[self.name].copies
-                t_id = reading.task_id(o["task"], "task")
-                end = cluster.tasks[t_id].end_offset or 0
-                copies[t_id] = min(end, copies.get(t_id, 0) + o["records"])
+                cluster.fall_behind(self.name, TaskId.parse(o["task"]), o["records"])
             case "stick":
-                cluster.hosts[self.name].stuck.add(reading.task_id(o["task"], "task"))
+                cluster.stick(self.name, TaskId.parse(o["task"]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the event as a dict; `from_dict` reads it back."""
         return {"kind": self.kind, "name": self.name, **self.options}
 
     @classmethod
-    def from_dict(cls, value: Any) -> Event:
-        """Return the event that a dict describes."""
-        m = dict(reading.mapping(value, "event"))
-        kind, name = m.pop("kind", None), m.pop("name", "")
-        if kind not in KINDS:
+    def from_dict(cls, value: Any, path: str = "event") -> Event:
+        """Return the event that a dict describes; `path` is where it came from."""
+        m = reading.mapping(value, path)
+        kind = m.get("kind")
+        if not isinstance(kind, str) or kind not in OPTIONS:
             near = reading.nearest(kind, KINDS)
-            raise InputError("event.kind", found=kind, expected="one of " + ", ".join(KINDS), hint=near)
-        return cls(kind, name, m)
+            raise InputError(f"{path}.kind", found=kind, expected="one of " + ", ".join(KINDS), hint=near)
+        needed, more = OPTIONS[kind]
+        reading.mapping(value, path, ("kind", "name", *needed, *more))
+        for key in (*needed, *(() if kind in NAMELESS else ("name",))):
+            if key not in m:
+                raise InputError(f"{path}.{key}", found=None, expected=f"a value: {kind!r} needs it")
+        name = m.get("name", "")
+        if name != "" or kind not in NAMELESS:
+            reading.text(name, f"{path}.name")
+        options = {k: v for k, v in m.items() if k not in ("kind", "name")}
+        for key, option in options.items():
+            _check(kind, key, option, f"{path}.{key}")
+        return cls(kind, name, options)
+
+
+def _check(kind: str, key: str, value: Any, path: str) -> None:
+    match key:
+        case "capacity":
+            reading.integer(value, path, 0, reading.MOST_CAPACITY)
+        case "records":
+            reading.integer(value, path)
+        case "task":
+            reading.task_id(value, path)
+        case "tags":
+            for tag, text in reading.mapping(value, path).items():
+                reading.text(tag, path)
+                reading.text(text, f"{path}.{tag}")
+        case "copies":
+            for t, lag in reading.mapping(value, path).items():
+                reading.task_id(t, path)
+                reading.integer(lag, f"{path}.{t}")
+        case "tasks":
+            for k, t in enumerate(reading.listing(value, path)):
+                (read_task if kind == "grow" else reading.task_id)(t, f"{path}[{k}]")

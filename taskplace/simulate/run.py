@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskplace.errors import InputError
+from taskplace.model import reading
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
 from taskplace.simulate.cluster import Cluster
 from taskplace.simulate.events import Event
+
+SCHEMA = "taskplace.transcript/1"
 
 Planner = Callable[[Problem], Plan]
 
@@ -117,6 +120,8 @@ def simulate(
     until no follow-up is needed (at most `limit` rounds). `restore_rate`: records per second that a copy catches up;
     None: any copy catches up within a round.
 
+    Errors: `InputError` for a bad problem, event, rate or limit, before anything is planned.
+
     >>> problem = {"tasks": [{"id": "0_0", "end_offset": 50_000}, {"id": "0_1", "end_offset": 50_000}],
     ...            "instances": [{"id": "a"}]}
     >>> print(simulate(problem, [[{"kind": "add", "name": "b"}]]))
@@ -124,15 +129,20 @@ def simulate(
          600 s  moved 0 promoted 0 to go 1         warm-ups 1   follow-up add b
         1200 s  moved 1 promoted 0 to go 0         warm-ups 0   stable
     """
+    reading.positive(restore_rate, "restore_rate", optional=True)
+    reading.integer(limit, "limit", 1)
     typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
-    groups = [[e if isinstance(e, Event) else Event.from_dict(e) for e in group] for group in events]
+    groups = [
+        [e if isinstance(e, Event) else Event.from_dict(e, f"events[{k}][{j}]") for j, e in enumerate(group)]
+        for k, group in enumerate(events)
+    ]
     cluster = Cluster.of(typed, restore_rate)
     rounds: list[Round] = []
     parking = ProgressWatch()
     for group in ((), *groups):
         rounds.extend(settle(cluster, group, limit=limit, parking=parking))
     transcript = {
-        "schema": "taskplace.transcript/1",
+        "schema": SCHEMA,
         "problem": typed.to_dict(),
         "restore_rate": restore_rate,
         "limit": limit,
@@ -149,12 +159,29 @@ def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
     >>> replay(first.to_json()).rounds == first.rounds
     True
     """
-    value: Any = json.loads(transcript) if isinstance(transcript, str) else transcript
-    again = simulate(
-        value["problem"], value["events"], restore_rate=value["restore_rate"], limit=value["limit"]
-    )
-    if again.transcript["plans"] != value["plans"]:
-        pairs = zip(again.transcript["plans"], value["plans"], strict=False)
-        at = next((k for k, (a, b) in enumerate(pairs) if a != b), len(value["plans"]))
+    value: Any = transcript
+    if isinstance(transcript, str):
+        try:
+            value = json.loads(transcript)
+        except (ValueError, RecursionError) as error:
+            raise InputError("transcript", found=str(error), expected="a JSON document") from None
+    keys = ("schema", "problem", "restore_rate", "limit", "events", "plans")
+    found = reading.mapping(value, "transcript", keys)
+    for key in keys[1:]:
+        if key not in found:
+            raise InputError(f"transcript.{key}", found=None, expected="a value")
+    if found.get("schema", SCHEMA) != SCHEMA:
+        raise InputError("schema", found=found["schema"], expected=f"'{SCHEMA}'")
+    plans = [reading.text(p, f"plans[{k}]") for k, p in enumerate(reading.listing(found["plans"], "plans"))]
+    events = [
+        reading.listing(g, f"events[{k}]") for k, g in enumerate(reading.listing(found["events"], "events"))
+    ]
+    again = simulate(found["problem"], events, restore_rate=found["restore_rate"], limit=found["limit"])
+    mine = again.transcript["plans"]
+    if mine != plans:
+        at = next(
+            (k for k, (a, b) in enumerate(zip(mine, plans, strict=False)) if a != b),
+            min(len(mine), len(plans)),
+        )
         raise InputError(f"plans[{at}]", found="another plan", expected="the one in the transcript")
     return again

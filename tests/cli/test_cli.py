@@ -173,9 +173,64 @@ def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
     assert one.startswith("0_1: ")
     assert one in whole
     assert main(["explain", problem, "--output", "json"]) == 3
-    assert json.loads(capsys.readouterr().out)["tasks"]["0_1"] == one.rstrip("\n")
+    found = json.loads(capsys.readouterr().out)
+    assert [(t["task"], t["role"], t["instance"]) for t in found["tasks"]] == [
+        ("0_0", "active", "a"),
+        ("0_1", "active", "a"),
+    ]
+    assert found["tasks"][1]["why"] in " ".join(one.split())
+    assert [(r["role"], r["instance"]) for r in found["tasks"][1]["followers"]] == [("warmup", "b")]
+    assert found["tasks"][1]["refused"] == [
+        {"instance": "b", "why": "it lacks 50000 records, and a is caught up"}
+    ]
+    assert [m["role"] for m in found["moves"]] == ["warmup"]
+    assert found["optimality"] == {"moves": 1, "lower_bound": 1, "forced_promotions": 0}
     assert main(["explain", problem, "--task", "9_9"]) == 2
     assert "task: found '9_9'" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "says"),
+    [
+        (STABLE, 0, "yes: every task it has is caught up elsewhere, or needs no copy"),
+        (
+            UNBALANCED,
+            3,
+            "no: 2 tasks must catch up elsewhere first: 0_0 (no other copy), 0_1 (no other copy)",
+        ),
+    ],
+)
+def test_whether_an_instance_can_be_removed(problem, code, says, write, capsys):
+    file = write(problem)
+    assert main(["explain", file, "--can-remove", "a"]) == code
+    assert capsys.readouterr().out == says + "\n"
+    assert main(["explain", file, "--can-remove", "a", "--output", "json"]) == code
+    found = json.loads(capsys.readouterr().out)
+    assert (found["can_remove"], found["text"]) == (code == 0, says)
+    assert [w["task"] for w in found["waits"]] == (["0_0", "0_1"] if code else [])
+    assert main(["explain", file, "--can-remove", "c"]) == 2
+    assert "instance: found 'c', expected one of the 2 instances" in one_line(capsys)
+    assert main(["explain", file, "--can-remove", "a", "--task", "0_0"]) == 2
+    assert "--task" in one_line(capsys)
+
+
+def test_a_plan_that_lists_no_moves_is_judged_by_its_assignment(write, capsys):
+    problem = write({**STABLE, "tasks": [{"id": t, "end_offset": 9} for t in ("0_0", "0_1")]})
+    plan = taskplace.plan(json.loads(Path(problem).read_text())).to_dict()
+    assert main(["verify", problem, "--plan", write(plan, "plan.json")]) == 0
+    assert capsys.readouterr().out == "valid; stable: nothing has to move\n"
+    bare = {"assignment": {"a": {"active": ["0_1"]}, "b": {"active": ["0_0"]}}}
+    held = {"id": "a", "active": ["0_0"], "lags": {"0_0": 0, "0_1": 0}}
+    both = {"id": "b", "active": ["0_1"], "lags": {"0_0": 0, "0_1": 0}}
+    problem = write(
+        {"tasks": [{"id": t, "end_offset": 9} for t in ("0_0", "0_1")], "instances": [held, both]}
+    )
+    assert main(["verify", problem, "--plan", write(bare, "plan.json")]) == 3
+    assert capsys.readouterr().out == "valid; 4 roles change now, and nothing after that\n"
+    assert (
+        main(["verify", problem, "--plan", write({**bare, "target": bare["assignment"]}, "plan.json")]) == 1
+    )
+    assert "broken: minimal: 2 moves where 0 are enough" in capsys.readouterr().out
 
 
 def test_standard_input(monkeypatch, capsys):

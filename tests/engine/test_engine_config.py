@@ -58,7 +58,13 @@ def test_strings_of_a_properties_file_are_read() -> None:
         ("rack.aware.assignment.strategy", "min-traffic", "one of none, min_traffic, balance_subtopology"),
         ("rack.aware.assignment.tags", ["zone", "zone"], "a list of different tag names"),
         ("rack.aware.assignment.tags", 3, "a list of different tag names"),
-        ("rack.aware.assignment.traffic_cost", -1, "an integer of at least 0 or null"),
+        ("rack.aware.assignment.traffic_cost", -1, "an integer of at least 0, at most 1000000 or null"),
+        ("rack.aware.assignment.traffic_cost", 10**7, "at most 1000000"),
+        ("acceptable.recovery.lag", 2**63, "an integer of at least 0"),
+        ("acceptable.recovery.lag", "9" * 5000, "an integer of at least 0"),
+        ("acceptable.recovery.seconds", 10**400, "a number of seconds above 0, or null"),
+        ("rack.aware.assignment.strategy", "min_trafic", "did you mean 'min_traffic'?"),
+        ("rack.aware.assignment.tags", ["\ud800"], "surrogates"),
         ("task.assignor.class", "", "high_availability, sticky"),
     ],
 )
@@ -68,6 +74,14 @@ def test_a_bad_value_names_path_value_and_what_was_expected(key: str, value: obj
     assert caught.value.path == f"placement.{key}"
     assert caught.value.found == value
     assert expected in str(caught.value)
+
+
+def test_the_assignor_has_a_second_name_and_only_one_may_be_used() -> None:
+    config = PlacementConfig.from_properties({"task.assignor": "sticky"})
+    assert config.task_assignor_class == "sticky"
+    assert "task.assignor" not in config.to_properties()
+    with pytest.raises(ConfigError, match=r"config\.task\.assignor(\.class)?: found 'a key given twice'"):
+        PlacementConfig.from_properties({"task.assignor": "sticky", "task.assignor.class": "sticky"})
 
 
 def test_a_bad_value_in_code_is_refused_too() -> None:

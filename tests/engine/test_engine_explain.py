@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.explain import can_remove, explain_plan
+from taskplace.explain import Explainer, Removal, Wait, can_remove, explain_plan, explanation
+from taskplace.model.placement import any_caught
+from taskplace.simulate import Cluster
+from taskplace.simulate.run import settle
 from taskplace.simulate.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
@@ -87,3 +92,133 @@ def test_an_instance_can_go_when_every_task_is_caught_up_elsewhere() -> None:
     assert not can_remove(Problem(tasks, (a,)), "a").can_remove
     with pytest.raises(InputError, match="instance: found 'z'"):
         can_remove(Problem(tasks, (a,)), "z")
+
+
+ONE = (Task(A, end_offset=END),)
+
+
+def removal(*instances: Instance, tasks: tuple[Task, ...] = ONE) -> Removal:
+    return can_remove(Problem(tasks, instances), "a")
+
+
+@pytest.mark.parametrize("lag", [None, END, 20_000])
+@pytest.mark.parametrize("mine", [{A: 0}, {A: 30_000}, {A: 10_001}])
+@pytest.mark.parametrize("role", ["active", "standby", "warmup"])
+def test_a_copy_that_lags_or_has_read_nothing_is_no_reason_to_go(
+    lag: int | None, mine: dict[TaskId, int], role: str
+) -> None:
+    b = Instance("b", standby=(A,), lags={} if lag is None else {A: lag})
+    found = removal(Instance("a", lags=mine, **{role: (A,)}), b)  # type: ignore[arg-type]
+    assert not found.can_remove
+    assert found.waits == (Wait(A, role, "b", lag),)
+
+
+@pytest.mark.parametrize("leaving", [{"draining": True}, {"capacity": 0}])
+def test_a_copy_on_an_instance_that_does_not_stay_does_not_count(leaving: dict[str, Any]) -> None:
+    a, b = Instance("a", active=(A,), lags={A: 0}), Instance("b", standby=(A,), lags={A: 0}, **leaving)
+    found = removal(a, b, Instance("c"))
+    assert (found.can_remove, found.waits) == (False, (Wait(A, "active", None, None),))
+    assert found.text == "no: 1 task must catch up elsewhere first: 0_0 (no other copy)"
+    assert removal(a, b).text == "no: there is no other instance that stays and can take work"
+    assert removal(a, b, Instance("c", lags={A: 9})).can_remove
+
+
+def test_a_task_that_is_active_here_without_a_lag_counts() -> None:
+    assert removal(Instance("a", active=(A,)), Instance("b", lags={A: 20_000})).blocking == (A,)
+    assert removal(Instance("a", active=(A,)), Instance("b", lags={A: 0})).can_remove
+
+
+def test_a_copy_without_a_role_may_go_unless_it_is_the_best() -> None:
+    left = Instance("a", lags={A: 20_000})
+    assert removal(left, Instance("b", active=(A,), lags={A: 20_000})).can_remove
+    assert not removal(left, Instance("b", active=(A,), lags={A: 20_001})).can_remove
+    assert not removal(left, Instance("b", active=(A,))).can_remove
+    assert not removal(Instance("a", lags={A: 0}), Instance("b", active=(A,), lags={A: 10_001})).can_remove
+    assert removal(Instance("a", lags={A: 0}), Instance("b", active=(A,), lags={A: 10_000})).can_remove
+
+
+@pytest.mark.parametrize("task", [Task(A, stateful=False), Task(A, logged=False, end_offset=9), Task(A)])
+def test_tasks_that_need_no_copy_only_need_another_instance(task: Task) -> None:
+    assert removal(Instance("a", active=(A,)), Instance("b"), tasks=(task,)).can_remove
+    assert not removal(Instance("a", active=(A,)), tasks=(task,)).can_remove
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_going_when_it_may_stalls_nobody_and_a_drained_instance_may_go(seed: int) -> None:
+    s = scenario("several", seed, largest=0.5)
+    cluster = Cluster.of(s.problem, restore_rate=300.0)
+    for group in ((), *s.events):
+        for event in group:
+            event.apply(cluster)
+        problem = cluster.problem()
+        c = problem.columns
+        for name in c.names:
+            if len(c.names) > 1 and can_remove(problem, name).can_remove:
+                rest = Problem(problem.tasks, [i for i in problem.instances if i.id != name], problem.config)
+                d = rest.columns
+                hurt = any_caught(c) & ~any_caught(d) & c.stateful
+                assert not hurt.any(), (s, name)
+        settle(cluster, limit=300)
+    name = sorted(cluster.hosts)[0]
+    if len(cluster.hosts) > 1 and any(
+        h.capacity and not h.draining for n, h in cluster.hosts.items() if n != name
+    ):
+        cluster.drain(name)
+        settle(cluster, limit=300)
+        assert can_remove(cluster.problem(), name).can_remove
+
+
+# --- for programs --------------------------------------------------------------------------------------------------
+
+
+def test_an_explanation_has_parts() -> None:
+    ran, other = Instance("a", active=(A, B), lags={A: 0, B: 0}), Instance("b", standby=(A,), lags={A: 0})
+    tasks = (Task(A, end_offset=END), Task(B, end_offset=END))
+    config = PlacementConfig(num_standby_replicas=1)
+    problem = Problem(tasks, (ran, other, Instance("c", draining=True, lags={A: 3})), config)
+    plan = taskplace.plan(problem)
+    found = Explainer(problem, plan).task("0_0")
+    assert (found.role, found.instance) == ("active", "b")
+    assert found.why.startswith("a has more than its share, and b can take over now")
+    assert [(r.role, r.instance, r.why) for r in found.roles[1:]] == [
+        ("standby", "a", "its copy is caught up")
+    ]
+    assert [r.instance for r in found.refused] == ["a", "c"]
+    assert found.refused[1].why == "it is draining"
+    whole = explanation(problem, plan)
+    assert [t["task"] for t in whole["tasks"]] == ["0_0", "0_1"]
+    assert whole["tasks"][0] == found.to_dict()
+    assert whole["optimality"] == {"moves": 1, "lower_bound": 1, "forced_promotions": 0}
+    assert whole["moves"] == plan.to_dict()["moves"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whoever_has_a_copy_and_is_not_active_is_refused_for_a_reason(kind: str) -> None:
+    s = scenario(kind, 5, largest=0.4)
+    cluster = Cluster.of(s.problem, restore_rate=300.0)
+    for group in ((), *s.events):
+        for event in group:
+            event.apply(cluster)
+        problem = cluster.problem()
+        plan = taskplace.plan(problem)
+        explainer = Explainer(problem, plan)
+        holders: dict[TaskId, set[str]] = {}
+        for i in problem.instances:
+            for t in i.lags:
+                holders.setdefault(t, set()).add(i.id)
+        for task in problem.tasks:
+            found = explainer.task(task.id)
+            assert (found.role, found.instance) == ("active", plan.active(task.id))
+            assert str(found) == taskplace.explain(problem, plan, task.id)
+            if task.stateful:
+                refused = {r.instance for r in found.refused}
+                assert holders.get(task.id, set()) - {found.instance} <= refused
+                assert all(r.why for r in found.refused)
+        cluster.apply(plan)
+        cluster.advance(60_000)
+
+
+def test_a_plan_of_another_cluster_is_not_explained() -> None:
+    plan = taskplace.plan(Problem(ONE, (Instance("z"),)))
+    with pytest.raises(InputError, match="plan: found 'z', expected instances of the problem only"):
+        taskplace.explain(Problem(ONE, (Instance("a"),)), plan, A)

@@ -104,6 +104,14 @@ def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> Non
         (("instances", 0, "restore_rate"), 0, "instances[0].restore_rate", 0),
         (("instances", 0, "drain"), True, "instances[0].drain", "drain"),
         (("config", "max.warmup.replicas"), 0, "config.max.warmup.replicas", 0),
+        (("tasks", 0, "end_offset"), 2**63, "tasks[0].end_offset", 2**63),
+        (("tasks", 0, "weight"), 1e300, "tasks[0].weight", 1e300),
+        (("tasks", 0, "weight"), 10**400, "tasks[0].weight", 10**400),
+        (("tasks", 0, "weight"), 5e-324, "tasks[0].weight", 5e-324),
+        (("instances", 0, "capacity"), 2**63 - 1, "instances[0].capacity", 2**63 - 1),
+        (("instances", 0, "lags"), {"0_3": 2**64}, "instances[0].lags.0_3", 2**64),
+        (("instances", 1, "id"), "\ud800", "instances[1].id", "\ud800"),
+        (("instances", 0, "tags"), {"zone": "\udfff"}, "instances[0].tags.zone", "\udfff"),
         (("schema",), "taskplace.problem/2", "schema", "taskplace.problem/2"),
         (("nodes",), [], "problem.nodes", "nodes"),
     ],
@@ -147,13 +155,25 @@ def test_one_role_per_task_and_instance() -> None:
 
 
 def test_typed_values_are_checked_too() -> None:
-    for task in (Task(A, weight=-1.0), Task(A, end_offset=-7), Task(TaskId(-1, 0))):
+    tasks = (
+        Task(A, weight=-1.0), Task(A, weight=float("nan")), Task(A, end_offset=-7), Task(A, end_offset=-1),
+        Task(A, end_offset=2**63), Task(TaskId(-1, 0)),
+    )  # fmt: skip
+    for task in tasks:
         with pytest.raises(InputError, match="tasks"):
             taskplace.plan(Problem([task], [Instance("a")]))
     with pytest.raises(InputError, match=r"instances\[a\]\.capacity"):
         taskplace.plan(Problem([Task(A)], [Instance("a", capacity=-1)]))
     with pytest.raises(InputError, match=r"instances\[a\]\.lags\.0_0: found -1"):
         taskplace.plan(Problem([Task(A)], [Instance("a", lags={A: -1})]))
+    with pytest.raises(
+        InputError, match=r"instances\[a\]\.capacity: found 10000000, expected .* at most 1000000"
+    ):
+        taskplace.plan(Problem([Task(A)], [Instance("a", capacity=10**7)]))
+    with pytest.raises(InputError, match=r"instances\[b\]\.lags\.0_1: found 18446744073709551616"):
+        taskplace.plan(
+            Problem([Task(A), Task(B)], [Instance("a", lags={A: 1}), Instance("b", lags={B: 2**64})])
+        )
 
 
 def test_a_plan_from_elsewhere_is_read_with_paths() -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Task
+from taskplace.cli import main
+from taskplace.model.config import ALIASES
 from taskplace.model.schema import NAMES, schema
+from taskplace.simulate.events import OPTIONS
 from taskplace.simulate.scenarios import KINDS, scenario
+
+verify = importlib.import_module("taskplace.verify")
 
 TYPES: dict[str, Any] = {
     "object": dict,
@@ -23,11 +31,9 @@ TYPES: dict[str, Any] = {
 }
 
 
-def _small(value: float, rule: dict[str, Any]) -> bool:
-    return value < rule.get("minimum", value) or value <= rule.get("exclusiveMinimum", value - 1)
-
-
-def _small(value: float, rule: dict[str, Any]) -> bool:
+def _outside(value: float, rule: dict[str, Any]) -> bool:
+    if value > rule.get("maximum", value):
+        return True
     return value < rule.get("minimum", value) or value <= rule.get("exclusiveMinimum", value - 1)
 
 
@@ -35,10 +41,13 @@ def fits(value: Any, rule: dict[str, Any], root: dict[str, Any], path: str = "$"
     """Return what of `value` breaks a schema; knows the keywords that ours use, and complains of others."""
     known = {
         "$schema", "$id", "$defs", "$ref", "title", "description", "default", "type", "required", "properties",
-        "additionalProperties", "propertyNames", "items", "enum", "const", "minimum", "exclusiveMinimum",
+        "additionalProperties", "propertyNames", "items", "enum", "const", "minimum", "maximum", "exclusiveMinimum",
         "minLength", "minItems", "uniqueItems", "pattern",
     }  # fmt: skip
     assert set(rule) <= known, set(rule) - known
+    if "$ref" in rule and not rule["$ref"].startswith("#"):
+        other = schema(rule["$ref"].removeprefix("taskplace.").removesuffix("/1"))
+        return fits(value, other, other, path)
     if "$ref" in rule:
         return fits(value, root["$defs"][rule["$ref"].removeprefix("#/$defs/")], root, path)
     names = [rule["type"]] if isinstance(rule.get("type"), str) else rule.get("type", [])
@@ -52,8 +61,8 @@ def fits(value: Any, rule: dict[str, Any], root: dict[str, Any], path: str = "$"
         out.append(f"{path}: {value!r}")
     if "const" in rule and value != rule["const"]:
         out.append(f"{path}: {value!r}")
-    if isinstance(value, (int, float)) and not isinstance(value, bool) and _small(value, rule):
-        out.append(f"{path}: {value!r} too small")
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and _outside(value, rule):
+        out.append(f"{path}: {value!r} out of range")
     if isinstance(value, str) and len(value) < rule.get("minLength", 0):
         out.append(f"{path}: too short")
     if isinstance(value, str) and not re.search(rule.get("pattern", ""), value):
@@ -82,8 +91,47 @@ def fits(value: Any, rule: dict[str, Any], root: dict[str, Any], path: str = "$"
 def test_what_is_written_fits(kind: str) -> None:
     problem = scenario(kind, 1, largest=0.4).problem
     rules = {name: schema(name) for name in NAMES}
+    assert all(rule["$id"] == f"taskplace.{name}/1" for name, rule in rules.items())
     assert fits(problem.to_dict(), rules["problem"], rules["problem"]) == []
     assert fits(taskplace.plan(problem).to_dict(), rules["plan"], rules["plan"]) == []
+
+
+def _files(tmp_path: Path, **documents: object) -> dict[str, str]:
+    for name, document in documents.items():
+        (tmp_path / name).write_text(json.dumps(document), encoding="utf-8")
+    return {name: str(tmp_path / name) for name in documents}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_the_commands_print_fits(kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    s = scenario(kind, 7, largest=0.4)
+    broken = taskplace.plan(s.problem).to_dict()
+    broken["assignment"] = {name: {} for name in broken["assignment"]}
+    events = [[e.to_dict() for e in group] for group in s.events]
+    f = _files(tmp_path, problem=s.problem.to_dict(), plan=broken, events=events)
+    name = s.problem.instances[0].id
+    for wanted, *command in (
+        ("explanation", "explain", f["problem"]),
+        ("removal", "explain", f["problem"], "--can-remove", name),
+        ("verification", "verify", f["problem"]),
+        ("verification", "verify", f["problem"], "--plan", f["plan"]),
+        ("transcript", "simulate", f["problem"], "--events", f["events"], "--restore-rate", "250"),
+    ):
+        assert main([*command, "--output", "json"]) in (0, 1, 3)
+        rule = schema(wanted)
+        assert fits(json.loads(capsys.readouterr().out), rule, rule) == [], command
+
+
+def test_the_invariants_in_the_schema_are_those_of_verify() -> None:
+    listed = schema("verification")["properties"]["violations"]["items"]["properties"]["invariant"]["enum"]
+    source = Path(verify.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r'Violation\(\s*"([a-z-]+)"', source)) == set(listed)
+
+
+def test_the_events_in_the_schema_are_those_of_the_simulation() -> None:
+    rule = schema("transcript")["$defs"]["event"]["properties"]
+    assert rule["kind"]["enum"] == list(OPTIONS)
+    assert set(rule) == {"kind", "name", *(key for both in OPTIONS.values() for keys in both for key in keys)}
 
 
 @pytest.mark.parametrize(
@@ -95,6 +143,10 @@ def test_what_is_written_fits(kind: str) -> None:
         {"instances": []},
         {"instances": [{"id": "a", "lags": {"x": 0}}]},
         {"instances": [{"id": "a", "capacity": -1}]},
+        {"instances": [{"id": "a", "capacity": 1_000_001}]},
+        {"tasks": [{"id": "0_1", "weight": 1e13}]},
+        {"config": {"rack.aware.assignment.traffic_cost": 1_000_001}},
+        {"config": {"task.assignor": ""}},
         {"config": {"max.warmup.replicas": 0}},
         {"config": {"num.standby.replica": 0}},
     ],
@@ -109,7 +161,8 @@ def test_what_is_refused_does_not_fit(change: dict[str, Any]) -> None:
 
 def test_fields_keys_and_defaults_are_the_same_as_in_the_code() -> None:
     rule = schema("problem")["properties"]
-    config = {key: spec["default"] for key, spec in rule["config"]["properties"].items()}
+    keys = rule["config"]["properties"]
+    config = {key: spec["default"] for key, spec in keys.items() if key not in ALIASES}
     assert config == PlacementConfig().to_properties()
     assert set(rule["tasks"]["items"]["properties"]) == set(Task._fields)
     defaults = {k: s["default"] for k, s in rule["tasks"]["items"]["properties"].items() if "default" in s}

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.active import place_actives
-from taskplace.assign.flow import Network
 from taskplace.assign.standby import place_standbys
 from taskplace.model.columns import NONE, STANDBY, Columns
+from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN, bases, best_at
 from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulate import Cluster

@@ -9,8 +9,12 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.errors import InvalidPlan
+from taskplace.model.bound import fewest_moves
+from taskplace.model.placement import bases
 from taskplace.model.plan import Optimality
-from taskplace.verify import verify
+from taskplace.simulate import Cluster
+from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.verify import changes, stable, verify
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000
@@ -25,6 +29,9 @@ PROBLEM = Problem(
     CONFIG,
 )
 GOOD = taskplace.plan(PROBLEM)
+
+# Everybody is caught up, so this is safe; but two actives change their instances, for nothing.
+SWAPPED = {"a": Roles((B,), (A,)), "b": Roles((A,), (B,)), "c": Roles()}
 
 
 def broken(plan: Plan, problem: Problem = PROBLEM) -> set[str]:
@@ -58,13 +65,42 @@ def test_a_good_plan_breaks_nothing() -> None:
         ("at-rest", with_roles(c=Roles((), (), (A,)))),
         ("at-rest", with_roles("target", a=Roles((B,), (A,)), b=Roles((A,), (B,)))),
         ("balance", with_roles("target", a=Roles((A, B)), b=Roles((), (A, B)))),
-        ("minimal", dataclasses.replace(GOOD, optimality=Optimality(2, 1, 0))),
+        ("minimal", Plan(SWAPPED, SWAPPED)),
+        ("minimal", dataclasses.replace(GOOD, assignment=SWAPPED, target=SWAPPED)),
+        ("figures", dataclasses.replace(GOOD, assignment=SWAPPED, target=SWAPPED)),
+        ("figures", dataclasses.replace(GOOD, optimality=Optimality(2, 2, 0))),
+        ("figures", dataclasses.replace(GOOD, optimality=Optimality(0, 0, 1))),
     ],
 )
 def test_each_invariant_is_named_when_broken(invariant: str, plan: Plan) -> None:
     assert invariant in broken(plan)
     with pytest.raises(InvalidPlan, match=invariant):
         taskplace.check(PROBLEM, plan)
+
+
+def test_whether_a_plan_is_stable_is_read_off_its_assignment() -> None:
+    assert stable(PROBLEM, GOOD) and changes(PROBLEM, GOOD) == 0
+    silent = dataclasses.replace(GOOD, assignment=SWAPPED, target=SWAPPED, moves=())
+    assert not stable(PROBLEM, silent) and changes(PROBLEM, silent) == 8  # four roles taken, four given
+    assert not stable(PROBLEM, dataclasses.replace(GOOD, target=SWAPPED))
+    assert not stable(PROBLEM, dataclasses.replace(GOOD, followup=True))
+    assert stable(PROBLEM, Plan(GOOD.assignment, {}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_two_networks_agree_on_the_fewest_moves(kind: str, seed: int) -> None:
+    s = scenario(kind, seed, largest=0.5)
+    cluster = Cluster.of(s.problem, restore_rate=100.0)
+    for group in ((), *s.events):
+        for event in group:
+            event.apply(cluster)
+        problem = cluster.problem()
+        c = problem.columns
+        plan = taskplace.plan(problem)
+        assert plan.optimality.lower_bound == fewest_moves(c, bases(c)) == plan.optimality.moves
+        cluster.apply(plan)
+        cluster.advance(60_000)
 
 
 def test_stateless_tasks_have_no_standbys() -> None:

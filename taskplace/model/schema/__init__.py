@@ -6,7 +6,16 @@ import json
 from importlib.resources import files
 from typing import Any
 
-NAMES = ("problem", "plan", "subscriptions", "partition_assignment")
+NAMES = (
+    "problem",
+    "plan",
+    "explanation",
+    "removal",
+    "verification",
+    "transcript",
+    "subscriptions",
+    "partition_assignment",
+)
 
 
 def schema(name: str) -> dict[str, Any]:

@@ -1,0 +1,24 @@
+"""Why each task is where it is, what a plan changes, and whether an instance can go: from problem and plan alone.
+
+Reading order: `tasks` (one task), `plans` (the whole plan), `removal` (an instance). Each gives a value that knows its
+text, for people, and its dict, for programs.
+"""
+
+from taskplace.explain.plans import explain_plan, explanation
+from taskplace.explain.removal import Copy, Removal, Wait, can_remove, removable
+from taskplace.explain.tasks import Explainer, Refusal, Role, TaskExplanation, explain
+
+__all__ = [
+    "Copy",
+    "Explainer",
+    "Refusal",
+    "Removal",
+    "Role",
+    "TaskExplanation",
+    "Wait",
+    "can_remove",
+    "explain",
+    "explain_plan",
+    "explanation",
+    "removable",
+]

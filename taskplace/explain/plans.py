@@ -1,0 +1,61 @@
+"""What a plan changes, and how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from taskplace.explain.tasks import Explainer
+from taskplace.model.plan import Plan
+from taskplace.model.problem import Problem
+from topology.ids import TaskId
+
+SCHEMA = "taskplace.explanation/1"
+
+
+def explain_plan(problem: Problem, plan: Plan) -> str:
+    """Return what a plan changes and how good it is: moves with their causes, optimality, and warnings.
+
+    >>> from taskplace.model.problem import Instance, Task
+    >>> from taskplace.planner import plan
+    >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a")])
+    >>> print(explain_plan(problem, plan(problem)))
+    1 task on 1 instance: 0 moves to go, 0 are the fewest possible; 0 forced promotions; stable after this step
+      0_0: active - -> a (start)
+    """
+    lines = [_summary(problem, plan)]
+    lines.extend(f"  {move}" for move in plan.moves)
+    lines.extend(f"  warning: {warning}" for warning in plan.warnings)
+    return "\n".join(lines)
+
+
+def explanation(problem: Problem, plan: Plan, tasks: Iterable[TaskId | str] | None = None) -> dict[str, Any]:
+    """Return a "taskplace.explanation/1" dict: the plan's moves, how good it is, and why each task is where it is.
+
+    `tasks`: these only; all of them unless given. Errors: `InputError` for a task that is not in the problem.
+    """
+    explainer = Explainer(problem, plan)
+    whole = plan.to_dict()
+    return {
+        "schema": SCHEMA,
+        "fingerprint": plan.fingerprint,
+        "summary": _summary(problem, plan),
+        "followup": plan.followup,
+        **{key: whole[key] for key in ("moves", "optimality", "warnings")},
+        "tasks": [explainer.task(t).to_dict() for t in (problem.columns.ids if tasks is None else tasks)],
+    }
+
+
+def _summary(problem: Problem, plan: Plan) -> str:
+    o = plan.optimality
+    c = problem.columns
+    counts = f"{_count(c.n, 'task')} on {_count(c.m, 'instance')}"
+    best = f"{o.lower_bound} are {'the fewest possible' if o.moves == o.lower_bound else 'needed at least'}"
+    if o.moves < o.lower_bound:
+        best = f"both balances would need {o.lower_bound}"
+    state = "plan again once copies have caught up" if plan.followup else "stable after this step"
+    return f"{counts}: {o.moves} moves to go, {best}; {o.forced_promotions} forced promotions; {state}"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

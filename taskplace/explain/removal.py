@@ -1,0 +1,186 @@
+"""Whether an instance can be removed now: it looks at each task it holds, not at counts.
+
+**The rule.** Every task that the instance has a role in has to be caught up on another instance that stays (one that
+can take work: it does not drain, and has capacity). A copy without a role must not be the best there is: neither the
+last that is caught up, nor, if none is, the one that lacks least. Tasks that need no copy (stateless, an empty
+changelog, a store that is not logged) only need another instance that stays.
+
+The rule itself is `removable`, over plain copies, for whoever has no `Problem` at hand; `can_remove` asks it for one.
+
+Source: KIP-441 (a task never loses its last caught-up copy).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from taskplace.model.columns import NO_COPY, ROLE_NAMES
+from taskplace.model.problem import Problem
+from topology.ids import TaskId
+
+SCHEMA = "taskplace.removal/1"
+SHOWN = 5
+
+
+class Copy(NamedTuple):
+    """One copy of a task that needs one. `lag` is None where nothing is there yet; `role` may be "none"."""
+
+    task: TaskId
+    instance: str
+    role: str = "none"
+    lag: int | None = None
+    caught_up: bool = False
+
+
+class Wait(NamedTuple):
+    """A task that has to catch up first. `at`: where that is nearest, None if it has to begin; `behind`: records."""
+
+    task: TaskId
+    role: str
+    at: str | None
+    behind: int | None
+
+    def __str__(self) -> str:
+        where = "no other copy"
+        if self.at is not None:
+            lacks = "has read nothing yet" if self.behind is None else f"is {self.behind} records behind"
+            where = f"{self.at} {lacks}"
+        return f"{self.task} ({where})"
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Whether an instance can be removed now without a stall; if not, `waits` are the tasks that have to catch up.
+
+    `alone`: nobody else is there to take work, whatever has caught up.
+    """
+
+    instance: str
+    waits: tuple[Wait, ...] = ()
+    alone: bool = False
+
+    @property
+    def can_remove(self) -> bool:
+        """Whether it can go now."""
+        return not self.waits and not self.alone
+
+    @property
+    def blocking(self) -> tuple[TaskId, ...]:
+        """The tasks that have to catch up first."""
+        return tuple(wait.task for wait in self.waits)
+
+    @property
+    def text(self) -> str:
+        """The answer in one line."""
+        if self.alone:
+            return "no: there is no other instance that stays and can take work"
+        if not self.waits:
+            return "yes: every task it has is caught up elsewhere, or needs no copy"
+        more = f" and {len(self.waits) - SHOWN} more" if len(self.waits) > SHOWN else ""
+        tasks = f"{len(self.waits)} task{'s' if len(self.waits) > 1 else ''}"
+        return f"no: {tasks} must catch up elsewhere first: {', '.join(map(str, self.waits[:SHOWN]))}{more}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as a "taskplace.removal/1" dict."""
+        waits = [{"task": str(w.task), "role": w.role, "at": w.at, "behind": w.behind} for w in self.waits]
+        return {
+            "schema": SCHEMA,
+            "instance": self.instance,
+            "can_remove": self.can_remove,
+            "waits": waits,
+            "text": self.text,
+        }
+
+
+def removable(instance: str, copies: Iterable[Copy], staying: Collection[str]) -> Removal:
+    """Return whether `instance` can go. O(copies).
+
+    `copies`: all copies, on whatever instance, of the tasks that `instance` has a copy of or a role in, and that need
+    a copy. `staying`: the instances that stay and can take work.
+
+    >>> t = TaskId(0, 0)
+    >>> mine, other = Copy(t, "a", "standby", 0, True), Copy(t, "b", "active", 7, True)
+    >>> removable("a", [mine, other], {"a", "b"}).can_remove
+    True
+    >>> removable("a", [mine, other._replace(caught_up=False)], {"a", "b"}).waits
+    (Wait(task=TaskId(subtopology=0, partition=0), role='standby', at='b', behind=7),)
+    """
+    others = [name for name in staying if name != instance]
+    if not others:
+        return Removal(instance, alone=True)
+    staying = frozenset(others)
+    mine: dict[TaskId, Copy] = {}
+    ready: set[TaskId] = set()
+    nearest: dict[TaskId, Copy] = {}
+    for copy in copies:
+        if copy.instance == instance:
+            mine[copy.task] = copy
+        elif copy.instance in staying:
+            if copy.caught_up:
+                ready.add(copy.task)
+            best = nearest.get(copy.task)
+            if best is None or _order(copy) < _order(best):
+                nearest[copy.task] = copy
+    waits = []
+    for task, copy in sorted(mine.items()):
+        there = nearest.get(task)
+        if task in ready:
+            continue
+        if copy.role == "none" and (
+            copy.lag is None or (there and not copy.caught_up and _as_good(there, copy))
+        ):
+            continue
+        waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
+    return Removal(instance, tuple(waits))
+
+
+def _order(copy: Copy) -> tuple[bool, int, str]:
+    return copy.lag is None, copy.lag or 0, copy.instance
+
+
+def _as_good(there: Copy, here: Copy) -> bool:
+    return there.lag is not None and here.lag is not None and there.lag <= here.lag
+
+
+def can_remove(problem: Problem, instance: str) -> Removal:
+    """Return whether an instance can be removed now; if not, which tasks have to catch up first, and where.
+
+    Errors: `InputError` for an instance that is not in the problem. O(tasks + copies) in numpy, and O(copies of the
+    tasks on the instance).
+
+    >>> from taskplace.model.problem import Instance, Task
+    >>> t = TaskId(0, 0)
+    >>> a, b = Instance("a", active=[t], lags={t: 0}), Instance("b", standby=[t], lags={t: 20_000})
+    >>> can_remove(Problem([Task(t, end_offset=50_000)], [a, b]), "a").text
+    'no: 1 task must catch up elsewhere first: 0_0 (b is 20000 records behind)'
+    """
+    c = problem.columns
+    if instance not in c.names:
+        raise InputError(
+            "instance",
+            found=instance,
+            expected=f"one of the {c.m} instances",
+            hint=reading.nearest(instance, c.names) or ", ".join(c.names[:10]),
+        )
+    at = c.names.index(instance)
+    concerned = np.zeros(c.n, np.bool_)
+    concerned[c.task[c.inst == at]] = True
+    concerned &= c.stateful & ~c.universal
+    copies = [
+        Copy(
+            c.ids[int(c.task[k])],
+            c.names[int(c.inst[k])],
+            ROLE_NAMES[int(c.role[k])],
+            None if c.lag[k] == NO_COPY else int(c.lag[k]),
+            bool(c.caught[k]),
+        )
+        for k in np.flatnonzero(concerned[c.task]).tolist()
+    ]
+    staying = {i.id for i in problem.instances if i.capacity and not i.draining}
+    return removable(instance, copies, staying)

@@ -1,0 +1,346 @@
+"""Why one task is where it is: its copies, where it goes, what was decided, and what was refused."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from taskplace.errors import InputError
+from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
+from taskplace.model.placement import FIXED, FORCED, RESUME, bases
+from taskplace.model.plan import Plan, Roles
+from taskplace.model.problem import Problem
+from taskplace.model.shares import floors_and_ceilings
+from topology.ids import TaskId
+
+DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
+
+
+def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
+    """Return why a task is where it is: its copies, where it goes, what was decided, and what was refused.
+
+    For many tasks of one plan, one `Explainer` is faster. Errors: `InputError` for a task that is not in the problem.
+
+    >>> from taskplace.model.problem import Instance, Task
+    >>> a, b = TaskId(0, 0), TaskId(0, 1)
+    >>> ran = Instance("a", active=[a, b], lags={a: 0, b: 0})
+    >>> problem = Problem([Task(a, end_offset=50_000), Task(b, end_offset=50_000)], [ran, Instance("b")])
+    >>> from taskplace.planner import plan
+    >>> print(explain(problem, plan(problem), "0_1"))
+    0_1: stateful, changelog of 50000 records
+      now     active on a, warmup on b
+      target  active on b
+      copy    a: caught up, active
+      copy    b: none
+      why     b is where it belongs, since both balances want 1 of 2 tasks there; but b is not caught up and a is,
+              so a keeps the active while b warms up (50000 records to go)
+      refused b: it lacks 50000 records, and a is caught up
+    """
+    return str(Explainer(problem, plan).task(task))
+
+
+class Role(NamedTuple):
+    """A role that the plan gives to an instance, and why."""
+
+    role: str
+    instance: str
+    why: str
+
+
+class Refusal(NamedTuple):
+    """An instance that holds or is to hold a copy, and why it does not get the active now."""
+
+    instance: str
+    why: str
+
+
+@dataclass(frozen=True)
+class TaskExplanation:
+    """One task: `roles` that the plan gives it (the active first), `target` roles, and `refused` places.
+
+    `str()` is the text for people; `to_dict` the same for programs.
+    """
+
+    task: TaskId
+    nature: str
+    roles: tuple[Role, ...]
+    target: tuple[tuple[str, str], ...]
+    copies: tuple[tuple[str, str], ...]
+    refused: tuple[Refusal, ...]
+
+    @property
+    def role(self) -> str:
+        """The role that `instance` and `why` are about; "" if the plan does not place the task."""
+        return self.roles[0].role if self.roles else ""
+
+    @property
+    def instance(self) -> str:
+        """Where the task is active in this step."""
+        return self.roles[0].instance if self.roles else ""
+
+    @property
+    def why(self) -> str:
+        """Why it is active there."""
+        return self.roles[0].why if self.role == "active" else "the plan does not place it"
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.task}: {self.nature}",
+            f"  now     {_listed((r.role, r.instance) for r in self.roles)}",
+        ]
+        if self.target:
+            lines.append(f"  target  {_listed(iter(self.target))}")
+        lines.extend(f"  copy    {name}: {text}" for name, text in self.copies)
+        lines.extend(_wrapped("  why     ", self.why))
+        for refusal in self.refused:
+            lines.extend(_wrapped("  refused ", f"{refusal.instance}: {refusal.why}"))
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as an entry of "taskplace.explanation/1"."""
+        return {
+            "task": str(self.task),
+            "nature": self.nature,
+            "role": self.role,
+            "instance": self.instance,
+            "why": self.why,
+            "followers": [r._asdict() for r in self.roles[1:]],
+            "target": [{"role": role, "instance": name} for role, name in self.target],
+            "copies": [{"instance": name, "state": text} for name, text in self.copies],
+            "refused": [r._asdict() for r in self.refused],
+        }
+
+
+_NOWHERE: dict[str, str] = {}
+
+
+@dataclass
+class Explainer:
+    """Explains the tasks of one plan; what they share is worked out once.
+
+    Cost: O(tasks + copies) to begin with, O(copies of the task) for each task. Errors: `InputError` if the plan names
+    instances that the problem does not have.
+    """
+
+    problem: Problem
+    plan: Plan
+    _c: Columns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._c = self.problem.columns
+        for name in sorted({*self.plan.assignment, *self.plan.target} - set(self._c.names))[:1]:
+            raise InputError("plan", found=name, expected="instances of the problem only")
+
+    def task(self, task: TaskId | str) -> TaskExplanation:
+        """Return the explanation of one task; `InputError` if it is not in the problem."""
+        c, t = self._c, self._find(task)
+        tid = c.ids[t]
+        now, goal = self._now.get(tid, _NOWHERE), self._goal.get(tid, _NOWHERE)
+        rows = {int(c.inst[k]): k for k in range(int(c.start[t]), int(c.start[t + 1]))}
+        seen = (
+            sorted({*rows, *(self._at[n] for n in (*now, *goal) if n in self._at)}) if c.stateful[t] else []
+        )
+        return TaskExplanation(
+            tid,
+            _nature(c, t),
+            tuple(
+                Role(role, name, self._reason(t, role, name, now, goal, rows)) for role, name in _ordered(now)
+            ),
+            tuple(_ordered(goal)),
+            tuple((c.names[i], _copy_text(c, rows.get(i))) for i in seen),
+            tuple(self._refusals(t, now, goal, rows, seen)),
+        )
+
+    # -- what the tasks share
+
+    @cached_property
+    def _position(self) -> dict[TaskId, int]:
+        return {t: k for k, t in enumerate(self._c.ids)}
+
+    @cached_property
+    def _at(self) -> dict[str, int]:
+        return {name: k for k, name in enumerate(self._c.names)}
+
+    @cached_property
+    def _now(self) -> dict[TaskId, dict[str, str]]:
+        return _places(self.plan.assignment)
+
+    @cached_property
+    def _goal(self) -> dict[TaskId, dict[str, str]]:
+        return self._now if self.plan.target is self.plan.assignment else _places(self.plan.target)
+
+    @cached_property
+    def _base(self) -> Any:
+        return bases(self._c).tolist()
+
+    @cached_property
+    def _shares(self) -> tuple[list[int], list[int], int]:
+        total = int(self._c.stateful.sum())
+        low, high = floors_and_ceilings(total, self._c.room)
+        return low.tolist(), high.tolist(), total
+
+    @cached_property
+    def _parked(self) -> frozenset[int]:
+        return frozenset(self._c.parked.tolist())
+
+    def _find(self, task: TaskId | str) -> int:
+        try:
+            return self._position[TaskId.parse(task) if isinstance(task, str) else task]
+        except (ValueError, KeyError):
+            known = ", ".join(str(i) for i in self._c.ids[:5])
+            raise InputError(
+                "task", found=str(task), expected=f"one of {self._c.n} tasks", hint=f"such as {known}"
+            ) from None
+
+    # -- reasons
+
+    def _reason(
+        self,
+        t: int,
+        role: str,
+        name: str,
+        now: Mapping[str, str],
+        goal: Mapping[str, str],
+        rows: dict[int, int],
+    ) -> str:
+        if role == "active":
+            return self._why(t, name, now, goal, rows)
+        row = rows.get(self._at.get(name, -1))
+        before = ROLE_NAMES[int(self._c.role[row])] if row is not None else "none"
+        if role == "warmup":
+            wanted = goal.get(name, "")
+            then = (
+                "it is to take over the active" if wanted == "active" else "it is to relieve another standby"
+            )
+            return then if wanted else "it goes on warming up"
+        if name not in goal:
+            return "it keeps its copy until another has caught up"
+        if goal[name] == "active":
+            return "it is to be active once it has caught up"
+        if before == "standby":
+            return "it is one already"
+        if row is not None and self._c.caught[row]:
+            return "its copy is caught up"
+        return "one was missing, so it is made at once"
+
+    def _why(
+        self, t: int, active: str, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int]
+    ) -> str:
+        c = self._c
+        if not c.stateful[t]:
+            return (
+                "it has no state, so it goes to the least loaded instance, and stays while its share allows"
+            )
+        wanted = next((n for n, role in goal.items() if role == "active"), active)
+        base = self._base[t]
+        owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
+        at = self._at[wanted]
+        if active != wanted:
+            row = rows.get(self._at[active])
+            ready = row is not None and bool(c.caught[row])
+            rest = f"but {wanted} is not caught up and {active} is, so {active} "
+            if not ready:
+                rest = f"but nobody is caught up and nobody is far ahead of {active}, so {active} "
+            rest += "keeps the active" if active == owner else "is promoted"
+            state = DOING.get(now.get(wanted, ""), "waits for a warm-up")
+            return f"{self._share(at)}; {rest} while {wanted} {state} ({self._behind(t, rows.get(at))} to go)"
+        if base == FORCED:
+            reason = f"{owner} lags" if owner else "its owner is gone"
+            return f"{reason}, and the copy on {active} is caught up: a forced promotion, nothing is restored"
+        if base == RESUME:
+            far = f"{owner} lacks far more" if owner else "its owner is gone"
+            return f"nobody is caught up, {far}, and the copy on {active} lacks least"
+        if base == FIXED and owner == active:
+            return f"{active} has it, and both balances allow it to stay; any other place would be a move"
+        if base == FIXED:
+            drains = c.room[int(c.owner[t])] == 0
+            reason = f"{owner} is draining" if drains else f"{owner} has more than its share"
+            return f"{reason}, and {active} can take over now; {self._share(at)}"
+        return f"it ran nowhere; {self._share(at)}"
+
+    def _refusals(
+        self, t: int, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int], seen: list[int]
+    ) -> Iterator[Refusal]:
+        """Yield, for every instance with a copy, or that is to have one, why it is not active."""
+        c = self._c
+        active = next((n for n, role in now.items() if role == "active"), "")
+        wanted = next((n for n, role in goal.items() if role == "active"), active)
+        chosen = rows.get(self._at.get(active, -1))
+        ready = bool(c.universal[t]) or (chosen is not None and bool(c.caught[chosen]))
+        for i in seen if active else ():
+            name, row = c.names[i], rows.get(i)
+            if name == active:
+                continue
+            if t * c.m + i in self._parked:
+                why = "it is parked: its copy made no progress"
+            elif not c.room[i]:
+                why = "it is draining" if c.draining[i] else "it has no capacity"
+            elif not c.universal[t] and not (row is not None and c.caught[row]):
+                lacks = self._behind(t, row)
+                why = f"it lacks {lacks}, " + (
+                    f"and {active} is caught up" if ready else f"and nobody is far ahead of {active}"
+                )
+            elif self._base[t] == FIXED and active == wanted == c.names[int(c.owner[t])]:
+                why = f"it could take over, but {active} may stay, and that would be a move"
+            else:
+                low, high, total = self._shares
+                span = f"{low[i]}" if low[i] == high[i] else f"{low[i]} to {high[i]}"
+                why = f"it could take over, but its share, {span} of {total} tasks, is filled with others"
+            yield Refusal(name, why)
+
+    def _share(self, at: int) -> str:
+        low, high, total = self._shares
+        span = f"{low[at]}" if low[at] == high[at] else f"{low[at]} to {high[at]}"
+        return (
+            f"{self._c.names[at]} is where it belongs, since both balances want {span} of {total} tasks there"
+        )
+
+    def _behind(self, t: int, row: int | None) -> str:
+        c = self._c
+        if row is not None and c.lag[row] != NO_COPY:
+            return f"{int(c.lag[row])} records"
+        return f"{int(c.end[t])} records" if c.end[t] >= 0 else "an unknown number of records"
+
+
+def _places(roles: Mapping[str, Roles]) -> dict[TaskId, dict[str, str]]:
+    """Return, for every task, its instances and their roles."""
+    out: dict[TaskId, dict[str, str]] = {}
+    for name, r in roles.items():
+        for role, tasks in zip(Roles._fields, r, strict=True):
+            for t in tasks:
+                out.setdefault(t, {})[name] = role
+    return out
+
+
+def _ordered(places: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return (role, instance), the active first."""
+    order = {role: k for k, role in enumerate(Roles._fields)}
+    return sorted(((role, name) for name, role in places.items()), key=lambda r: (order[r[0]], r[1]))
+
+
+def _listed(roles: Iterator[tuple[str, str]]) -> str:
+    return ", ".join(f"{role} on {name}" for role, name in roles) or "nowhere"
+
+
+def _nature(c: Columns, t: int) -> str:
+    if not c.stateful[t]:
+        return "stateless"
+    if c.universal[t]:
+        return "stateful, with an empty changelog or none: every instance counts as caught up"
+    return f"stateful, changelog of {int(c.end[t]) if c.end[t] >= 0 else 'unknown'} records"
+
+
+def _copy_text(c: Columns, row: int | None) -> str:
+    if row is None:
+        return "none"
+    role = ROLE_NAMES[int(c.role[row])] if c.role[row] else "left over"
+    if c.lag[row] == NO_COPY:
+        return f"none yet, {role}"
+    return f"{'caught up' if c.caught[row] else f'{int(c.lag[row])} records behind'}, {role}"
+
+
+def _wrapped(lead: str, text: str, width: int = 110) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent=lead, subsequent_indent=" " * len(lead))
