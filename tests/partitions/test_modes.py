@@ -1,4 +1,4 @@
-"""What holds for all modes: complete, the same whatever the order, at rest when nothing changes; and the two of Kafka."""
+"""What holds for all modes: complete, the same whatever the order, at rest when nothing changes."""
 
 from __future__ import annotations
 
