@@ -193,15 +193,15 @@ class Steering:
                 if not self._bridge.active():
                     self._end("ended")
                     return
-                self._turn()
-                self._errors_in_a_row = 0
+                if self._turn():
+                    self._errors_in_a_row = 0
             except Exception as error:  # whatever it is, it must not reach the query, nor end this thread
                 self._failed(error)
             self._wake.wait(POLL_SECONDS if self._errors_in_a_row == 0 else 1.0)
             self._wake.clear()
 
-    def _turn(self) -> None:
-        """Look if a batch has ended, or if something was asked for while the query waits."""
+    def _turn(self) -> bool:
+        """Look if a batch has ended, or if something was asked for while the query waits; return whether it did."""
         finished = self._bridge.finished_batch()
         began = time.perf_counter()
         new = finished is not None and finished != self._batch
@@ -210,12 +210,13 @@ class Steering:
             changed = bool(known) and self._bridge.alive() != known
             waits = self._batch < 0 or self._bridge.between_batches()
             if not ((self._asked or changed) and waits):
-                return
+                return False
         with self._lock:
             self._batch = self._batch if finished is None else finished
             self._asked = False
             self._look(ran=new)
             self._seconds = time.perf_counter() - began
+        return True
 
     def _look(self, *, ran: bool) -> None:
         if not self._planned and not self._discover(ran):
@@ -309,6 +310,7 @@ class Steering:
     def _failed(self, error: Exception) -> None:
         self._errors += 1
         self._errors_in_a_row += 1
+        self._asked = self._errors_in_a_row < MOST_ERRORS  # once more, as soon as the query waits
         if self._errors_in_a_row == 1:
             log.warning("steering of %s failed; the query runs on", self._bridge.run_id, exc_info=True)
         if self._errors_in_a_row == MOST_ERRORS:
