@@ -1,0 +1,77 @@
+"""Groups: members, a coordinator, generations, and who gets what: the client-side assignment proposal.
+
+    from taskplace.group import ConsumerProtocol, LocalCoordinator, LocalMember, Topics
+
+Reading order: `messages` (what is said), `choice` (protocol, leader, sub-group), `state` and `group` (the
+coordinator's side), `coordinator` (many groups), `protocol` and `member` (the member's side); then what
+consumers add: `topics`, `subscription`, `assigner`, `consistent`, `consumer`; `executors` for Spark, `local`
+for threads; `wire` is the bytes below.
+
+The state machines keep no thread and no clock: events and the time in, messages and effects out.
+"""
+
+from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin
+from taskplace.group.choice import always, choose_protocol, largest_matching, newest_then_latest
+from taskplace.group.consistent import ConsistentHash
+from taskplace.group.consumer import ConsumerProtocol
+from taskplace.group.coordinator import Coordinator
+from taskplace.group.errors import (
+    Code,
+    GroupError,
+    GroupFailed,
+    ProtocolError,
+    StaleGeneration,
+    UnknownVersion,
+)
+from taskplace.group.executors import ExecutorGroup, LagReport
+from taskplace.group.local import LocalCoordinator, LocalMember
+from taskplace.group.member import Member, MemberState
+from taskplace.group.messages import Mode, Offer, decode, encode
+from taskplace.group.protocol import Assigned, Failed, GroupProtocol, Revoked, Round, Send, TryAgain
+from taskplace.group.settings import CoordinatorSettings, MemberSettings
+from taskplace.group.state import Description, GroupState
+from taskplace.group.subscription import Assignment, Subscription
+from taskplace.group.topics import Topics
+
+__all__ = [
+    "Assigned",
+    "Assignment",
+    "Code",
+    "ConsistentHash",
+    "ConsumerMetadata",
+    "ConsumerProtocol",
+    "Coordinator",
+    "CoordinatorSettings",
+    "Description",
+    "ExecutorGroup",
+    "Failed",
+    "GroupError",
+    "GroupFailed",
+    "GroupProtocol",
+    "GroupState",
+    "LagReport",
+    "LocalCoordinator",
+    "LocalMember",
+    "Member",
+    "MemberSettings",
+    "MemberState",
+    "Mode",
+    "Offer",
+    "PartitionAssigner",
+    "ProtocolError",
+    "Revoked",
+    "Round",
+    "RoundRobin",
+    "Send",
+    "StaleGeneration",
+    "Subscription",
+    "Topics",
+    "TryAgain",
+    "UnknownVersion",
+    "always",
+    "choose_protocol",
+    "decode",
+    "encode",
+    "largest_matching",
+    "newest_then_latest",
+]

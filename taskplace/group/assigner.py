@@ -1,0 +1,138 @@
+"""The text's interface for strategies: metadata out, assign in.
+
+A strategy of one's own says what it wants others to know (`metadata`), and answers, from everybody's, who gets
+what.
+
+    class Heavy(PartitionAssigner[int]):
+        name = "heavy"
+        def metadata(self):
+            return os.cpu_count()
+        def assign(self, consumer, partitions_per_topic, consumers):
+            ...
+
+Properties that a strategy has to keep: `assign` is a function of its arguments alone, so that all members, each
+calling it for itself, agree; `partitions_per_topic` and `consumers` come in a canonical order.
+
+Source: "KafkaConsumer API" in the client-side assignment proposal.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from taskplace.group.errors import ProtocolError
+from topology.node import TopicPartition
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class ConsumerMetadata(Generic[T]):
+    """What is known of one consumer: its name, the topics it is subscribed to (sorted), and what its strategy says.
+
+    `owned` is what it had in `generation`, the newest one it took part in; empty if it starts afresh.
+    """
+
+    name: str
+    topics: tuple[str, ...]
+    metadata: T
+    rack: str = ""
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = 0
+
+
+class PartitionAssigner(ABC, Generic[T]):
+    """A strategy. `name` and `version` are what members agree on.
+
+    `needs_agreement`: whether members have to see the same topics; without, the metadata hash is not compared.
+    `looks_at_leaders`: whether the hash has to cover the racks of the partitions' leaders.
+    `remembers`: whether it wants to know what members owned before; they say so only then, to keep joins small.
+    `metadata_version`: the version of the subscription it travels in, for groups with members from before.
+    """
+
+    name: ClassVar[str]
+    version: int = 0
+    needs_agreement: bool = True
+    looks_at_leaders: bool = False
+    remembers: bool = False
+    metadata_version: int = 1
+
+    def metadata(self) -> T:
+        """Return what the other members should know of this one, now: any value that JSON has; None by default."""
+        return cast(T, None)
+
+    @abstractmethod
+    def assign(
+        self,
+        consumer: str,
+        partitions_per_topic: Mapping[str, int],
+        consumers: Sequence[ConsumerMetadata[T]],
+    ) -> list[TopicPartition]:
+        """Return the partitions of `consumer`: of the topics with so many partitions, among these consumers."""
+
+    def assign_all(
+        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
+    ) -> dict[str, list[TopicPartition]]:
+        """Return the partitions of all consumers by name: what a leader asks for."""
+        return {c.name: self.assign(c.name, partitions_per_topic, consumers) for c in consumers}
+
+    def encode(self, metadata: T) -> bytes:
+        """Return the bytes of this strategy's metadata; None takes none."""
+        if metadata is None:
+            return b""
+        return json.dumps(metadata, sort_keys=True, separators=(",", ":")).encode()
+
+    def decode(self, data: bytes) -> T:
+        """Return the metadata in `data`, which another member has sent."""
+        try:
+            found: Any = json.loads(data) if data else None
+        except (ValueError, RecursionError):
+            raise ProtocolError(f"{self.name}.metadata", found=data[:40], expected="JSON") from None
+        return cast(T, found)
+
+
+class RoundRobin(PartitionAssigner[None]):
+    """Deals out partitions in turn: the smallest strategy there is.
+
+    Each topic's partitions go to the consumers that are subscribed to it; with equal subscriptions the counts
+    differ by at most 1.
+
+    >>> consumers = [ConsumerMetadata("a", ("t",), None), ConsumerMetadata("b", ("t",), None)]
+    >>> [p.partition for p in RoundRobin().assign("a", {"t": 5}, consumers)]
+    [0, 2, 4]
+    """
+
+    name = "round-robin"
+
+    def __init__(self, version: int = 0) -> None:
+        self.version = version
+
+    def assign(
+        self,
+        consumer: str,
+        partitions_per_topic: Mapping[str, int],
+        consumers: Sequence[ConsumerMetadata[None]],
+    ) -> list[TopicPartition]:
+        """Return every n-th partition."""
+        return self.assign_all(partitions_per_topic, consumers)[consumer]
+
+    def assign_all(
+        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
+    ) -> dict[str, list[TopicPartition]]:
+        """Deal out all partitions in one go round the table."""
+        dealt: dict[str, list[TopicPartition]] = {c.name: [] for c in consumers}
+        subscribed = {
+            topic: [c.name for c in consumers if topic in c.topics] for topic in partitions_per_topic
+        }
+        turn = 0
+        for topic, count in partitions_per_topic.items():
+            for partition in range(count if subscribed[topic] else 0):
+                dealt[subscribed[topic][turn % len(subscribed[topic])]].append(
+                    TopicPartition(topic, partition)
+                )
+                turn += 1
+        return dealt

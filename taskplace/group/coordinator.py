@@ -1,0 +1,134 @@
+"""The coordinator of any number of groups: finds the group of a message, and remembers generations.
+
+Properties: a group that has been empty for `forget_after` is forgotten but for its generation, so generations grow
+across its lives; `generations()` is what to keep for a coordinator that takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from taskplace.errors import InputError
+from taskplace.group.choice import LeaderRule, newest_then_latest
+from taskplace.group.errors import Code, StaleGeneration
+from taskplace.group.group import Group
+from taskplace.group.messages import Join, Request
+from taskplace.group.phases import Replies
+from taskplace.group.settings import CoordinatorSettings
+from taskplace.group.state import Description, GroupState
+
+
+class Coordinator:
+    """Coordinates groups; pure: messages and the time (seconds) in, messages out.
+
+    `resume` holds the generations of groups that another coordinator has left: they go on from there. Their
+    first rebalance waits for a session, since members of before may still be at work, unless
+    `wait_for_sessions` is false. `leader_rule` chooses the leaders; by default the newest metadata version, and
+    then the latest to join.
+
+    >>> coordinator = Coordinator()
+    >>> from taskplace.group.messages import Heartbeat
+    >>> [(address, ack)] = coordinator.handle("there", Heartbeat("orders", "m1", 1, 7), now=0.0)
+    >>> ack.code.name
+    'UNKNOWN_MEMBER_ID'
+    """
+
+    def __init__(
+        self,
+        settings: CoordinatorSettings | None = None,
+        *,
+        resume: Mapping[str, int] | None = None,
+        wait_for_sessions: bool = True,
+        leader_rule: LeaderRule = newest_then_latest,
+        forget_after: float = 3_600.0,
+    ) -> None:
+        self.settings = settings or CoordinatorSettings()
+        self.groups: dict[str, Group] = {}
+        self._generations = dict(resume or {})
+        self._resumed = set(self._generations) if wait_for_sessions else set()
+        self._leader_rule = leader_rule
+        self._forget_after = forget_after
+        self._empty_since: dict[str, float] = {}
+
+    def handle(self, address: str, request: Request, now: float) -> Replies:
+        """Take a request from `address`; return the messages to send, each with its address."""
+        if isinstance(request, Join):
+            group = self._group(request.group)
+        else:
+            # Only a join makes a group: a stray heartbeat must not.
+            group = self.groups.get(request.group) or Group(request.group, self.settings)
+        replies = group.handle(address, request, now)
+        self._note(group, now)
+        return replies
+
+    def tick(self, now: float) -> Replies:
+        """Let the time be `now`: what expires, expires."""
+        replies: Replies = []
+        for group in list(self.groups.values()):
+            replies += group.tick(now)
+            self._note(group, now)
+        for name, since in list(self._empty_since.items()):
+            if now >= since + self._forget_after:
+                self._generations[name] = self.groups.pop(name).generation
+                del self._empty_since[name]
+        return replies
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` has something to do at the latest, None for never."""
+        times = [t for group in self.groups.values() if (t := group.next_deadline()) is not None]
+        times += [since + self._forget_after for since in self._empty_since.values()]
+        return min(times, default=None)
+
+    def close(self, name: str) -> Replies:
+        """Give a group up, as when another coordinator takes it over; its members look for that one."""
+        return self._known(name).close()
+
+    def generations(self) -> dict[str, int]:
+        """Return the newest generation of every group: what `resume` takes."""
+        return self._generations | {name: group.generation for name, group in self.groups.items()}
+
+    def describe(self, name: str) -> Description:
+        """Return a group as it is now; `InputError` if it is not known."""
+        return self._known(name).describe()
+
+    def fence(self, name: str, member_id: str, generation: int) -> None:
+        """Let work through that belongs to the generation in force; raise `StaleGeneration` for any other.
+
+        >>> Coordinator().fence("orders", "m1", 3)  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        taskplace.group.errors.StaleGeneration: orders: found m1 in generation 3, expected ... UNKNOWN_MEMBER_ID
+        """
+        group = self.groups.get(name)
+        code = group.check(member_id, generation) if group else Code.UNKNOWN_MEMBER_ID
+        if code is not Code.NONE:
+            in_force = group.generation if group else self._generations.get(name, 0)
+            raise StaleGeneration(
+                f"{name}: found {member_id} in generation {generation}, expected a member in generation "
+                f"{in_force}: {code.name}"
+            )
+
+    def _group(self, name: str) -> Group:
+        if name not in self.groups:
+            self.groups[name] = Group(
+                name,
+                self.settings,
+                generation=self._generations.get(name, 0),
+                resumed=name in self._resumed,
+                leader_rule=self._leader_rule,
+            )
+            self._resumed.discard(name)
+        return self.groups[name]
+
+    def _known(self, name: str) -> Group:
+        if name not in self.groups:
+            known = ", ".join(sorted(self.groups)[:20]) or "none"
+            raise InputError("group", found=name, expected="a group that is coordinated here", hint=known)
+        return self.groups[name]
+
+    def _note(self, group: Group, now: float) -> None:
+        if group.name not in self.groups:
+            return
+        if group.state is GroupState.EMPTY:
+            self._empty_since.setdefault(group.name, now)
+        else:
+            self._empty_since.pop(group.name, None)

@@ -1,0 +1,83 @@
+"""What can go wrong in a group, as codes on the wire and as errors in a program.
+
+TaskplaceError
+└── GroupError
+    ├── ProtocolError         bytes that are no message or metadata of this protocol
+    │   └── UnknownVersion    a newer version than this side knows: answered with the highest it does know
+    ├── GroupFailed           the group refused this member, or its leader could not assign: final for the member
+    └── StaleGeneration       work of a generation that is not in force, or of somebody who is no member
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from taskplace.errors import TaskplaceError
+
+
+class Code(IntEnum):
+    """The outcome of a request; Kafka's names and numbers where Kafka has one.
+
+    >>> Code.REBALANCE_IN_PROGRESS.value
+    27
+    """
+
+    NONE = 0
+    NOT_COORDINATOR = 16
+    ILLEGAL_GENERATION = 22
+    INCONSISTENT_GROUP_PROTOCOL = 23
+    UNKNOWN_MEMBER_ID = 25
+    INVALID_SESSION_TIMEOUT = 26
+    REBALANCE_IN_PROGRESS = 27
+    INVALID_REQUEST = 42
+    GROUP_MAX_SIZE_REACHED = 81
+    FENCED_INSTANCE_ID = 82
+    # Not Kafka's: what its clients settle among themselves.
+    ASSIGNMENT_FAILED = 1001
+    METADATA_DISAGREEMENT = 1002
+
+
+class GroupError(TaskplaceError):
+    """The base of all errors of a group."""
+
+
+class ProtocolError(GroupError):
+    """Bytes that cannot be read: where, what was found, what was expected.
+
+    >>> raise ProtocolError("join.group", found="3 bytes left", expected="a text of 9 bytes")
+    Traceback (most recent call last):
+    taskplace.group.errors.ProtocolError: join.group: found 3 bytes left, expected a text of 9 bytes
+    """
+
+    def __init__(self, path: str, *, found: object, expected: str) -> None:
+        self.path = path
+        self.found = found
+        self.expected = expected
+        super().__init__(f"{path}: found {found}, expected {expected}")
+
+
+class UnknownVersion(ProtocolError):
+    """A version that is newer than the highest known one; both are given as numbers."""
+
+    def __init__(self, path: str, *, version: int, known: int) -> None:
+        self.version = version
+        self.known = known
+        super().__init__(path, found=f"version {version}", expected=f"one up to {known}")
+
+
+class GroupFailed(GroupError):
+    """The end of a membership; trying again would not help. `code` says why.
+
+    >>> raise GroupFailed(Code.FENCED_INSTANCE_ID, "'db-1' has been taken over")
+    Traceback (most recent call last):
+    taskplace.group.errors.GroupFailed: FENCED_INSTANCE_ID: 'db-1' has been taken over
+    """
+
+    def __init__(self, code: Code, detail: str) -> None:
+        self.code = code
+        self.detail = detail
+        super().__init__(f"{code.name}: {detail}")
+
+
+class StaleGeneration(GroupError):
+    """Work that must not count: it belongs to an older generation, or comes from somebody who is no member."""

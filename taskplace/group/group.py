@@ -1,0 +1,275 @@
+"""The coordinator's side of one group: a state machine without threads and without a clock.
+
+Messages and the time go in, messages come out. The group never looks into metadata or states, and never runs
+assignment code.
+
+Properties:
+- Generations only grow; each has at most one leader; only that leader's `Sync` is accepted.
+- A rebalance waits for every member to join again, but at most as long as the most patient member asked for; who
+  has not come by then is out (a static member stays until its session ends).
+- A leader that falls silent, leaves or takes too long is replaced, under a new generation, until one answers or
+  nobody is left; its error, if it sends one, is forwarded to all.
+- A member is out when nothing was heard from it for its session. Every message of its counts as a sign of life.
+- Messages that are late, repeated or out of order do no harm: a join repeated is answered as it was, an older
+  one is dropped, a sync for another generation is refused.
+
+Non-goals: transport and encoding (`taskplace.group.messages`), choosing among coordinators, durable storage: give
+a new one the generation to go on from.
+
+Source: "Protocol" and "Single Client Assignor" in the client-side assignment proposal; KIP-345 (static membership).
+"""
+
+from __future__ import annotations
+
+from taskplace.group.choice import LeaderRule, newest_then_latest, supported_by_all
+from taskplace.group.errors import Code
+from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Request, Response, Role, Sync
+from taskplace.group.phases import Phases, Replies
+from taskplace.group.settings import CoordinatorSettings
+from taskplace.group.state import Description, GroupState, Seat
+
+_REMEMBERED = 1_000  # replaced members that are told so; older ones are merely unknown
+
+
+class Group(Phases):
+    """One group. `handle` takes a request, `tick` the passing of time; both return what to send to whom.
+
+    `generation` is the one to go on from. A group that goes on (`resumed`, or told of a generation that it does
+    not know) waits once for a whole session, since members of before may still be at work.
+
+    >>> group = Group("orders", CoordinatorSettings(group_initial_rebalance_delay_ms=0))
+    >>> from taskplace.group.messages import Mode, Offer
+    >>> join = Join("orders", "m1", "", 1, 1, 45_000, 300_000, Mode.EVERY, "consumer", 0, 0, (Offer("range"),))
+    >>> [(address, answer)] = group.handle("there", join, now=0.0)
+    >>> address, answer.generation, answer.protocol, answer.members, group.state.value
+    ('there', 1, 'range', (('m1', b''),), 'Stable')
+    """
+
+    def __init__(
+        self,
+        name: str,
+        settings: CoordinatorSettings,
+        *,
+        generation: int = 0,
+        resumed: bool = False,
+        leader_rule: LeaderRule = newest_then_latest,
+    ) -> None:
+        super().__init__(name, settings, generation, resumed, leader_rule)
+        self._replaced: dict[
+            str, str
+        ] = {}  # member ids of static members that others have taken over, with their names
+        self._order = 0
+
+    # ------------------------------------------------------------------------------------------ events
+
+    def handle(self, address: str, request: Request, now: float) -> Replies:
+        """Take a request that came from `address` at `now` (seconds); return what to send."""
+        replies = self.tick(now)
+        if self.state is GroupState.DEAD:
+            return [*replies, (address, _refusal(request, Code.NOT_COORDINATOR, "the group is closed here"))]
+        if request.member_id in self._replaced:
+            detail = f"{self._replaced[request.member_id]!r} has been taken over by another member"
+            return [*replies, (address, _refusal(request, Code.FENCED_INSTANCE_ID, detail))]
+        if isinstance(request, Join):
+            return [*replies, *self._join(address, request, now)]
+        seat = self.seats.get(self._by_id.get(request.member_id, ""))
+        if seat is None:
+            code = Code.NONE if isinstance(request, Leave) else Code.UNKNOWN_MEMBER_ID
+            return [*replies, (address, _refusal(request, code, "no member of the group"))]
+        self._heard(seat, address, request.sequence, now)
+        if isinstance(request, Leave):
+            ack = (address, _refusal(request, Code.NONE, ""))
+            return [*replies, *self._remove([seat], now), ack]
+        if isinstance(request, Sync):
+            return [*replies, *self._sync(seat, request)]
+        return [*replies, (address, self._heartbeat(seat, request))]
+
+    def check(self, member_id: str, generation: int) -> Code:
+        """Return NONE if this member may do work of `generation` now, else why not: the fence for commits."""
+        if member_id in self._replaced:
+            return Code.FENCED_INSTANCE_ID
+        if member_id not in self._by_id:
+            return Code.UNKNOWN_MEMBER_ID
+        # Until the next generation has begun, the last one stays in force.
+        begun = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
+        if (
+            not begun
+            or generation != self.generation
+            or not self.outcome
+            or self.outcome.code is not Code.NONE
+        ):
+            return Code.ILLEGAL_GENERATION
+        return Code.NONE
+
+    def close(self) -> Replies:
+        """End the group here: who is waiting is told to look for a coordinator; so is who asks later."""
+        self.state = GroupState.DEAD
+        replies: Replies = [
+            (s.address, self._error(s, Code.NOT_COORDINATOR, "the group is closed here"))
+            for s in self._waiting()
+        ]
+        self.seats.clear()
+        self._by_id.clear()
+        return replies
+
+    def describe(self) -> Description:
+        """Return the group as it is now."""
+        known = self.outcome if self.state is GroupState.STABLE else None
+        return Description(
+            self.name,
+            self.state,
+            self.generation,
+            known.protocol if known else None,
+            known.leader if known else "",
+            tuple(sorted(self.seats)),
+        )
+
+    # -------------------------------------------------------------------------------------------- joins
+
+    def _join(self, address: str, request: Join, now: float) -> Replies:
+        name = request.instance_id or request.member_id
+        seat = self.seats.get(name)
+        same = seat is not None and seat.member_id == request.member_id
+        if seat and same and request.join <= seat.join:
+            if request.join < seat.join:
+                return []  # an older one, overtaken on its way
+            self._heard(seat, address, request.sequence, now)
+            return [] if seat.waiting else [self._again(seat)]
+        refused = self._refused(request, seat)
+        if refused:
+            return [(address, _refusal(request, *refused))]
+        unchanged = seat is not None and seat.says_the_same(request)
+        if seat is None:
+            self._order += 1
+        elif not same:
+            self._forget(seat)
+        self.seats[name] = Seat(
+            name,
+            request.member_id,
+            address,
+            bool(request.instance_id),
+            seat.order if seat else self._order,
+            request.join,
+            request.sequence,
+            now,
+            request.session_ms / 1000,
+            request.rebalance_ms / 1000,
+            request.newest,
+            request.offers,
+        )
+        self._by_id[request.member_id] = name
+        self._scope = (request.mode, request.protocol_type)
+        ahead = request.generation > self.generation
+        if ahead:
+            self.generation, self._resumed = request.generation, True
+        if seat and not ahead and self._still_holds(seat, unchanged, same):
+            return self._answer([self.seats[name]])
+        completing = self.state is GroupState.COMPLETING_REBALANCE
+        still_waits = completing and same and unchanged and seat is not None and seat.waiting
+        if ahead or (self.state is not GroupState.PREPARING_REBALANCE and not still_waits):
+            self._prepare(now, first=self.state is GroupState.EMPTY)
+        return self._go_on(now)
+
+    def _still_holds(self, seat: Seat, unchanged: bool, same: bool) -> bool:
+        """Return whether a rejoin gets the assignment in force: it says nothing new, and is not the leader's wish.
+
+        A leader that joins again wants a rebalance: something changed that only it can see. A static member
+        that is back from a restart never does, or restarting it would move work.
+        """
+        known = self.outcome
+        if self.state is not GroupState.STABLE or known is None or known.code is not Code.NONE:
+            return False
+        return unchanged and not (same and seat.name == known.leader)
+
+    def _refused(self, request: Join, seat: Seat | None) -> tuple[Code, str] | None:
+        least, most = self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms
+        if not least <= request.session_ms <= most or request.rebalance_ms < request.session_ms:
+            detail = f"found a session of {request.session_ms} ms, a rebalance of {request.rebalance_ms} ms"
+            expected = f"expected a session of {least} to {most} ms, and a rebalance not shorter"
+            return Code.INVALID_SESSION_TIMEOUT, f"{detail}; {expected}"
+        taken = self._by_id.get(request.member_id, request.instance_id or request.member_id)
+        if (
+            not (request.member_id and request.offers)
+            or taken != (request.instance_id or request.member_id)
+            or (seat and seat.static != bool(request.instance_id))
+        ):
+            return Code.INVALID_REQUEST, "expected a member id of its own and at least one protocol"
+        others = [s for s in self.seats.values() if s is not seat]
+        if not others:
+            return None
+        if seat is None and len(others) >= self.settings.group_max_size:
+            return Code.GROUP_MAX_SIZE_REACHED, f"the group has {len(others)} members, the most allowed"
+        asked = (request.mode, request.protocol_type)
+        if self._scope and asked != self._scope:
+            (mode, kind), (mine, my_kind) = self._scope, asked
+            detail = f"found {my_kind!r} ({mine.name.lower()}), expected {kind!r} ({mode.name.lower()})"
+            return Code.INCONSISTENT_GROUP_PROTOCOL, detail
+        common = supported_by_all(s.pairs() for s in others)
+        if not set(common) & {(o.name, o.version) for o in request.offers}:
+            found = ", ".join(f"{o.name} {o.version}" for o in request.offers)
+            expected = ", ".join(f"{name} {version}" for name, version in common)
+            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {found}, expected one of {expected}"
+        return None
+
+    # ------------------------------------------------------------------------------- sync and heartbeat
+
+    def _sync(self, seat: Seat, request: Sync) -> Replies:
+        known = self.outcome
+        if known is None or known.leader != seat.name or request.generation != self.generation:
+            return [(seat.address, self._ack(seat, request, Code.ILLEGAL_GENERATION))]
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return [(seat.address, self._ack(seat, request, Code.REBALANCE_IN_PROGRESS))]
+        if self.state is GroupState.STABLE:
+            return [self._again(seat)]
+        if request.code is not Code.NONE:
+            return self._fail(known, request.code, f"leader {seat.name}: {request.detail}")
+        known.states = {name: state for name, state in request.states if name in self.seats}
+        self.state = GroupState.STABLE
+        return self._answer([seat, *self._waiting()])
+
+    def _heartbeat(self, seat: Seat, request: Heartbeat) -> Ack:
+        if request.generation != self.generation:
+            # Of an older generation, while the next is being made: it has to join either way.
+            making = self.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
+            code = Code.REBALANCE_IN_PROGRESS if making else Code.ILLEGAL_GENERATION
+            return self._ack(seat, request, code)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return self._ack(seat, request, Code.REBALANCE_IN_PROGRESS)
+        if self.outcome and self.outcome.code is not Code.NONE:
+            return self._ack(seat, request, self.outcome.code, self.outcome.detail)
+        return self._ack(seat, request, Code.NONE)
+
+    def _forget(self, seat: Seat) -> None:
+        """Fence a static member that another one has replaced."""
+        self._by_id.pop(seat.member_id, None)
+        self._replaced[seat.member_id] = seat.name
+        if len(self._replaced) > _REMEMBERED:
+            del self._replaced[next(iter(self._replaced))]
+
+    # ------------------------------------------------------------------------------------------ answers
+
+    def _again(self, seat: Seat) -> tuple[str, Response]:
+        known = self.outcome
+        leads = known is not None and known.leader == seat.name
+        completing = self.state is GroupState.COMPLETING_REBALANCE
+        if known is None or self.state is GroupState.PREPARING_REBALANCE or (completing and not leads):
+            return seat.address, self._error(seat, Code.REBALANCE_IN_PROGRESS, "")
+        return seat.address, known.answer(seat, Role.LEADER if completing else Role.MEMBER)
+
+    def _heard(self, seat: Seat, address: str, sequence: int, now: float) -> None:
+        if sequence >= seat.sequence:
+            # A message that was overtaken says nothing about now.
+            seat.address, seat.sequence, seat.heard = address, sequence, now
+
+    def _error(self, seat: Seat, code: Code, detail: str) -> Joined:
+        return Joined(self.name, seat.member_id, seat.sequence, seat.join, code, detail)
+
+    def _ack(self, seat: Seat, request: Sync | Heartbeat, code: Code, detail: str = "") -> Ack:
+        return Ack(self.name, seat.member_id, seat.sequence, request.generation, code, detail)
+
+
+def _refusal(request: Request, code: Code, detail: str) -> Response:
+    if isinstance(request, Join):
+        return Joined(request.group, request.member_id, request.sequence, request.join, code, detail)
+    generation = 0 if isinstance(request, Leave) else request.generation
+    return Ack(request.group, request.member_id, request.sequence, generation, code, detail)

@@ -1,0 +1,287 @@
+"""A member's side of its group: a state machine without threads and without a clock.
+
+    UNJOINED --start--> JOINING --Joined--> STABLE --told to rebalance, or its session has ended--> JOINING
+                          |  ^                 |
+               leader: LEADING --Sync, Joined--+          FAILED and LEFT are ends.
+
+Properties:
+- What a member owns, it owns from an `Assigned` to the next `Revoked`, and it always says `Revoked` before it joins
+  again: eager rebalancing.
+- **It stops in time.** Its session, as it counts it, ends no later than the coordinator's: it counts from when
+  it *sent* the newest message that it knows was heard. A member that was cut off has stopped before its work is
+  given away. This rests on clocks that run equally fast, not on clocks that agree.
+- A request without an answer is repeated every `heartbeat.interval.ms`; an answer to anything but the newest
+  join is ignored.
+- Disagreement on metadata leads to another join after a back-off that doubles, and to `Failed` after
+  `metadata.max.retries` in a row: never an endless loop.
+- A static member leaves silently: it is expected back within its session.
+
+Source: "Consumer Embedded Protocol" and "Single Client Assignor" in the client-side assignment proposal.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from dataclasses import replace
+from enum import Enum
+
+from taskplace.group.errors import Code, GroupError, GroupFailed
+from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Mode, Request, Response, Role, Sync
+from taskplace.group.protocol import Assigned, Effect, Failed, GroupProtocol, Revoked, Round, Send, TryAgain
+from taskplace.group.settings import MemberSettings
+
+log = logging.getLogger(__name__)
+
+_REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEMBER_ID)
+
+
+class MemberState(Enum):
+    """Where a member is in its life."""
+
+    UNJOINED = "unjoined"
+    JOINING = "joining"
+    LEADING = "leading"
+    STABLE = "stable"
+    FAILED = "failed"
+    LEFT = "left"
+
+
+class Member:
+    """One member of one group. Every method takes the time (seconds of any steady clock) and returns effects.
+
+    `member_id` has to be new for each life of a member, a UUID for example. `owned` is the newest `Assigned`
+    that was not revoked; `generation` the newest one heard of.
+
+    >>> from taskplace.group import ConsumerProtocol, Topics
+    >>> member = Member("orders", "m1", ConsumerProtocol(["orders"], fetch=lambda: Topics({"orders": 2})))
+    >>> [sent] = member.start(now=0.0)
+    >>> sent.message.protocol_type, member.state.value
+    ('consumer', 'joining')
+    """
+
+    def __init__(
+        self,
+        group: str,
+        member_id: str,
+        protocol: GroupProtocol,
+        settings: MemberSettings | None = None,
+    ) -> None:
+        self.group = group
+        self.member_id = member_id
+        self.protocol = protocol
+        self.settings = settings or MemberSettings()
+        self.state = MemberState.UNJOINED
+        self.generation = 0
+        self.owned: Assigned | None = None
+        self._join = 0
+        self._sequence = 0
+        self._sent: dict[int, float] = {}
+        self._lease = 0.0
+        self._next_send = 0.0
+        self._rejoin_at: float | None = None
+        self._disagreements = 0
+        self._request: Join | Sync | None = None  # what is repeated until it is answered
+        # Spreads the back-off of members that disagree; the same in every run.
+        self._chance = random.Random(f"{group}/{member_id}")
+
+    # ------------------------------------------------------------------------------------------ events
+
+    def start(self, now: float) -> list[Effect]:
+        """Join the group."""
+        return self._begin_join(now)
+
+    def rejoin(self, now: float, reason: str = "metadata has changed") -> list[Effect]:
+        """Join again: what this member has to say is new, or a leader wants to assign anew."""
+        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+            return []
+        return [*self._revoke(reason), *self._begin_join(now)]
+
+    def leave(self, now: float, *, for_good: bool = False) -> list[Effect]:
+        """Leave the group; a static member says so only if it leaves for good."""
+        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+            return []
+        effects = self._revoke("left")
+        self.state = MemberState.LEFT
+        if self.settings.group_instance_id and not for_good:
+            return effects
+        return [*effects, self._send(Leave(self.group, self.member_id, 0), now)]
+
+    def receive(self, message: Response, now: float) -> list[Effect]:
+        """Take a message from the coordinator."""
+        over = self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED)
+        if over or message.member_id != self.member_id or message.group != self.group:
+            return []
+        # A session that has ended stays ended, even if the answer was only slow: the place may be somebody else's.
+        effects = self._lapse(now)
+        if effects:
+            return effects
+        return self._joined(message, now) if isinstance(message, Joined) else self._acked(message, now)
+
+    def tick(self, now: float) -> list[Effect]:
+        """Let the time be `now`: end the session, try again, repeat a request, send a heartbeat."""
+        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+            return []
+        effects = self._lapse(now)
+        if effects:
+            return effects
+        if self._rejoin_at is not None and now >= self._rejoin_at:
+            return self._begin_join(now)
+        if now < self._next_send:
+            return []
+        if self.state is MemberState.STABLE:
+            return [self._send(Heartbeat(self.group, self.member_id, 0, self.generation), now)]
+        return [self._send(self._request, now)] if self._request else []
+
+    def next_deadline(self) -> float | None:
+        """Return when `tick` has something to do at the latest, None for never."""
+        if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
+            return None
+        times = [self._next_send]
+        if self.owned:
+            times.append(self._lease)
+        if self._rejoin_at is not None:
+            times.append(self._rejoin_at)
+        return min(times)
+
+    # ----------------------------------------------------------------------------------------- answers
+
+    def _joined(self, m: Joined, now: float) -> list[Effect]:
+        if m.join != self._join:
+            return []
+        if m.code is Code.NOT_COORDINATOR:
+            return []  # asked again with the next repeat, which finds the new one
+        if m.code in _REJOIN:
+            return self.rejoin(now, m.code.name.lower())
+        if m.code is not Code.NONE:
+            return self._fail(GroupFailed(m.code, m.detail), now)
+        if self.state is MemberState.STABLE or m.generation < self.generation:
+            self._renew(m.sequence)
+            return []
+        self._renew(m.sequence)
+        if now >= self._lease:
+            return self._begin_join(now)  # on its way for longer than a session
+        self.generation = m.generation
+        found = Round(
+            m.group, m.generation, m.name, m.protocol, m.version, m.leader, dict(m.members), m.state
+        )
+        return self._lead(found, now) if m.role is Role.LEADER else self._accept(found, now)
+
+    def _acked(self, m: Ack, now: float) -> list[Effect]:
+        if self.state is MemberState.JOINING or m.generation != self.generation:
+            return []
+        if m.code is Code.NOT_COORDINATOR:
+            return []
+        if m.code in _REJOIN:
+            if m.code is Code.REBALANCE_IN_PROGRESS:
+                self._renew(m.sequence)
+            return self.rejoin(now, m.code.name.lower())
+        if m.code is not Code.NONE:
+            return self._fail(GroupFailed(m.code, m.detail), now)
+        self._renew(m.sequence)
+        return []
+
+    def _lead(self, found: Round, now: float) -> list[Effect]:
+        if isinstance(self._request, Sync) and self._request.generation == found.generation:
+            return [self._send(self._request, now)]  # asked twice
+        try:
+            states, code, detail = dict(self.protocol.lead(found)), Code.NONE, ""
+        except Exception as error:  # whatever it is, the group has to learn that there will be no assignment
+            log.exception("group %s: leader %s could not assign", self.group, found.name)
+            states, code = {}, Code.ASSIGNMENT_FAILED
+            detail = f"{type(error).__name__}: {error}"
+        self.state = MemberState.LEADING
+        self._request = Sync(
+            self.group, self.member_id, 0, found.generation, code, detail, tuple(sorted(states.items()))
+        )
+        return [self._send(self._request, now)]
+
+    def _accept(self, found: Round, now: float) -> list[Effect]:
+        self.state = MemberState.STABLE
+        self._request = None
+        self._next_send = now + self.settings.heartbeat_interval_ms / 1000
+        try:
+            value = self.protocol.accept(found)
+        except TryAgain as wish:
+            return self._try_again(wish, now)
+        except GroupError as error:
+            return self._fail(error, now)
+        self._disagreements = 0
+        self.owned = Assigned(found.generation, value, found.leader)
+        return [self.owned]
+
+    def _try_again(self, wish: TryAgain, now: float) -> list[Effect]:
+        self._disagreements += 1
+        if self._disagreements > self.settings.metadata_max_retries:
+            detail = f"given up after {self._disagreements} rebalances in a row: {wish}"
+            return self._fail(GroupFailed(wish.code, detail), now)
+        log.info("group %s: %s joins again: %s", self.group, self.member_id, wish)
+        if wish.at_once:
+            return self._begin_join(now)
+        least, most = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
+        wait = min(most, least * 2 ** (self._disagreements - 1)) / 1000
+        self._rejoin_at = now + wait * self._chance.uniform(0.8, 1.2)
+        return []
+
+    # ------------------------------------------------------------------------------------------- steps
+
+    def _begin_join(self, now: float) -> list[Effect]:
+        try:
+            offers = tuple(self.protocol.offers())
+        except GroupError as error:
+            return self._fail(error, now)
+        self._join += 1
+        self.state = MemberState.JOINING
+        self._rejoin_at = None
+        self._request = Join(
+            self.group,
+            self.member_id,
+            self.settings.group_instance_id,
+            0,
+            self._join,
+            self.settings.session_timeout_ms,
+            self.settings.max_poll_interval_ms,
+            Mode(self.protocol.mode),
+            self.protocol.protocol_type,
+            self.protocol.newest,
+            self.generation,
+            offers,
+        )
+        return [self._send(self._request, now)]
+
+    def _send(self, request: Request, now: float) -> Send:
+        self._sequence += 1
+        if len(self._sent) >= 1_000:
+            del self._sent[next(iter(self._sent))]  # nobody answers; what is oldest is long over
+        self._sent[self._sequence] = now
+        self._next_send = now + self.settings.heartbeat_interval_ms / 1000
+        return Send(replace(request, sequence=self._sequence))
+
+    def _renew(self, sequence: int) -> None:
+        """Count the session from when the message was sent that the coordinator has heard."""
+        sent = self._sent.get(sequence)
+        if sent is not None:
+            self._lease = max(self._lease, sent + self.settings.session_timeout_ms / 1000)
+            self._sent = {s: at for s, at in self._sent.items() if s >= sequence}
+
+    def _lapse(self, now: float) -> list[Effect]:
+        if self.owned is None or now < self._lease:
+            return []
+        return [*self._revoke("no sign of the coordinator for a session"), *self._begin_join(now)]
+
+    def _revoke(self, reason: str) -> list[Effect]:
+        if self.owned is None:
+            return []
+        revoked = Revoked(self.owned.generation, reason)
+        self.owned = None
+        self.protocol.lost()
+        return [revoked]
+
+    def _fail(self, error: GroupError, now: float) -> list[Effect]:
+        effects = self._revoke("failed")
+        self.state = MemberState.FAILED
+        self._request = self._rejoin_at = None
+        effects.append(Failed(error))
+        if isinstance(error, GroupFailed) and error.code is Code.FENCED_INSTANCE_ID:
+            return effects  # the place is another's
+        return [*effects, self._send(Leave(self.group, self.member_id, 0), now)]

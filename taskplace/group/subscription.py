@@ -1,0 +1,156 @@
+"""What a consumer says when it joins, and what it gets: versioned metadata in compact binary.
+
+    metadata    version  newest known  compressed?  fields
+    state       version  newest known of the leader  kind  fields
+
+Each version adds fields at the end of the one before, and is written and read as it was then:
+
+    0   topics, pattern, metadata hash, the strategy's own bytes        (the text's format)
+    1   + rack, owned partitions with their generation, subscription hash
+
+A reader that meets a newer version raises `UnknownVersion`; a leader answers it with `Probe`, the highest
+version that it can read, and the member joins again with that.
+
+Source: "Consumer Embedded Protocol" in the client-side assignment proposal; KIP-268 (version probing).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from taskplace.group.errors import ProtocolError, UnknownVersion
+from taskplace.group.wire import WORTH_IT, Reader, Writer, deflate, inflate
+from topology.node import TopicPartition
+
+NEWEST = 1
+_ASSIGNED, _PROBE = 0, 1
+_MOST_BYTES = 16 * 2**20
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """A consumer's metadata. Topics are sorted; `owned` maps topics to partition numbers, as of `generation`.
+
+    `topics` or a `pattern` that whole topic names match, or, to keep it small, neither but their
+    `subscription_hash`.
+
+    >>> said = Subscription(("orders",), metadata_hash=b"16 bytes, really")
+    >>> Subscription.decode(said.encode()) == said
+    True
+    >>> Subscription.decode(Subscription(("orders",), rack="zone-a").encode(version=0)).rack
+    ''
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    metadata_hash: bytes = b""
+    strategy: bytes = b""
+    rack: str = ""
+    owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    generation: int = 0
+    subscription_hash: bytes = b""
+
+    def encode(self, version: int = NEWEST, *, newest: int = NEWEST, compress: bool = True) -> bytes:
+        """Return the bytes of a version; `newest` is the newest that the writer knows, for its reader to see."""
+        if not 0 <= version <= NEWEST:
+            raise UnknownVersion("subscription", version=version, known=NEWEST)
+        w = Writer()
+        w.many(self.topics, w.text).text(self.pattern).blob(self.metadata_hash).blob(self.strategy)
+        if version >= 1:
+            w.text(self.rack).uint(self.generation)
+            w.many(sorted(self.owned.items()), lambda item: w.text(item[0]).ascending(item[1]))
+            w.blob(self.subscription_hash)
+        body = w.take()
+        packed = deflate(body) if compress and len(body) >= WORTH_IT else body
+        smaller = len(packed) < len(body)
+        head = Writer().uint(version).uint(newest).flag(smaller).take()
+        return head + (packed if smaller else body)
+
+    @classmethod
+    def decode(cls, data: bytes, *, known: int = NEWEST) -> Subscription:
+        """Return what was said; `UnknownVersion` for a version above `known`, `ProtocolError` for anything else."""
+        head = Reader(data, "subscription")
+        version, _ = head.uint(), head.uint()
+        if version > known:
+            raise UnknownVersion("subscription", version=version, known=known)
+        packed = head.flag()
+        body = data[len(data) - head.left :]
+        r = Reader(inflate(body, "subscription", _MOST_BYTES) if packed else body, "subscription")
+        topics, pattern = tuple(r.many(r.text)), r.text()
+        _regular(pattern)
+        seen, strategy = r.blob(), r.blob()
+        if version == 0:
+            r.end()
+            return cls(topics, pattern, seen, strategy)
+        rack, generation = r.text(), r.uint()
+        owned = dict(r.many(lambda: (r.text(), tuple(r.ascending())), least=2))
+        hashed = r.blob()
+        r.end()
+        return cls(topics, pattern, seen, strategy, rack, owned, generation, hashed)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A consumer's state: its partitions, and the newest metadata version that its leader knows."""
+
+    partitions: tuple[TopicPartition, ...] = ()
+    newest: int = NEWEST
+
+    def encode(self) -> bytes:
+        """Return the bytes of the state.
+
+        >>> Assignment.decode(Assignment((TopicPartition("orders", 3),)).encode()).partitions
+        (TopicPartition(topic='orders', partition=3),)
+        """
+        w = Writer().uint(0).uint(self.newest).uint(_ASSIGNED)
+        by_topic = sorted(by_topics(self.partitions).items())
+        return w.many(by_topic, lambda item: w.text(item[0]).ascending(item[1])).take()
+
+    @classmethod
+    def decode(cls, data: bytes) -> Assignment | Probe:
+        """Return the state in `data`; no bytes are an empty assignment."""
+        if not data:
+            return cls()
+        r = Reader(data, "assignment")
+        version = r.uint()
+        if version > 0:
+            raise UnknownVersion("assignment", version=version, known=0)
+        newest, kind = r.uint(), r.uint(_PROBE)
+        if kind == _PROBE:
+            r.end()
+            return Probe(newest)
+        listed = r.many(lambda: (r.text(), r.ascending()), least=2)
+        r.end()
+        return cls(tuple(TopicPartition(topic, p) for topic, numbers in listed for p in numbers), newest)
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The answer to metadata of an unknown, newer version: the newest version that the leader can read."""
+
+    newest: int
+
+    def encode(self) -> bytes:
+        """Return the bytes of the state.
+
+        >>> Assignment.decode(Probe(1).encode())
+        Probe(newest=1)
+        """
+        return Writer().uint(0).uint(self.newest).uint(_PROBE).take()
+
+
+def by_topics(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
+    """Return partition numbers by topic, each sorted."""
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return {topic: tuple(numbers) for topic, numbers in found.items()}
+
+
+def _regular(pattern: str) -> None:
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ProtocolError("subscription.pattern", found=repr(pattern), expected=str(error)) from None
