@@ -43,6 +43,7 @@ from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
+from taskplace.spark.state.files import read_sealed
 from taskplace.spark.state.history import Change, History
 from taskplace.spark.worker.attempt import TAG, Report, Setting, StagedFile
 from taskplace.spark.worker.hashing import HASH_VERSION
@@ -373,6 +374,8 @@ class Placed:
             for node in sub.sinks:
                 if node.target is not None:
                     staged = manifest.sinks.get(node.name, ())
+                    for file in staged:
+                        read_sealed(self.checkpoint / file.file, file.size, file.checksum)
                     node.target.publish(
                         spark, manifest.batch, [self.checkpoint / file.file for file in staged]
                     )

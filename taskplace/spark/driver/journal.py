@@ -20,7 +20,6 @@ Properties:
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -31,11 +30,11 @@ from types import MappingProxyType
 from typing import Any
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.state.files import sync_directory
+from taskplace.spark.state.files import sealed_json, sync_directory, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 
-SCHEMA = "taskplace.manifest/1"
+SCHEMA = "taskplace.manifest/2"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50
@@ -62,16 +61,16 @@ class Manifest:
     event_times: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
-        """Return the manifest as JSON."""
-        return json.dumps({"schema": SCHEMA, **asdict(self)}, sort_keys=True)
+        """Return the manifest as JSON, with its own checksum."""
+        return sealed_json({"schema": SCHEMA, **asdict(self)})
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> Manifest:
         """Return the manifest that `to_json` wrote. Errors: `CheckpointError` naming the file."""
         try:
-            raw = json.loads(text)
-            if raw.pop("schema") != SCHEMA:
-                raise CheckpointError(f"{path}: not a manifest of the form {SCHEMA}")
+            raw = unsealed_json(text)
+            if (found := raw.pop("schema")) != SCHEMA:
+                raise CheckpointError(f"{path}: found a manifest of the form {found!r}, expected {SCHEMA!r}")
             raw["changes"] = {task: Change(**change) for task, change in raw["changes"].items()}
             raw["snapshots"] = {
                 task: tuple(Snapshot(**s) for s in kept) for task, kept in raw["snapshots"].items()
@@ -117,7 +116,7 @@ class Journal:
         changes: dict[str, list[Change]] = {}
         before: Manifest | None = None
         for path in sorted(self._manifests.glob("*.json")):
-            manifest = Manifest.from_json(path.read_text(), path)
+            manifest = Manifest.from_json(path.read_text(errors="replace"), path)
             if before is not None and manifest.batch != before.batch + 1:
                 raise CheckpointError(f"{path}: the manifest of batch {before.batch + 1} is missing")
             if manifest.histories is not None:

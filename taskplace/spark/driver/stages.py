@@ -63,6 +63,8 @@ def run(
             ):
                 report = Report.from_json(text)
                 reports[report.task] = report
+                for damaged in report.recovery.damaged:
+                    log.warning("task %s did without a damaged file: %s", report.task, damaged)
             return reports
         except JobLostError as loss:
             reports |= finished(

@@ -14,7 +14,7 @@ class Stats:
     """Counters since the driver started.
 
     `replayed`, `restored` and `scratch` are what active tasks needed to begin a batch; `followed` is what standbys and
-    warm-ups applied; `late` rows came after they had expired.
+    warm-ups applied; `late` rows came after they had expired; `damaged` files of the checkpoint were done without.
     `phases` keeps each batch's seconds per phase, for the medians.
     """
 
@@ -29,6 +29,7 @@ class Stats:
     losses: int = 0
     followed: int = 0
     late: int = 0
+    damaged: int = 0
     phases: dict[str, list[float]] = field(default_factory=dict)
 
     def count(self, reports: Iterable[Report]) -> None:
@@ -38,6 +39,7 @@ class Stats:
             self.restored += report.recovery.restored
             self.scratch += report.recovery.scratch
             self.late += report.late
+            self.damaged += len(report.recovery.damaged)
             self.elsewhere += bool(report.planned) and report.instance != report.planned
 
     def time(self, phases: Mapping[str, float]) -> None:

@@ -15,7 +15,6 @@ changelogs, so that records from before are never taken for its own.
 
 from __future__ import annotations
 
-import json
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -26,6 +25,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.state.files import sealed_json, unsealed_json
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare
 
@@ -88,7 +88,7 @@ def write(root: Path, built: BuiltTopology, programs: Sequence[Program]) -> Kept
     }
     structures = [structure] if found.counts is None else [found.counts, structure]
     staging = root / f"{FILE}.{os.getpid()}.tmp"
-    staging.write_text(json.dumps({"id": found.id, "structures": structures}, indent=1))
+    staging.write_text(sealed_json({"id": found.id, "structures": structures}, indent=1))
     staging.chmod(0o600)
     staging.rename(root / FILE)
     return Kept(found.id, tuple(_with_incarnations(program, incarnations) for program in programs))
@@ -111,7 +111,7 @@ def _load(root: Path) -> Found | None:
             )
         return None
     try:
-        raw = json.loads(path.read_text())
+        raw = unsealed_json(path.read_text())
         counting = [s for s in raw["structures"] if s["from_batch"] <= last]
         counts: dict[str, Any] = counting[-1] if counting else {}
         for part in ("topology", "stores", "incarnations") if counts else ():

@@ -18,15 +18,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import lmdb
+import pyarrow as pa
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.state.files import Changes, RecordFile, decode_records, encode_changes, read_sealed
-from taskplace.spark.state.history import EMPTY, Action, Change, History, Position, Snapshot, next_step
+from taskplace.spark.state.history import (
+    EMPTY,
+    Action,
+    Change,
+    History,
+    Position,
+    Snapshot,
+    next_step,
+    without,
+)
 from taskplace.spark.state.keys import physical, restore_entry, store_entry
 from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, Fence, Meta
 
@@ -47,13 +57,23 @@ _DAMAGED = (
 
 @dataclass(slots=True)
 class Recovery:
-    """What it took to bring a copy to its base; `unfinished` when a follower was stopped on the way."""
+    """What it took to bring a copy to its base.
+
+    `unfinished` when a follower was stopped on the way; `damaged` files of the checkpoint were done without.
+    """
 
     replayed: int = 0
     restored: int = 0
     rolled_back: bool = False
     scratch: bool = False
     unfinished: bool = False
+    damaged: list[str] = field(default_factory=list)
+
+
+class _DamagedFile(Exception):
+    def __init__(self, part: Change | Snapshot, error: CheckpointError) -> None:
+        super().__init__(str(error))
+        self.part, self.error = part, error
 
 
 class Copy:
@@ -149,9 +169,21 @@ class Copy:
         Errors: `Fenced` when newer work has been here; `CheckpointError` for a missing or damaged file.
         """
         done = Recovery() if done is None else done
-        while not self._take_step(self._begin(), history, root, done):
-            pass
-        return done
+        while True:
+            try:
+                if self._take_step(self._begin(), history, root, done):
+                    return done
+            except _DamagedFile as damaged:
+                history = self._around(damaged, history, done)
+
+    @staticmethod
+    def _around(damaged: _DamagedFile, history: History, done: Recovery) -> History:
+        """Return a way to the same end without a damaged file. Errors: `CheckpointError` when there is none."""
+        around = without(history, damaged.part)
+        if around is None:
+            raise damaged.error
+        done.damaged.append(str(damaged))
+        return around
 
     def follow(
         self, history: History, root: Path, pause: Callable[[], bool] = lambda: True
@@ -169,7 +201,12 @@ class Copy:
             if self._meta(txn).at.version > history.end.version:
                 self._abort()
                 return None
-            if self._take_step(txn, history, root, done):
+            try:
+                arrived = self._take_step(txn, history, root, done)
+            except _DamagedFile as damaged:
+                history = self._around(damaged, history, done)
+                continue
+            if arrived:
                 self.commit_unchanged()
                 return done
             if not pause():
@@ -239,8 +276,7 @@ class Copy:
 
     def _replay(self, txn: Txn, meta: Meta, change: Change, root: Path) -> None:
         if change.file:
-            records = decode_records(read_sealed(root / change.file, change.size, change.checksum))
-            meta = self._apply(txn, meta, records)
+            meta = self._apply(txn, meta, decode_records(self._read(change, root)))
         txn.delete(UNDO, db=self._dbs[META])
         self._write_meta(txn, replace(meta, at=change.position, undo=None))
 
@@ -266,9 +302,15 @@ class Copy:
     def _opened(self, snapshot: Snapshot, root: Path) -> RecordFile:
         """Return a snapshot's file, read and checked once for all of its pieces."""
         if self._snapshot is None or self._snapshot[0] != snapshot.file:
-            data = read_sealed(root / snapshot.file, snapshot.size, snapshot.checksum)
-            self._snapshot = snapshot.file, RecordFile(data)
+            self._snapshot = snapshot.file, RecordFile(self._read(snapshot, root))
         return self._snapshot[1]
+
+    @staticmethod
+    def _read(part: Change | Snapshot, root: Path) -> pa.Buffer:
+        try:
+            return read_sealed(root / part.file, part.size, part.checksum)
+        except CheckpointError as error:
+            raise _DamagedFile(part, error) from None
 
     def _wipe(self, txn: Txn, meta: Meta) -> Meta:
         """Make the copy empty; what it has seen of fences stays."""

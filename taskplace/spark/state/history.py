@@ -147,6 +147,21 @@ def next_step(at: Position, undo: Position | None, history: History) -> Step:
     return _restore(history)
 
 
+def without(history: History, damaged: Change | Snapshot) -> History | None:
+    """Return a history with the same end that does without a damaged file; None if there is none.
+
+    A change is done without by a snapshot that covers it, a snapshot by an older one and the changes since.
+    """
+    if isinstance(damaged, Snapshot):
+        around = History(history.changes, tuple(s for s in history.snapshots if s != damaged))
+        return around if around.end == history.end else None
+    for snapshot in reversed(history.snapshots):
+        later = tuple(change for change in history.changes if change.version > snapshot.version)
+        if snapshot.version >= damaged.version and (later or snapshot.position == history.end):
+            return History(later, (snapshot,))
+    return None
+
+
 def _after(at: Position, changes: Sequence[Change]) -> Sequence[Change] | None:
     """Return the changes that follow `at`; None when `at` is not a point of this chain before its end."""
     for i, change in enumerate(changes):

@@ -29,6 +29,7 @@ from taskplace.spark.state.history import EMPTY, Change, History, Position
 from taskplace.spark.state.meta import Fence
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity
+from taskplace.spark.worker.guard import guarded, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
 
 #: How long an attempt that landed on an executor without a copy waits to be cancelled.
@@ -212,19 +213,25 @@ def run_attempt(
             sum(store.late for store in stores.values()),
         )
 
-    if program.stateful:
-        _let_the_driver_decide(setting, subtopology, descriptor, instance)
-        path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
-        fence = Fence(setting.epoch, setting.batch)
-        with Copy(path, program.databases, fence=fence) as copy:
-            recovery = Recovery()  # one for all runs: what was restored before the map was full counts
-            report = copy.growing(lambda: process(copy, copy.bring_to(descriptor.history, root, recovery)))
-    else:
-        report = process(None, Recovery())
-    file = root / reports_dir(setting.batch, subtopology) / f"{descriptor.task}-{report.attempt}.json"
-    staging = file.with_suffix(".tmp")
-    write_file(staging, report.to_json().encode(), sync=False)
-    staging.rename(file)
+    with told_when_full(root, Path(setting.state_root)):
+        if program.stateful:
+            _let_the_driver_decide(setting, subtopology, descriptor, instance)
+            path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
+            fence = Fence(setting.epoch, setting.batch)
+            with (
+                guarded(path, identity.executor()[1]),
+                Copy(path, program.databases, fence=fence) as copy,
+            ):
+                recovery = Recovery()  # one for all runs: what was restored before the map was full counts
+                report = copy.growing(
+                    lambda: process(copy, copy.bring_to(descriptor.history, root, recovery))
+                )
+        else:
+            report = process(None, Recovery())
+        file = root / reports_dir(setting.batch, subtopology) / f"{descriptor.task}-{report.attempt}.json"
+        staging = file.with_suffix(".tmp")
+        write_file(staging, report.to_json().encode(), sync=False)
+        staging.rename(file)
     faults.point("attempt.reported")
     return report
 

@@ -30,6 +30,7 @@ from taskplace.spark.state.files import (
 )
 from taskplace.spark.state.history import History, Position, Snapshot
 from taskplace.spark.worker import identity
+from taskplace.spark.worker.guard import guarded, told_when_full
 
 BUDGET_SECONDS = 5.0
 
@@ -177,7 +178,11 @@ def _follow(
     path: Path, task: str, history: History, root: Path, orders: Orders, pace: Pace, done: Visit
 ) -> None:
     try:
-        with Copy(path, _stores(orders, task)) as copy:
+        with (
+            told_when_full(root, Path(orders.state_root)),
+            guarded(path, identity.executor()[1]),
+            Copy(path, _stores(orders, task)) as copy,
+        ):
             recovery = copy.growing(lambda: copy.follow(history, root, pace))
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
@@ -195,7 +200,7 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
         return
     stores = sorted(orders.logged[int(task.split("_")[0])])
     try:
-        with Copy(path, _stores(orders, task)) as copy:
+        with guarded(path, identity.executor()[1]), Copy(path, _stores(orders, task)) as copy:
             at, pieces = copy.dump(ROWS_PER_BATCH)
             if at != history.end:
                 return
@@ -204,7 +209,10 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
             ]
         metadata = {"task": task, "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
         file = f"snapshots/{task}/{at.version:010d}-{at.attempt}.arrow"
-        data = _written(root / file, encode_records(stores, batches, metadata, orders.compression), orders)
+        with told_when_full(root):
+            data = _written(
+                root / file, encode_records(stores, batches, metadata, orders.compression), orders
+            )
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return

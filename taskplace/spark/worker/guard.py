@@ -1,0 +1,114 @@
+"""Copies that kill whoever opens them, and disks that are full.
+
+LMDB maps its file. In a damaged one it may follow a page number to nowhere, and the process is gone, without an
+error that anybody could handle. Spark would send the next attempt to the same copy, until it gives up. So whoever
+opens a copy leaves a mark beside it, and takes it away again; a mark of a worker that is dead while its executor
+lives is such a death. After `DEATHS` in a row the copy is discarded, and is restored like any other.
+(An executor that was killed with all its workers tells nothing about its copies.)
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+
+import lmdb
+import psutil
+
+from taskplace.errors import TaskplaceError
+from taskplace.spark.worker.identity import Owner
+
+log = logging.getLogger(__name__)
+
+#: Spark gives a task four attempts; the third finds the copy discarded.
+DEATHS = 2
+NEARLY_FULL = 64 << 20  # bytes
+_FULL = {
+    errno.ENOSPC: "no space is left",
+    errno.EDQUOT: "the quota is used up",
+    errno.EFBIG: "the file is too big",
+}
+
+
+class DiskFull(TaskplaceError):
+    """Nothing can be written any more; says where, and what to free. Nothing was lost: the batch is not committed."""
+
+
+@contextmanager
+def guarded(copy: Path, executor: Owner) -> Iterator[None]:
+    """Open a copy within this block: one that has killed its last visitors is discarded first."""
+    mark = copy.with_name(f".{copy.name}.opened")
+    deaths = _deaths(mark, executor)
+    if deaths >= DEATHS:
+        log.warning("%s has ended %d workers that opened it; it is discarded and made anew", copy, deaths)
+        shutil.rmtree(copy, ignore_errors=True)
+        deaths = 0
+    mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    mark.write_text(json.dumps({"worker": asdict(_me()), "executor": asdict(executor), "deaths": deaths}))
+    try:
+        yield
+    finally:
+        mark.unlink(missing_ok=True)
+
+
+def _deaths(mark: Path, executor: Owner) -> int:
+    try:
+        found = json.loads(mark.read_text())
+        worker, under, deaths = Owner(**found["worker"]), Owner(**found["executor"]), int(found["deaths"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+    if under != executor or worker.alive():
+        return 0
+    return deaths + 1
+
+
+@cache
+def _me() -> Owner:
+    return Owner.of(psutil.Process())
+
+
+@contextmanager
+def told_when_full(*folders: Path) -> Iterator[None]:
+    """Turn what LMDB and the system say of a full disk into a `DiskFull` that names it."""
+    try:
+        yield
+    except (OSError, lmdb.Error) as error:
+        reason = _full(error, folders)
+        if reason is None:
+            raise
+        raise DiskFull(reason) from error
+
+
+def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
+    """Return what is to be done about a full disk; None if that is not what the error is about."""
+    left, least = [], NEARLY_FULL
+    for folder in folders:
+        with suppress(OSError):
+            usage = shutil.disk_usage(folder)
+            left.append(f"{folder}: {usage.free >> 20} of {usage.total >> 20} MiB free")
+            least = min(least, usage.free)
+    if isinstance(error, OSError):
+        word = _FULL.get(error.errno or 0)
+    elif least < NEARLY_FULL and _says(error, errno.EIO):  # what LMDB makes of a write that fitted in part
+        word = _FULL[errno.ENOSPC]
+    else:
+        word = next((word for number, word in _FULL.items() if _says(error, number)), None)
+    if word is None:
+        return None
+    return (
+        f"{word} ({error}); {'; '.join(left)}. Free space there, or give it a bigger disk; the batch is not committed "
+        "and is repeated when the stream starts again. Copies without a role go after state.cleanup.delay.ms, "
+        "changelogs when two snapshots cover them"
+    )
+
+
+def _says(error: lmdb.Error, number: int) -> bool:
+    return os.strerror(number) in str(error)

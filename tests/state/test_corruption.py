@@ -1,0 +1,190 @@
+"""Each kind of file of the checkpoint and of a host, cut, changed or removed: a clear error or the right state."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.driver import structure
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.processors import Count
+from taskplace.spark.state.files import seal, write_file
+from taskplace.spark.state.history import Change, History, without
+from taskplace.spark.worker.follow import Orders, visit
+from topology import Topology
+
+SEED = 20261121
+FLIGHTS = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
+PLANES = [("a", 10), ("b", 20)]
+
+
+def cut(path, rng):
+    with path.open("r+b") as file:
+        file.truncate(rng.randrange(path.stat().st_size))
+
+
+def change(path, rng):
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def remove(path, rng):
+    path.unlink()
+
+
+DAMAGES = [cut, change, remove]
+
+
+@pytest.fixture
+def rng():
+    print(f"seed {SEED}")
+    return random.Random(SEED)
+
+
+@pytest.fixture
+def ran(runtime):
+    """Six batches; each task has a snapshot after the second and the fourth."""
+    for batch in range(6):
+        runtime.run_batch([(f"{key}{batch % 2}", n) for key, n in FLIGHTS], PLANES)
+        if batch in (1, 3):
+            runtime.be("1")
+            stores = {p.subtopology: sorted(p.databases) for p in (runtime.first, runtime.second)}
+            orders = Orders(
+                "executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores,
+                snapshot=runtime.history,
+            )  # fmt: skip
+            for task, made in visit(orders).snapshots.items():
+                old = runtime.history[task]
+                runtime.history[task] = History(old.changes, (*old.snapshots, made))
+    return runtime
+
+
+def part(history: History, which: str):
+    return {
+        "last change": lambda: history.changes[-1],
+        "a change that a snapshot covers": lambda: history.changes[2],
+        "first change": lambda: history.changes[0],
+        "newest snapshot": lambda: history.snapshots[-1],
+        "oldest snapshot": lambda: history.snapshots[0],
+    }[which]()
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize(
+    ("which", "way_around"),
+    [
+        ("last change", False),
+        ("a change that a snapshot covers", True),
+        ("first change", True),
+        ("newest snapshot", True),
+        ("oldest snapshot", True),
+    ],
+)
+def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
+    task = "0_0"
+    truth = ran.contents(task)
+    damaged = part(ran.history[task], which)
+    damage(ran.checkpoint / damaged.file, rng)
+    # What is pruned away is not looked at again, so that each file has to serve here.
+    history = ran.history[task]
+    if which != "first change":
+        ran.history[task] = replace(history, changes=history.changes[2:])
+    if which in ("a change that a snapshot covers", "first change"):  # large snapshots are the second choice
+        kept = tuple(replace(s, records=10**6) for s in history.snapshots)
+        ran.history[task] = replace(ran.history[task], snapshots=kept)
+    if which == "first change":
+        ran.history[task] = replace(ran.history[task], snapshots=ran.history[task].snapshots[-1:])
+    ran.be("2")  # has no copy
+    if way_around:
+        assert ran.contents(task, "2") == truth
+    else:
+        with pytest.raises(CheckpointError, match=damaged.file):
+            ran.contents(task, "2")
+        assert ran.contents(task, "1") == truth  # a copy that has it goes on
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage):
+    history = ran.history["0_0"]
+    for piece in (*history.snapshots, history.changes[0]):
+        damage(ran.checkpoint / piece.file, rng)
+    ran.be("2")
+    with pytest.raises(CheckpointError, match=r"\.arrow: "):
+        ran.contents("0_0", "2")
+
+
+def test_a_history_never_does_without_what_only_a_damaged_file_has(ran):
+    for history in ran.history.values():
+        for piece in (*history.changes, *history.snapshots):
+            around = without(history, piece)
+            if around is None:
+                assert isinstance(piece, Change)
+                assert piece.version > history.snapshots[-1].version
+            else:
+                assert around.end == history.end
+                assert piece not in (*around.changes, *around.snapshots)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_manifest(tmp_path, rng, damage):
+    for number in range(40):
+        root = tmp_path / str(number)
+        journal = Journal(root, {"query": "q"})
+        for batch in range(3):
+            name = f"changelog/0_0/{batch:010d}-a{batch}.arrow"
+            write_file(root / name, b"x", sync=False)
+            base = journal.history["0_0"].end.attempt if batch else ""
+            made = Change(batch, f"a{batch}", base, batch + 1, 1, name, 1, seal(b"x"))
+            journal.commit(batch, 1, {"0_0": made}, {}, {}, {"s": 10 * batch})
+        truth, last = journal.history, journal.last
+        victim = rng.choice(sorted((root / "manifests").iterdir()))
+        if damage is remove and victim.stem.endswith(("0", "2")):
+            continue  # the end, or what might be pruned: Spark's checkpoint tells, and a missing base
+        damage(victim, rng)
+        try:
+            found = Journal(root, {"query": "q"})
+        except CheckpointError as error:
+            assert victim.name in str(error) or "is missing" in str(error)
+        else:
+            assert (found.history, found.last) == (truth, last)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_structure(tmp_path, rng, damage):
+    topo = Topology("t")
+    topo.source("s", key=["k"], partitions=2).process(Count("n", by={"k": "string"}))
+    built = topo.build()
+    for number in range(40):
+        root = tmp_path / str(number)
+        first = structure.write(root, built, programs(built))
+        (root / "manifests").mkdir()
+        (root / "manifests" / "0000000000.json").touch()
+        damage(root / structure.FILE, rng)
+        try:
+            structure.check(root, built, programs(built))
+            kept = structure.write(root, built, programs(built))
+        except CheckpointError as error:
+            assert structure.FILE in str(error)
+        else:
+            assert kept.id == first.id
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_copy_is_made_again_or_noticed(ran, rng, damage):
+    """Its end cut off, its first pages changed, or gone; flips further in LMDB cannot tell (see docs/guarantees.md)."""
+    truth = ran.contents("0_0")
+    file = ran.copy("0_0") / "data.mdb"
+    if damage is change:
+        data = bytearray(file.read_bytes())
+        data[rng.randrange(16, 24)] ^= 0xFF  # the magic number of both meta pages
+        data[4096 + rng.randrange(16, 24)] ^= 0xFF
+        file.write_bytes(data)
+    else:
+        damage(file, random.Random(1))
+    ran.be("1")
+    assert ran.contents("0_0") == truth

@@ -1,0 +1,138 @@
+"""Copies that kill whoever opens them, and disks that are full."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+
+import psutil
+import pytest
+
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.history import History
+from taskplace.spark.worker import identity
+from taskplace.spark.worker.guard import DiskFull, guarded, told_when_full
+
+ME = identity.Owner.of(psutil.Process())
+
+
+def dies_in(copy: Path, executor: identity.Owner) -> None:
+    """A worker that is killed while it has the copy open, as by SIGBUS."""
+
+    def work():
+        with guarded(copy, executor):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join(30)
+    assert worker.exitcode == -signal.SIGKILL
+
+
+@pytest.fixture
+def copy(tmp_path, committed):
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    with Copy(tmp_path / "home" / "0_0", ["s"]) as opened:
+        opened.bring_to(history, tmp_path)
+        opened.commit_unchanged()
+    return tmp_path / "home" / "0_0"
+
+
+def test_a_copy_that_killed_two_workers_in_a_row_is_discarded(copy, caplog):
+    for _ in range(2):
+        dies_in(copy, ME)
+        assert copy.exists()
+    with guarded(copy, ME):
+        assert not copy.exists()
+    assert "has ended 2 workers" in caplog.text
+    with guarded(copy, ME):
+        pass
+    assert not copy.with_name(".0_0.opened").exists()
+
+
+def test_one_death_is_forgiven(copy):
+    for _ in range(3):
+        dies_in(copy, ME)
+        with guarded(copy, ME):
+            assert copy.exists()
+
+
+def test_a_killed_executor_tells_nothing_about_its_copies(copy):
+    other = identity.Owner(1, 0.0, ME.boot, ME.namespace)
+    for _ in range(5):
+        dies_in(copy, other)
+        with guarded(copy, ME):
+            assert copy.exists()
+
+
+def test_an_error_is_no_death(copy):
+    for _ in range(4):
+        with pytest.raises(ValueError, match="of the processor"), guarded(copy, ME):
+            raise ValueError("of the processor")
+    with guarded(copy, ME):
+        assert copy.exists()
+
+
+def test_a_worker_that_is_still_at_it_is_not_dead(copy):
+    with guarded(copy, ME), guarded(copy, ME), guarded(copy, ME):
+        assert copy.exists()
+
+
+def test_a_mark_that_was_torn_counts_for_nothing(copy):
+    copy.with_name(".0_0.opened").write_text('{"worker"')
+    with guarded(copy, ME):
+        assert copy.exists()
+
+
+# -- full disks
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 3 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if (
+        mount is None
+        or subprocess.run(
+            [mount, "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)], capture_output=True
+        ).returncode
+    ):
+        pytest.skip("may not mount a file system here")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("which", ["checkpoint", "state"])
+def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
+    setattr(runtime, which, small_disk / which)
+    first = [("a", 1), ("b", 2)]
+    runtime.run_batch(first)
+    truth = runtime.contents("0_0"), runtime.contents("0_1")
+    if which == "checkpoint":
+        filler = small_disk / "filler"
+        with pytest.raises(OSError, match="No space"), filler.open("wb") as file:
+            while True:
+                file.write(os.urandom(4096))
+                file.flush()
+    many = [(f"N{i}-{'x' * 100}", i) for i in range(20_000)]
+    with pytest.raises(DiskFull, match=rf"no space is left .*{small_disk}.* MiB free\. Free space there"):
+        for p in range(2):
+            runtime.attempt(f"0_{p}", many, bytes_per_task=1 << 24)
+    if which == "checkpoint":
+        filler.unlink()
+    runtime.run_batch(first)  # repeated, with what fits
+    now = [row for task in ("0_0", "0_1") for row in runtime.contents(task)["totals"]]
+    assert {row["tailnum"]: row["flights"] for row in now} == {"a": 2, "b": 2}
+    assert truth != (runtime.contents("0_0"), runtime.contents("0_1"))
+
+
+def test_other_errors_pass_as_they_are(tmp_path):
+    with pytest.raises(PermissionError), told_when_full(tmp_path):
+        raise PermissionError(errno.EACCES, "no")
