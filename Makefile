@@ -1,7 +1,7 @@
 # Two commands do everything, and set up what they need: `make run` and `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all bench-engine lint setup java clean distclean
+.PHONY: help run test test-all bench-engine bench-steering lint setup java clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -20,11 +20,15 @@ test: java $(STAMP) ## run the tests (under 10 minutes on 2 cores)
 
 test-all: java $(STAMP) ## run the tests, long forms included
 	@$(BIN)/python -m pytest $(ARGS)
+	@scripts/test-oldest.sh
 
 bench-engine: $(STAMP) ## measure the engine and the topologies, without Spark
 	@$(BIN)/python benchmarks/bench_topology.py --limit 2
 	@$(BIN)/python benchmarks/bench_engine.py
 	@$(BIN)/python benchmarks/bench_partitions.py --kafka-up-to 1000
+
+bench-steering: java $(STAMP) ## measure a query of Spark's own, steered and not, side by side
+	@PYTHONPATH=. $(BIN)/python benchmarks/bench_steering.py
 
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .

@@ -1,0 +1,164 @@
+"""Steer a query that Spark runs by itself: `python examples/steer.py conf/steer.yaml [key=value]...`
+
+The query has two stateful operators, a deduplication of flights and an aggregation per aircraft, and knows nothing of
+taskplace: `steer(query)` is all that is added. After each batch a line says how many partitions each executor has.
+On the way an executor is killed; the one that replaces it gets its share. At the end the result is compared with a
+batch query, since steering never changes one.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it runs from anywhere
+
+import psutil
+
+from examples.flights.data import FLIGHT_KEY, prepare
+from examples.flights.topology import FLIGHT_COLUMNS
+from taskplace.errors import ConfigError, TaskplaceError
+from taskplace.settings import MOST_ACTIVE, Settings
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.written import override, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from taskplace.spark.steering import Steering
+
+INPUT = {"dir": "var/steer/input", "files": 0, "repeated": 0.02, "seed": 2013, "pause": 0}
+
+
+def settings_of(path: str, overrides: list[str]) -> tuple[Settings, SteeringConfig]:
+    """Read the file: the sections of every application, and `steering` beside them."""
+    document = dict(read(Path(path)))
+    section = document.pop("steering", None) or {}
+    steered = [override(text) for text in overrides if text.startswith("steering.")]
+    if not isinstance(section, Mapping):
+        raise ConfigError("steering", found=section, expected="a mapping")
+    keys = {**section, **{key.removeprefix("steering."): value for key, value in steered}}
+    settings = Settings.from_mapping(document, [t for t in overrides if not t.startswith("steering.")])
+    for key in settings.input:
+        if key not in INPUT:
+            raise ConfigError.unknown_key("input", key, INPUT)
+    return settings, SteeringConfig.from_properties(keys)
+
+
+def delays(flights: DataFrame) -> DataFrame:
+    """Return flights and delays per aircraft; each flight counts once. The same for a stream and for a table."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return (
+        flights.where("tailnum is not null")
+        .dropDuplicates([*FLIGHT_KEY, "tailnum"])
+        .groupBy("tailnum")
+        .agg(
+            F.count("*").alias("flights"),
+            F.sum("dep_delay").alias("minutes"),
+            F.max("dep_delay").alias("worst"),
+        )
+    )
+
+
+def kill(which: str, steering: Steering) -> str:
+    """Send SIGKILL to an executor, "3" or the one with most partitions; return its name."""
+    executors = steering.status().executors or {}
+    if which == MOST_ACTIVE:
+        which = max(executors, key=lambda name: (executors[name][0], name))
+    name = which.removeprefix("executor-")
+    for process in psutil.Process().children(recursive=True):
+        line = process.cmdline()
+        if "--executor-id" in line and line[line.index("--executor-id") + 1] == name:
+            os.kill(process.pid, signal.SIGKILL)
+            return f"executor-{name}"
+    raise ConfigError("chaos.kill", found=which, expected=f"one of {sorted(executors)}")
+
+
+def follow(query: Any, steering: Steering, settings: Settings) -> None:
+    """Print a line a batch until the query ends, and hold the drill."""
+    due = {drill.batch: drill.kill for drill in settings.chaos}
+    shown, told = -1, 0
+    while query.isActive:
+        status = steering.status()
+        if status.batch > shown:
+            shown = status.batch
+            counts = "  ".join(f"{name} {now}" for name, (now, _) in sorted((status.executors or {}).items()))
+            print(f"batch {shown:>3}  {counts}  moved {status.moved}, waiting {status.waiting}", flush=True)
+            for change in status.changes[told:]:
+                print(f"           {change}", flush=True)
+            told = len(status.changes)
+            if shown in due:
+                print(f"           killed {kill(due.pop(shown), steering)}", flush=True)
+        time.sleep(0.05)
+    if query.exception() is not None:
+        raise TaskplaceError(f"the query failed: {query.exception()}")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the query to the end of its input; return 0 if its result is that of the batch query."""
+    settings, config = settings_of(arguments[0] if arguments else "conf/steer.yaml", arguments[1:])
+    given: dict[str, Any] = {**INPUT, **settings.input}
+    folder = Path(given["dir"]).absolute()
+    prepare(folder, repeated=given["repeated"], seed=given["seed"], files=given["files"])
+    from taskplace.spark import steer
+    from taskplace.spark.app import session
+
+    spark = session(settings)
+    try:
+        checkpoint = Path(settings.checkpoint_dir.removeprefix("file://"))
+        shutil.rmtree(checkpoint, ignore_errors=True)  # its result is in memory, so every run is the first
+        schema = ", ".join(f"{name} {kind}" for name, kind in FLIGHT_COLUMNS.items())
+        stream = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1)
+        writer = (
+            delays(stream.parquet(str(folder / "flights")))
+            .writeStream.format("memory")
+            .queryName("delays")
+            .outputMode("complete")
+            .option("checkpointLocation", str(checkpoint))
+        )
+        pause = given["pause"]
+        query = (writer.trigger(processingTime=f"{pause} seconds") if pause else writer).start()
+        steering = steer(query, config)
+        files = len(list((folder / "flights").glob("*.parquet")))
+        ender = _ending(query, steering, files)
+        follow(query, steering, settings)
+        ender.join()
+        print(steering.status())
+        found = sorted(map(tuple, spark.table("delays").collect()))
+        expected = sorted(
+            map(tuple, delays(spark.read.schema(schema).parquet(str(folder / "flights"))).collect())
+        )
+        print(
+            f"{len(found)} aircraft; the result {'equals' if found == expected else 'DIFFERS FROM'} the batch query"
+        )
+        return 0 if found == expected else 1
+    finally:
+        spark.stop()
+
+
+def _ending(query: Any, steering: Steering, batches: int) -> Any:
+    """Stop the query once it has processed its last file and steering has looked at it."""
+    import threading
+
+    def wait() -> None:
+        while query.isActive and steering.status().batch < batches - 1:
+            time.sleep(0.05)
+        query.stop()
+
+    thread = threading.Thread(target=wait, name="end-of-input", daemon=True)
+    thread.start()
+    return thread
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except TaskplaceError as error:
+        sys.exit(str(error))

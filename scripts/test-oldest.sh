@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# test-oldest.sh [PYTEST ARGUMENTS]: run the steering tests with the oldest Spark that can be steered.
+# Its environment, .venv/oldest, is made when it is first needed: the project's dependencies, but another PySpark.
+set -euo pipefail
+cd "${BASH_SOURCE[0]%/*}/.."
+source scripts/lib.sh
+
+readonly VENV=.venv/oldest
+readonly LOG=.venv/oldest.log
+readonly SPARK="pyspark>=4.0,<4.1"
+readonly STAMP=${VENV}/.installed
+
+if [[ ! -e ${STAMP} || pyproject.toml -nt ${STAMP} ]]; then
+    echo "making ${VENV} with ${SPARK} (a minute or two the first time)"
+    .venv/bin/python -m venv --clear "${VENV}"
+    # What pyproject.toml asks for, without its PySpark and without what only checks the style.
+    .venv/bin/python - >"${VENV}/requirements.txt" <<'PYTHON'
+import re
+import tomllib
+
+with open("pyproject.toml", "rb") as file:
+    project = tomllib.load(file)["project"]
+extras = project["optional-dependencies"]
+wanted = [*project["dependencies"], *extras["spark"], *extras["dev"]]
+left_out = {"pyspark", "ruff", "mypy", "import-linter", "types-pyyaml"}
+print("\n".join(line for line in wanted if re.match(r"[\w.-]+", line)[0].lower() not in left_out))
+PYTHON
+    if ! "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
+        --requirement "${VENV}/requirements.txt" "${SPARK}" >"${LOG}" 2>&1; then
+        tail -n 30 "${LOG}" >&2
+        stop "Installing the oldest Spark failed; the whole output is in ${LOG}."
+    fi
+    touch "${STAMP}"
+fi
+"${VENV}/bin/python" -c 'import pyspark; print("steering tests with PySpark", pyspark.__version__)'
+exec "${VENV}/bin/python" -m pytest tests/steer "$@"

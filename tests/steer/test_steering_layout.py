@@ -1,0 +1,166 @@
+"""What there is to steer, read off plans and metadata; prices; what cannot be steered."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.steering.layout import Layout, Operator, layout, stages_of
+from taskplace.spark.steering.prices import LEAST_RELOAD, LEAST_TASK, PriceBook
+from taskplace.spark.steering.status import SteeringStatus
+from topology.ids import TaskId
+
+
+def info(operator: int) -> str:
+    return (
+        f"state info [ checkpoint = file:/c/state, runId = r, opId = {operator}, ver = 3, numPartitions = 6]"
+    )
+
+
+CHAINED = f"""WriteToDataSourceV2 org.apache.spark.Write@1
++- *(8) HashAggregate(keys=[window#1], functions=[sum(total#2)])
+   +- StateStoreSave [window#1], {info(0)} stateStoreCkptIds = None, Append, 0, 0, 2
+      +- *(7) HashAggregate(keys=[window#1], functions=[merge_sum(total#2)])
+         +- StateStoreRestore [window#1], {info(0)} stateStoreCkptIds = None, 2
+            +- Exchange hashpartitioning(window#1, 6), ENSURE_REQUIREMENTS, [plan_id=1267]
+               +- StateStoreSave [key#3], {info(1)}, Append, 0, 0, 2
+                  +- StateStoreRestore [key#3], {info(1)}, 2
+                     +- *(3) HashAggregate(keys=[key#3], functions=[partial_sum(value#4)])
+                        +- StreamingDeduplicate [key#3, at#5], {info(2)}, 0, 0
+                           +- Exchange hashpartitioning(key#3, at#5, 6), REQUIRED_BY_STATEFUL_OPERATOR
+                              +- EventTimeWatermark at#5: timestamp, 1 minutes
+                                 +- MicroBatchScan[key#3, value#4, at#5] JSON
+"""
+
+JOIN = f"""Project [key#1]
++- StreamingSymmetricHashJoin [key#1], [key#2], Inner, condition = [ leftOnly = null], {info(0)}, 0
+   :- StateStoreSave [key#1], {info(1)}, Append
+   :  +- Exchange hashpartitioning(key#1, 6)
+   :     +- Project [key#1]
+   :        +- MicroBatchScan[key#1] JSON
+   +- Exchange hashpartitioning(key#2, 6)
+      +- StateStoreSave [key#2, day#3], {info(2)}, Append
+         +- Exchange hashpartitioning(key#2, day#3, 6)
+            +- MicroBatchScan[key#2] JSON
+"""
+
+BOTH_SIDES = f"""Union
+:- StateStoreSave [key#1], {info(0)}, Update
+:  +- Exchange hashpartitioning(key#1, 6)
+:     +- MicroBatchScan[key#1] JSON
++- Exchange hashpartitioning(key#2, 6)
+   +- StreamingDeduplicate [key#2], {info(1)}, 0, 0
+      +- Exchange hashpartitioning(key#2, 6)
+         +- MicroBatchScan[key#2] JSON
+"""
+
+SIDE_BY_SIDE = f"""StreamingSymmetricHashJoin [a#1], [b#2], Inner, {info(0)}
+:- Exchange hashpartitioning(a#1, 6)
+:  +- StateStoreSave [x#1], {info(1)}, Append
+:     +- Exchange hashpartitioning(x#1, 6)
++- Exchange hashpartitioning(b#2, 6)
+   +- StateStoreSave [y#2], {info(2)}, Append
+      +- Exchange hashpartitioning(y#2, 6)
+"""
+
+
+@pytest.mark.parametrize(
+    ("plan", "stages", "chained"),
+    [
+        (CHAINED, ((0,), (1, 2)), True),
+        (JOIN, ((0, 1), (2,)), True),
+        (BOTH_SIDES, ((0,), (1,)), True),
+        (SIDE_BY_SIDE, ((0,), (1,), (2,)), False),
+        ("MicroBatchScan[key#1] JSON", (), True),
+    ],
+)
+def test_operators_without_an_exchange_between_share_a_stage(plan, stages, chained):
+    assert stages_of(plan) == (stages, chained)
+
+
+def test_all_stores_of_a_task_go_together():
+    join = Operator(0, "symmetricHashJoin", ("left", "right"), 2)
+    dedup = Operator(1, "dedupe", ("default",), 2)
+    found = Layout(((join, dedup),))
+    assert found.stores(TaskId(0, 1)) == ((0, 1, "left"), (0, 1, "right"), (1, 1, "default"))
+    assert found.tasks == (TaskId(0, 0), TaskId(0, 1))
+
+
+def test_operators_that_the_plan_does_not_have_are_left_alone():
+    known = [Operator(number, "stateStoreSave", ("default",), 6) for number in (0, 1, 2, 7)]
+    assert [[op.id for op in group] for group in layout(known, CHAINED).subtopologies] == [[0], [1, 2]]
+    assert layout([], None) == Layout((), chained=False)
+
+
+# -------------------------------------------------------------------------------------------------- prices
+
+
+def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
+    book = PriceBook(bytes_per_second=1.0)
+    quiet = {"commitTimeMs": 400, "memoryUsedBytes": 4000}
+    assert book.observe([quiet], tasks=4, loaded=0).reload == 1000.0  # the assumption
+    moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 900, "rocksdbLoadFromSnapshotLatencyMs": 800}}
+    assert book.observe([moved], tasks=4, loaded=2).reload == 0.45
+    assert book.observe([quiet], tasks=4, loaded=0).reload == 0.45
+
+
+def test_prices_are_never_nothing():
+    prices = PriceBook(bytes_per_second=1e9).observe([{"numRowsTotal": 0}], tasks=4, loaded=0)
+    assert (prices.task, prices.reload) == (LEAST_TASK, LEAST_RELOAD)
+
+
+def test_observed_tasks_come_before_the_operators_own_times():
+    book = PriceBook(bytes_per_second=1.0)
+    assert book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[2.0, 3.0, 4.0]).task == 3.0
+
+
+# -------------------------------------------------------------------------------------------------- status
+
+
+def test_a_status_reads_as_text_and_as_json():
+    status = SteeringStatus(
+        "clicks",
+        "stood down",
+        batch=3,
+        operators=("subtopology 0: stateStoreSave (0), 6 partitions, 1 stores each",),
+        executors={"executor-1": (4, 3), "executor-2": (2, 3)},
+        draining=("executor-1",),
+        reason="because; remedy: do something",
+        weights={"0_3": 4.0},
+        errors=1,
+        changes=("drain of executor-1 asked for",),
+    )
+    text = str(status)
+    for part in ("because", "executor-1: 4 tasks, 3 intended, draining", "0_3 4.0", "1 errors", "- drain of"):
+        assert part in text
+    assert json.loads(json.dumps(status.to_dict()))["executors"]["executor-2"] == {"tasks": 2, "intended": 3}
+
+
+# ------------------------------------------------------------------------------------- what cannot be steered
+
+
+def test_a_query_of_spark_connect_is_one_clear_error():
+    from taskplace.spark import steer
+
+    connect = type("StreamingQuery", (), {"runId": "r", "__module__": "pyspark.sql.connect.streaming.query"})
+    with pytest.raises(UnsupportedSpark, match=r"Spark Connect.*works with classic PySpark 4\.0 to 4\.3"):
+        steer(connect())
+
+
+def test_what_is_no_query_is_one_clear_error():
+    from taskplace.spark import steer
+
+    with pytest.raises(InputError, match="query: found 'q', expected a running StreamingQuery"):
+        steer("q")
+    with pytest.raises(InputError, match="config: found 7"):
+        steer(object(), 7)
+
+
+def test_the_name_is_the_function_whatever_was_imported_before():
+    code = "import taskplace.spark.steering.config; from taskplace.spark import steer; print(callable(steer))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"
