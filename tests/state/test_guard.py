@@ -127,6 +127,8 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
             runtime.attempt(f"0_{p}", many, bytes_per_task=1 << 24)
     if which == "checkpoint":
         filler.unlink()
+    else:
+        subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     runtime.run_batch(first)  # repeated, with what fits
     now = [row for task in ("0_0", "0_1") for row in runtime.contents(task)["totals"]]
     assert {row["tailnum"]: row["flights"] for row in now} == {"a": 2, "b": 2}
