@@ -31,6 +31,8 @@ from topology.ids import TaskId
 WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
 RECENT_JOBS = 8
 """The jobs of a batch are among so many last ones of its query."""
+OVERHEAD_SECONDS = 0.05
+"""What a task takes beside its own work; with it, twice as long as next to nothing is not twice the load."""
 
 _STATE_RDD = re.compile(r"\bStateStore\w*RDD\b")
 _Store = tuple[int, int, str]
@@ -228,7 +230,7 @@ def _has(owner: Any, *methods: str) -> bool:
 
 
 def _seconds(task: Mapping[str, Any]) -> float:
-    return float(task["taskMetrics"]["executorRunTime"]) / 1000
+    return OVERHEAD_SECONDS + float(task["taskMetrics"]["executorRunTime"]) / 1000
 
 
 def _rows(task: Mapping[str, Any]) -> float:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from taskplace.errors import ConfigError
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.load import SAME, LoadHistory
+from taskplace.spark.steering.load import FEWEST, SAME, LoadHistory
 from taskplace.spark.steering.loop import Seen, SteeringLoop
 from taskplace.spark.steering.watch import Facts, OverrideWatch
 from taskplace.spark.steering.worth import Prices, busiest, judge
@@ -45,11 +45,23 @@ def test_weights_are_positive_and_settle(samples):
         assert not loads.observe(samples[-1])
 
 
+def hot(loads: LoadHistory) -> None:
+    for _ in range(FEWEST):
+        loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
+
+
+def test_a_weight_needs_more_than_one_observation():
+    loads = LoadHistory()
+    for _ in range(FEWEST - 1):
+        assert not loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
+    assert loads.weight(TASKS[0]) == 1.0
+
+
 def test_one_slow_run_is_forgotten():
     loads = LoadHistory()
     usual = dict.fromkeys(TASKS, 1.0)
-    loads.observe(usual)
-    loads.observe(usual)
+    for _ in range(FEWEST):
+        loads.observe(usual)
     assert not loads.observe({**usual, TASKS[0]: 50.0})
     assert loads.weight(TASKS[0]) == 1.0
 
@@ -62,7 +74,7 @@ def test_subtopologies_are_compared_with_themselves():
 
 def test_a_weight_that_has_left_one_stays_until_it_is_left_again():
     loads = LoadHistory()
-    loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
+    hot(loads)
     assert loads.weight(TASKS[0]) == 4.0
     for _ in range(5):
         assert not loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0 / (SAME - 0.1)})
@@ -70,7 +82,7 @@ def test_a_weight_that_has_left_one_stays_until_it_is_left_again():
 
 def test_what_is_gone_is_forgotten():
     loads = LoadHistory()
-    loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0})
+    hot(loads)
     loads.keep(TASKS[1:])
     assert loads.weight(TASKS[0]) == 1.0
 

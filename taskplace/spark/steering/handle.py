@@ -36,6 +36,8 @@ log = logging.getLogger("taskplace.spark.steering")
 
 POLL_SECONDS = 0.05
 MOST_ERRORS = 3
+EARLY_LOOKS = (2, 3, 4)
+"""Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 CHANGES_KEPT = 20
 
 
@@ -161,7 +163,8 @@ class Steering:
     def drained(self, executor: str) -> bool:
         """Return whether no task of any steered query is on this executor any more."""
         name = executor if executor.startswith("executor-") else f"executor-{executor}"
-        return self._fleet.empty(name)
+        with self._lock:
+            return self._fleet.empty(name) and name not in self._places.values()
 
     def decommission(self, executor: str) -> None:
         """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`."""
@@ -244,7 +247,8 @@ class Steering:
         self._places = self._bridge.places(self._layout)
         if ran:
             self._looks += 1
-        load = self._load() if ran and self._looks % self.config.load_every_batches == 1 else None
+        due = self._looks in EARLY_LOOKS or self._looks % self.config.load_every_batches == 0
+        load = self._load() if ran and due else None
         if ran:
             seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
             self._prices = self._book.observe(

@@ -2,7 +2,8 @@
 
 Observations are noisy (a busy machine, a garbage collection, a reload), and a weight that wobbles would move state
 for nothing. So a weight is the median of a task's last `SAMPLES` observations over the median of its subtopology,
-it is 1 while that is within a factor of `SAME`, and it changes only when the observation has left it by that factor.
+it is 1 while that is within a factor of `SAME`, and it changes only when the observation has left it by that factor;
+and not before there are `FEWEST` observations.
 
 Properties: weights are positive; what was not observed weighs 1; equal observations give equal weights.
 Units: an observation is a number of your choice (seconds, rows, bytes); a weight is a multiple of the usual one.
@@ -18,6 +19,7 @@ from statistics import median
 from topology.ids import TaskId
 
 SAMPLES = 5
+FEWEST = 3
 SAME = 1.5
 HEAVIEST = 64.0
 """A weight beyond this says no more: whatever else there is, is light beside it."""
@@ -30,8 +32,8 @@ class LoadHistory:
 
     >>> loads = LoadHistory()
     >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
-    >>> loads.observe({a: 1.0, b: 1.2, c: 8.0})
-    True
+    >>> [loads.observe({a: 1.0, b: 1.2, c: 8.0}) for _ in range(FEWEST)]
+    [False, False, True]
     >>> loads.weight(a), loads.weight(b), round(loads.weight(c), 1)
     (1.0, 1.0, 6.7)
     """
@@ -48,6 +50,8 @@ class LoadHistory:
         usual = self._usual()
         changed = False
         for task, samples in self._samples.items():
+            if len(samples) < FEWEST:
+                continue
             base = usual[task.subtopology]
             ratio = median(samples) / base if base > 0 else 1.0
             ratio = min(max(ratio, 1 / HEAVIEST), HEAVIEST)
