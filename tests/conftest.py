@@ -33,6 +33,7 @@ def spark(fault_orders):
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.scheduler.mode": "FAIR",
+        "spark.decommission.enabled": "true",
         "spark.sql.shuffle.partitions": "4",
         "spark.sql.session.timeZone": "UTC",
         "spark.executorEnv.TASKPLACE_FAULTS": str(fault_orders),
