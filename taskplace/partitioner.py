@@ -1,0 +1,268 @@
+"""Which partition a record goes to: keyed ones by Kafka's hash, keyless ones in turns that are measured in bytes.
+
+Kafka's first sticky partitioner moved on whenever a batch was sent. A slow broker sends its batches late, so it
+kept the turn longer and got more records, which made it slower. `UniformStickyPartitioner` moves on after so
+many *bytes*, whatever the brokers do.
+
+Properties:
+- strictly uniform: at any time, no two partitions differ by as much as a turn and the largest record, in bytes; a turn
+  that ran over is paid back with the partition's next one (deficit round robin);
+- sticky: consecutive records stay together for a whole turn;
+- keyed records go where Kafka's own producers put them, and do not count for the turns;
+- reproducible: the order of the turns comes from `seed` and nothing else; `assign` for a whole batch gives
+  exactly what `partition` gives record by record.
+
+Non-goals: buffering and sending. Adaptive turns (by queue size, unavailable partitions left out) are an option:
+they give up uniformity for throughput, which the text rejects; Kafka's released producer has them on by
+default, here they are off.
+
+Source: KIP-794, first version (uniform) and as released (adaptive).
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taskplace.errors import ConfigError, InputError
+
+_MASK = 0xFFFFFFFF
+_M = 0x5BD1E995
+_SEED = 0x9747B28C
+_WORD = struct.Struct("<I")
+
+
+def murmur2(data: bytes) -> int:
+    """Return Kafka's hash of a key: 32-bit murmur2 with Kafka's seed, as an unsigned number.
+
+    >>> murmur2(b"21") == -973932308 % 2**32
+    True
+    """
+    length = len(data)
+    h = _SEED ^ length
+    whole = length & ~3
+    for (k,) in _WORD.iter_unpack(data[:whole]):
+        k = k * _M & _MASK
+        k = (k ^ k >> 24) * _M & _MASK
+        h = h * _M & _MASK ^ k
+    if length > whole:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """Return the partition that Kafka's producers choose for a key.
+
+    >>> partition_for_key(b"foobar", 12)
+    6
+    """
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+class Partitioner(Protocol):
+    """A partitioner of one's own: what a producer calls."""
+
+    def partition(self, key: bytes | None, size: int) -> int:
+        """Return the partition of a record of `size` bytes."""
+
+    def on_new_batch(self, partition: int) -> None:
+        """Take note that a new batch has begun for `partition`: its last one is full, or on its way."""
+
+
+@dataclass(frozen=True)
+class PartitionerConfig:
+    """Kafka's keys; sizes in bytes, times in milliseconds.
+
+    | key | default | |
+    |---|---|---|
+    | `partitioner.sticky.batch.size` | 0 | length of a turn; 0: `batch.size` |
+    | `batch.size` | 16384 | |
+    | `partitioner.ignore.keys` | false | treat keyed records as keyless |
+    | `partitioner.adaptive.partitioning.enable` | false | the text's choice; Kafka's default is true |
+    | `partitioner.availability.timeout.ms` | 0 | adaptive: leave out what was not drained for so long; 0: never |
+
+    >>> PartitionerConfig.from_properties({"batch.size": 1000}).turn
+    1000
+    >>> PartitionerConfig.from_properties({"partitioner.ignore.key": True})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: config.partitioner.ignore.key: ... did you mean 'partitioner.ignore.keys'?
+    """
+
+    sticky_batch_size: int = 0
+    batch_size: int = 16_384
+    ignore_keys: bool = False
+    adaptive: bool = False
+    availability_timeout_ms: int = 0
+
+    def __post_init__(self) -> None:
+        for key, name in _KEYS.items():
+            value = getattr(self, name)
+            if type(PartitionerConfig.__dataclass_fields__[name].default) is bool:
+                if not isinstance(value, bool):
+                    raise ConfigError(key, found=value, expected="true or false")
+            elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
+                raise ConfigError(key, found=value, expected="an integer of at least 0")
+
+    @property
+    def turn(self) -> int:
+        """The length of a turn in bytes; at least 1, which moves on with every record."""
+        return self.sticky_batch_size or self.batch_size or 1
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, Any], path: str = "config") -> PartitionerConfig:
+        """Return the configuration that `properties` describe; missing keys take their defaults."""
+        for key in properties:
+            if key not in _KEYS:
+                raise ConfigError.unknown_key(path, key, _KEYS)
+        return cls(**{_KEYS[key]: value for key, value in properties.items()})
+
+
+class UniformStickyPartitioner:
+    """Partitions records of one topic with `partitions` partitions; not for use by several threads at once.
+
+    >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=100), seed=1)
+    >>> [p.partition(None, 50) for _ in range(6)]
+    [1, 1, 2, 2, 0, 0]
+    >>> p.assign([50, 50, 50]).tolist()
+    [2, 2, 1]
+    """
+
+    def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
+        if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
+            raise InputError("partitions", found=partitions, expected="an integer of at least 1")
+        self.partitions = partitions
+        self.config = config or PartitionerConfig()
+        self._random = random.Random(seed)
+        self._credit = [
+            0
+        ] * partitions  # bytes that a partition may still get; negative after a turn that ran over
+        self._round: list[int] = []  # who has still to come, last first
+        self._weights: list[int] | None = None
+        self._usable: list[int] = list(range(partitions))
+        self._current = self._next()
+
+    def partition(self, key: bytes | None, size: int) -> int:
+        """Return the partition of a record of `size` bytes; a turn ends with the record that completes it."""
+        if key is not None and not self.config.ignore_keys:
+            return partition_for_key(key, self.partitions)
+        if size < 0:
+            raise InputError("size", found=size, expected="a number of bytes, at least 0")
+        chosen = self._current
+        self._credit[chosen] -= size
+        if self._credit[chosen] <= 0:
+            self._current = self._next()
+        return chosen
+
+    def assign(
+        self, sizes: Sequence[int] | NDArray[np.int64], keys: Iterable[bytes | None] | None = None
+    ) -> NDArray[np.int64]:
+        """Return the partitions of a whole batch of records, in order; `sizes` in bytes, a key or None for each.
+
+        Exactly what `partition` would return for one after the other. Work: the records, and a step for each turn.
+        """
+        measured = np.asarray(sizes, np.int64)
+        if measured.ndim != 1 or (measured < 0).any():
+            raise InputError("sizes", found=measured, expected="a row of numbers of bytes, at least 0")
+        chosen = np.empty(len(measured), np.int64)
+        keyless = np.ones(len(measured), bool)
+        if keys is not None and not self.config.ignore_keys:
+            listed = list(keys)
+            if len(listed) != len(measured):
+                raise InputError(
+                    "keys", found=f"{len(listed)} keys", expected=f"{len(measured)}, as many as sizes"
+                )
+            for k, key in enumerate(listed):
+                if key is not None:
+                    chosen[k], keyless[k] = partition_for_key(key, self.partitions), False
+        chosen[keyless] = self._turns(measured[keyless])
+        return chosen
+
+    def on_new_batch(self, partition: int) -> None:
+        """Do nothing: when batches begin is what this partitioner must not depend on."""
+
+    def update_load(self, queues: Mapping[int, int], waited_ms: Mapping[int, int] | None = None) -> None:
+        """Adaptive: take note of how many batches wait for each partition, and for how long the first of them has.
+
+        A partition then gets turns in proportion to (longest queue + 1 - its queue). One that has waited for
+        `partitioner.availability.timeout.ms` gets none; so does one that is not in `queues` (it has no leader),
+        unless that would leave nobody. Nothing happens unless `partitioner.adaptive.partitioning.enable` is
+        set.
+        """
+        for path, given in (("queues", queues), ("waited_ms", waited_ms or {})):
+            for partition, value in given.items():
+                if not 0 <= partition < self.partitions or value < 0:
+                    found = {partition: value}
+                    raise InputError(
+                        path, found=found, expected=f"0 or more for partitions below {self.partitions}"
+                    )
+        if not self.config.adaptive:
+            return
+        limit = self.config.availability_timeout_ms
+        late = {p for p, waited in (waited_ms or {}).items() if limit and waited >= limit}
+        usable = sorted(set(queues) - late) or sorted(queues) or list(range(self.partitions))
+        longest = max((queues.get(p, 0) for p in usable), default=0)
+        weights = [longest + 1 - queues.get(p, 0) for p in usable]
+        if len(set(weights)) == 1:
+            self._weights = None
+            if usable != self._usable:
+                self._round.clear()  # the round is dealt anew
+        else:
+            self._weights = weights
+        self._usable = usable
+        if self._current not in usable:
+            self._current = self._next()
+
+    # ------------------------------------------------------------------------------------------- turns
+
+    def _next(self) -> int:
+        """Return whose turn it is next, with a turn's credit."""
+        while True:
+            if self._weights is not None:
+                # By weight, at random: uniformity is given up, so nothing is owed either.
+                chosen = self._random.choices(self._usable, self._weights)[0]
+                self._credit[chosen] = self.config.turn
+                self._round.clear()
+                return chosen
+            if not self._round:
+                # Every round in another order: no two partitions are always neighbours.
+                self._round = self._random.sample(self._usable, len(self._usable))
+                # A record of many turns' size is paid back over many rounds: those without a turn are one step.
+                owed = -max(self._credit[p] for p in self._usable)
+                for p in self._usable if owed >= self.config.turn else ():
+                    self._credit[p] += owed // self.config.turn * self.config.turn
+            chosen = self._round.pop()
+            self._credit[chosen] += self.config.turn
+            if self._credit[chosen] > 0:
+                return chosen
+
+    def _turns(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        chosen = np.empty(len(sizes), np.int64)
+        total = np.cumsum(sizes)
+        at, before = 0, 0
+        while at < len(sizes):
+            # The record that completes the turn is the first with which the sum reaches the credit.
+            credit = self._credit[self._current]
+            last = int(np.searchsorted(total, before + credit, side="left"))
+            end = min(last + 1, len(sizes))
+            chosen[at:end] = self._current
+            self._credit[self._current] -= int(total[end - 1]) - before
+            at, before = end, int(total[end - 1])
+            if self._credit[chosen[end - 1]] <= 0:
+                self._current = self._next()
+        return chosen
+
+
+_KEYS: dict[str, str] = {
+    "partitioner.sticky.batch.size": "sticky_batch_size",
+    "batch.size": "batch_size",
+    "partitioner.ignore.keys": "ignore_keys",
+    "partitioner.adaptive.partitioning.enable": "adaptive",
+    "partitioner.availability.timeout.ms": "availability_timeout_ms",
+}

@@ -1,0 +1,221 @@
+"""The partitioner: Kafka's hash, strict uniformity, the whole batch at once, and KIP-794's argument as a simulation."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from taskplace.errors import ConfigError, InputError
+from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner, murmur2, partition_for_key
+
+ROOT = Path(__file__).parents[1]
+
+# What Kafka's own tests expect of its hash, as signed numbers.
+KNOWN = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_the_hash_is_kafkas(key: bytes) -> None:
+    assert murmur2(key) == KNOWN[key] % 2**32
+    assert partition_for_key(key, 30) == (KNOWN[key] & 0x7FFFFFFF) % 30
+
+
+def config(turn: int, **more: bool) -> PartitionerConfig:
+    return PartitionerConfig(sticky_batch_size=turn, **more)  # type: ignore[arg-type]
+
+
+sizes = st.lists(st.integers(0, 5_000), max_size=200)
+
+
+@given(st.integers(1, 12), st.integers(1, 3_000), sizes, st.integers(0, 2**32))
+def test_no_two_partitions_differ_by_a_turn_and_a_record(
+    n: int, turn: int, sizes: list[int], seed: int
+) -> None:
+    partitioner = UniformStickyPartitioner(n, config(turn), seed=seed)
+    bytes_of = [0] * n
+    for size in sizes:
+        bytes_of[partitioner.partition(None, size)] += size
+        assert max(bytes_of) - min(bytes_of) < turn + max([1, *sizes])
+
+
+@given(st.integers(1, 12), st.integers(1, 3_000), sizes, st.integers(0, 5), st.data())
+def test_a_whole_batch_is_record_by_record(
+    n: int, turn: int, sizes: list[int], seed: int, data: st.DataObject
+) -> None:
+    keys = data.draw(
+        st.lists(st.none() | st.binary(max_size=9), min_size=len(sizes), max_size=len(sizes)), "keys"
+    )
+    ignore = data.draw(st.booleans(), "ignore keys")
+    cut = data.draw(st.integers(0, len(sizes)), "where the batch is cut")
+    one, whole = (UniformStickyPartitioner(n, config(turn, ignore_keys=ignore), seed=seed) for _ in "12")
+    expected = [one.partition(key, size) for key, size in zip(keys, sizes, strict=True)]
+    found = [
+        *whole.assign(sizes[:cut], keys[:cut]),
+        *whole.assign(np.array(sizes[cut:], np.int64), keys[cut:]),
+    ]
+    assert found == expected
+
+
+@given(st.integers(1, 5), st.lists(st.integers(1, 400), min_size=1, max_size=60))
+def test_a_turn_is_kept_to_its_end(n: int, sizes: list[int]) -> None:
+    partitioner = UniformStickyPartitioner(n, config(1_000))
+    run = 0
+    before = None
+    for size in sizes:
+        chosen = partitioner.partition(None, size)
+        if before is not None and chosen != before:
+            assert run > 1_000 - 400  # a full turn, less what the one before ran over
+            run = 0
+        run += size
+        before = chosen
+
+
+def test_a_huge_record_is_paid_back_without_a_long_search() -> None:
+    partitioner = UniformStickyPartitioner(3, config(1))
+    chosen = [partitioner.partition(None, 2**50) for _ in range(6)]
+    assert sorted(chosen) == [0, 0, 1, 1, 2, 2]
+
+
+def test_keyed_records_do_not_count_for_the_turns() -> None:
+    with_keys, without = (UniformStickyPartitioner(4, config(100), seed=3) for _ in "ab")
+    seen = []
+    for k in range(50):
+        with_keys.partition(b"key-%d" % k, 1_000)
+        seen.append(with_keys.partition(None, 30))
+    assert seen == [without.partition(None, 30) for _ in range(50)]
+
+
+def test_keys_can_be_ignored() -> None:
+    partitioner = UniformStickyPartitioner(4, config(1, ignore_keys=True))
+    assert {partitioner.partition(b"same", 1) for _ in range(8)} == {0, 1, 2, 3}
+
+
+def test_the_turn_is_batch_size_unless_it_is_set() -> None:
+    assert PartitionerConfig().turn == 16_384
+    assert PartitionerConfig.from_properties({"batch.size": 9, "partitioner.sticky.batch.size": 0}).turn == 9
+    assert PartitionerConfig.from_properties({"partitioner.sticky.batch.size": 7}).turn == 7
+    assert PartitionerConfig(batch_size=0).turn == 1
+
+
+def test_adaptive_turns_follow_the_queues() -> None:
+    partitioner = UniformStickyPartitioner(3, config(1, adaptive=True), seed=5)
+    partitioner.update_load({0: 0, 1: 3, 2: 1})  # weights 4, 1, 3
+    partitioner.partition(None, 1)
+    counts = np.bincount([partitioner.partition(None, 1) for _ in range(8_000)], minlength=3)
+    assert np.abs(counts / 1_000 - [4, 1, 3]).max() < 0.3
+    partitioner.update_load({0: 2, 1: 2, 2: 2})
+    partitioner.partition(None, 1)
+    even = np.bincount([partitioner.partition(None, 1) for _ in range(300)], minlength=3)
+    assert even.max() - even.min() <= 2
+
+
+def test_partitions_that_are_not_drained_or_have_no_leader_are_left_out() -> None:
+    own = PartitionerConfig(sticky_batch_size=1, adaptive=True, availability_timeout_ms=500)
+    partitioner = UniformStickyPartitioner(4, own)
+    partitioner.update_load({0: 1, 1: 1, 2: 1}, {1: 500, 2: 499})
+    assert {partitioner.partition(None, 1) for _ in range(50)} == {0, 2}
+    partitioner.update_load({0: 1, 1: 1}, {0: 900, 1: 900})  # nobody is left: better a late one than none
+    assert {partitioner.partition(None, 1) for _ in range(50)} == {0, 1}
+
+
+def test_without_the_option_load_changes_nothing() -> None:
+    told, untold = (UniformStickyPartitioner(5, config(100), seed=9) for _ in "ab")
+    told.update_load({0: 100, 1: 0})
+    assert told.assign([40] * 100).tolist() == untold.assign([40] * 100).tolist()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: UniformStickyPartitioner(0), "partitions: found 0"),
+        (lambda: UniformStickyPartitioner(2).partition(None, -1), "size: found -1"),
+        (lambda: UniformStickyPartitioner(2).assign([1, -1]), "sizes: found"),
+        (lambda: UniformStickyPartitioner(2).assign([1], [None, None]), "keys: found '2 keys'"),
+        (lambda: UniformStickyPartitioner(2).update_load({2: 0}), "queues: found {2: 0}"),
+        (lambda: PartitionerConfig(batch_size=-1), "batch.size: found -1"),
+        (lambda: PartitionerConfig(ignore_keys=1), "partitioner.ignore.keys: found 1"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_input_is_named(wrong: object, message: str) -> None:
+    with pytest.raises((InputError, ConfigError), match=re.escape(message)):
+        wrong()  # type: ignore[operator]
+
+
+# -------------------------------------------------------------------------------------------- the text's argument
+
+
+@pytest.fixture(scope="module")
+def plot() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("plot_partitioner", ROOT / "benchmarks/plot_partitioner.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_old_one_favours_the_slow_broker_and_ours_does_not(plot: ModuleType, seed: int) -> None:
+    print(f"seed {seed}")
+    old, ours = (plot.run(name, slow=0.1, seconds=3, seed=seed) for name in plot.NAMES[:2])
+    assert plot.slow_share(old) > 2
+    difference = max(ours.records.values()) - min(ours.records.values())
+    assert difference * plot.RECORD < plot.BATCH + plot.RECORD
+    assert ours.most_waiting < old.most_waiting
+
+
+def test_ours_begins_to_batch_after_five_records(plot: ModuleType) -> None:
+    begin = {
+        name: plot.run(name, slow=10, fast=10, seconds=0.05).first_wait
+        for name in (*plot.NAMES, plot.ROTATING)
+    }
+    # Five in flight, and the next one waits: for one partition, or for each of the thirty.
+    assert begin["uniform"] == plot.IN_FLIGHT + 1
+    assert begin[plot.ROTATING] == plot.IN_FLIGHT * plot.PARTITIONS + 1
+    assert begin["sticky (KIP-480)"] > 4 * plot.IN_FLIGHT
+
+
+def test_a_slow_broker_gets_the_same_in_larger_batches(plot: ModuleType) -> None:
+    ours = plot.run("uniform", slow=0.1, seconds=3)
+    equal = plot.run("uniform", slow=0.005, seconds=3)
+    per_batch = [one.sent[plot.SLOW] / one.batches[plot.SLOW] for one in (ours, equal)]
+    assert per_batch[0] > 2 * per_batch[1]
+    assert ours.records == equal.records
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 2**32))
+def test_the_seed_alone_decides(seed: int) -> None:
+    a, b = (UniformStickyPartitioner(7, config(50), seed=seed).assign([20] * 300) for _ in "ab")
+    assert (a == b).all()
+
+
+def test_the_picture_and_the_table_of_the_page_are_what_the_simulation_says(plot: ModuleType) -> None:
+    page = (ROOT / "docs/partitioner.md").read_text(encoding="utf-8")
+    assert " | ".join(plot.HEADER) in page
+    titles = re.findall(r"slow / others = ([\d.]+)", plot.PICTURE.read_text(encoding="utf-8"))
+    in_table = re.findall(r"^\| (?:sticky \(KIP-480\)|uniform|adaptive) \| ([\d.]+) \|", page, re.M)
+    ours = f"{plot.slow_share(plot.run('uniform', slow=0.1)):.2f}"
+    assert titles == in_table and titles[1] == ours
+
+
+def test_the_examples_of_the_page_run() -> None:
+    found = doctest.testfile(str(ROOT / "docs/partitioner.md"), module_relative=False)
+    assert found.attempted >= 5
+    assert found.failed == 0
