@@ -11,8 +11,8 @@ Properties:
 - what lies between those topics and a store may change freely, and so may what lies before a repartition;
 - nodes may be renamed; two that stay may not exchange their stores, although the keys would lie right;
 - rules err to the safe side: what may be a renamed store counts as one, because it would silently start
-  empty. That is a store that goes while another comes in what was or is the same pipeline: the subtopologies that
-  repartitions connect;
+  empty. That is a store that goes while another comes into the same pipeline (subtopologies that repartitions
+  connect), which it is if it has a node, a topic from outside or a subtopology number of the old one;
 - counts that are not known (a topology that is not ready) are not compared.
 
 Errors: `TopologyError` for what is not a structure, with the side and, if it shows, the path.
@@ -183,7 +183,7 @@ def _splits(found: set[Inputs]) -> str:
 def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
     words = {True: "logged", False: "not logged"}
     for store in _kept(old, new):
-        was, now = (bool(side.stores[store]["logged"]) for side in (old, new))
+        was, now = (bool(side.stores[store].get("logged", True)) for side in (old, new))
         if was != now:
             yield f"store {store!r}: was {words[was]}, is {words[now]}; its changelog would not be whole"
 
@@ -198,6 +198,7 @@ def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
     ] = {}  # pipeline of the old topology -> pipelines of the new one that share a part
     shared = [(was, new.node_home.get(node)) for node, was in old.node_home.items()]
     shared += [(was, new.external.get(topic)) for topic, was in old.external.items()]
+    shared += [(number, number) for number in old.pipeline if number in new.pipeline]
     for was, now in shared:
         if now is not None:
             heirs.setdefault(old.pipeline[was], set()).add(new.pipeline[now])
@@ -205,7 +206,7 @@ def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
     for number, names in come.items():
         arrivals.setdefault(new.pipeline[number], []).extend(names)
     for number, names in sorted(gone.items()):
-        places = heirs.get(old.pipeline[number], set()) | {new.pipeline.get(number, -1)}
+        places = heirs.get(old.pipeline[number], ())
         found = sorted(name for place in places for name in arrivals.get(place, ()))
         if found:
             yield (

@@ -132,3 +132,34 @@ def test_joined_key_columns_may_have_other_names() -> None:
     a, b = topo.source("a", key="tail", partitions=3), topo.source("b", key="tailnum", partitions=3)
     a.join_table(b, name="j")
     assert topo.build().node("j").key == ("tail",)
+
+
+@pytest.mark.parametrize("join", ["join_table", "join_stream"])
+@pytest.mark.parametrize("behind", ["source", "repartition", "process"])
+def test_joined_keys_need_their_columns_in_one_order(join: str, behind: str) -> None:
+    """A hash of several columns depends on their order: equal keys would lie in different partitions."""
+    topo = Topology("t")
+    a = topo.source("a", key=["origin", "hour"], partitions=3)
+    b = topo.source("b", key=["hour", "origin"], partitions=3)
+    if behind == "repartition":
+        b = topo.source("c", partitions=2).repartition(["hour", "origin"], name="again", partitions=3)
+    elif behind == "process":
+        b = b.process(name="again")
+    getattr(a, join)(b, name="j")
+    with pytest.raises(TopologyError) as caught:
+        topo.build()
+    assert caught.value.node == "j"
+    assert str(caught.value) == (
+        f"node 'j': cannot join 'a' by (origin, hour) with {b.name!r} by (hour, origin): equal keys would lie in "
+        "different partitions; give the columns in one order, or repartition one of them"
+    )
+
+
+def test_joined_keys_in_one_order_or_with_other_names_are_taken() -> None:
+    topo = Topology("t")
+    a = topo.source("a", key=["origin", "hour"], partitions=3)
+    same, other = (
+        topo.source(n, key=k, partitions=3) for n, k in (("b", ("origin", "hour")), ("c", ["at", "time"]))
+    )
+    a.join_table(same).join_table(other)
+    assert topo.build().copartition_groups == (("a", "b", "c"),)

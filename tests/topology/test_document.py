@@ -216,3 +216,81 @@ def refused(document: dict[str, Any], message: str) -> None:
 def test_what_is_no_mapping_is_one_error() -> None:
     with pytest.raises(TopologyError, match="topology: found None, expected a mapping"):
         Topology.from_dict(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        (
+            "{name: s, loged: false}",
+            "stores[0].loged: found an unknown field, expected one of 4; did you mean 'logged'?",
+        ),
+        ("{name: s, ttl: 5}", "nodes.x.stores[0].ttl: found an unknown field, expected one of 4"),
+        ("{name: s, options: 3}", "nodes.x.stores[0].options: found 3, expected a mapping"),
+        (
+            "{name: s, options: {logged: 3}}",
+            "stores[0].options.logged: belongs one level higher, beside `options`",
+        ),
+        ("{name: s, on: 1}", "nodes.x.stores[0]: the name of an entry: found True, expected a name"),
+        ("{logged: false}", "nodes.x.stores[0]: found {'logged': False}, expected a store with a 'name'"),
+        ("{name: 3}", "nodes.x.stores[0].name: found 3, expected a name"),
+        ("{name: s, logged: 3}", "nodes.x: store 's'.logged: found 3, expected true or false"),
+    ],
+)
+def test_a_store_on_the_spot_has_the_fields_of_a_store(store: str, message: str) -> None:
+    for stores in (f"[{store}]", store):
+        nodes = yaml.safe_load(f"{{x: {{process: a, stores: {stores}}}}}")
+        refused({"name": "t", "sources": {"a": None}, "nodes": nodes}, message)
+
+
+def test_a_store_on_the_spot_is_what_it_is_under_stores() -> None:
+    spot = read(
+        "{name: t, sources: {a: }, nodes: {x: {process: a, "
+        "stores: [{name: s, logged: false, retention_ms: 9, options: {ttl: 5}}]}}}"
+    )
+    apart = read(
+        "{name: t, sources: {a: }, stores: {s: {logged: false, retention_ms: 9, options: {ttl: 5}}}, "
+        "nodes: {x: {process: a, stores: s}}}"
+    )
+    assert spot.build().to_dict() == apart.build().to_dict()
+    assert spot.build().stores[0].options == apart.build().stores[0].options == {"ttl": 5}
+
+
+def test_options_may_have_any_name() -> None:
+    """They are kept, not called with: `self` is as good a name as any."""
+    names = ["self", "topic", "inputs", "processor", "stores", "join", "target", "kind", "parents"]
+    options = {name: position for position, name in enumerate(names)}
+    built = Topology.from_dict(
+        {
+            "name": "t",
+            "sources": {"a": {"options": {"self": 1, "inputs": 2}}},
+            "stores": {"s": {"options": {"self": 3}}},
+            "nodes": {
+                "p": {"process": "a", "stores": ["s"], "options": options},
+                "m": {"merge": ["a", "p"], "options": options},
+                "r": {"repartition": "m", "options": options},
+                "o": {"sink": "r", "options": options},
+            },
+        }
+    ).build()
+    assert built.node("a").options == {"self": 1, "inputs": 2}
+    assert built.stores[0].options == {"self": 3}
+    assert all(built.node(name).options == options for name in "pmro")
+
+
+def test_a_registry_may_know_what_is_not_given() -> None:
+    class Named(dict[str, Any]):
+        @staticmethod
+        def defaults(processor: str, node: str) -> dict[str, Any]:
+            return {"called": f"{processor} of {node}", "keep": 1}
+
+    registry = Named(aggregate=lambda called, keep: (called, keep))
+    entries = [
+        {"process": "a", "processor": "aggregate"},
+        {"name": "n", "process": "a", "processor": "aggregate"},
+    ]
+    entries[1]["options"] = {"keep": 2}
+    built = Topology.from_dict({"name": "t", "sources": {"a": None}, "nodes": entries}, registry).build()
+    assert built.node("a-process").processor == ("aggregate of a-process", 1)
+    assert built.node("n").processor == ("aggregate of n", 2)
+    assert built.node("n").options == {"called": "aggregate of n", "keep": 2}

@@ -160,11 +160,30 @@ def test_a_checkpoint_keeps_the_structure_as_json() -> None:
         ({}, "old.schema: found None, expected 'taskplace.topology/1'"),
         ({"schema": "taskplace.topology/1"}, "old: not a topology's structure, KeyError"),
         ({"schema": "taskplace.topology/1", "subtopologies": [3]}, "old: not a topology's structure"),
+        ({"schema": "taskplace.topology/1", "subtopologies": 3}, "old: not a topology's structure"),
+        ({"schema": "taskplace.topology/1", "subtopologies": [{"id": 0}]}, "old: not a topology's structure"),
+        (None, "old: found None, expected a built topology, or its structure"),
+        (3, "old: found 3, expected a built topology, or its structure"),
+        ("x", "old: found 'x', expected a built topology, or its structure"),
+        (Topology, "old: found <class .*Topology'>, expected a built topology"),
     ],
 )
-def test_a_damaged_structure_is_one_error(stored: dict[str, Any], message: str) -> None:
+def test_a_damaged_structure_is_one_error(stored: Any, message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         compare(stored, base().build())
+    with pytest.raises(TopologyError, match=message.replace("old", "new", 1)):
+        compare(base().build(), stored)
+
+
+@pytest.mark.parametrize("field", ["nodes", "stores", "partitions", "id"])
+@pytest.mark.parametrize("value", [None, 3, "x", [3], [{}]])
+def test_any_damage_inside_is_one_error(field: str, value: object) -> None:
+    stored = json.loads(json.dumps(base().build().to_dict()))
+    stored["subtopologies"][0][field] = value
+    try:
+        compare(stored, base().build())
+    except TopologyError as error:
+        assert str(error).startswith("old: not a topology's structure")
 
 
 def test_the_fingerprint_follows_the_structure_only() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 
 from topology import BuiltTopology, Topology, TopologyError, TopologyNotReady
@@ -119,3 +122,73 @@ def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
 def test_metadata_itself_has_to_make_sense(counts: dict[str, int], message: str) -> None:
     with pytest.raises(TopologyError, match=message):
         stateful().with_partitions(counts)
+
+
+def joined(store: bool = True) -> BuiltTopology:
+    topo = Topology("t")
+    stores = [{"name": "s"}] if store else []
+    topo.source("a", key="k").join_table(topo.source("b", key="k"), name="j", stores=stores)
+    return topo.build()
+
+
+def test_counts_that_never_fitted_are_nothing_to_go_back_to() -> None:
+    unequal = joined().with_partitions({"a": 3, "b": 4})
+    assert [r.kind for r in unequal.readiness().reasons] == ["unequal"]
+    fits = unequal.with_partitions({"a": 4})
+    assert fits.readiness(), fits.readiness().reason
+    assert [r.kind for r in fits.with_partitions({"a": 5, "b": 5}).readiness().reasons] == [
+        "changed",
+        "changed",
+    ]
+
+
+def test_counts_before_all_topics_are_there_are_nothing_to_go_back_to() -> None:
+    half = joined().with_partitions({"a": 3})
+    assert [r.kind for r in half.readiness().reasons] == ["missing"]
+    whole = half.with_partitions({"a": 4, "b": 4})
+    assert whole.readiness(), whole.readiness().reason
+    assert whole.with_partitions({"a": 4}).readiness()
+    # What ran once is held, also over a time in which it could not run.
+    away = whole.with_partitions({"a": None}).with_partitions({"a": 3, "b": 3})
+    assert [r.topics for r in away.readiness().reasons] == [("a",), ("b",)]
+    assert away.with_partitions({"a": 4, "b": 4}).readiness()
+
+
+def test_a_topic_that_is_found_to_differ_stays_found() -> None:
+    topo = Topology("t")
+    topo.source("a", partitions=3).repartition("k", name="r").process()
+    topo.source("z", partitions=3)
+    other = topo.build().with_partitions({"r-repartition": 4})
+    for counts in ({"z": 5}, {"z": None}, {"a": 3}, {}):
+        later = other.with_partitions(counts)
+        assert "exists with 4 partitions, needed are 3" in later.readiness().reason
+    assert other.with_partitions({"r-repartition": 3}).readiness()
+    assert other.with_partitions({"r-repartition": None}).readiness(), "it is gone"
+    assert other.with_partitions({"a": 4}).readiness(), "now it is what is needed"
+
+
+def test_a_wrong_internal_topic_is_no_baseline() -> None:
+    topo = Topology("t")
+    topo.source("a").repartition("k", name="r").process(name="p", stores=[{"name": "s"}])
+    wrong = topo.build().with_partitions({"a": 3, "r-repartition": 4})
+    assert [r.kind for r in wrong.readiness().reasons] == ["internal"]
+    assert wrong.with_partitions({"a": 4}).readiness()
+
+
+def test_counts_cannot_be_written_to() -> None:
+    built = stateful(3)
+    with pytest.raises(TypeError, match="does not support item assignment"):
+        built.partitions["flights"] = 99  # type: ignore[index]
+    for copied in (pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):  # noqa: S301 - made in this line
+        assert copied.partitions == built.partitions == {"flights": 3}
+        assert copied.with_partitions({"flights": 4}).readiness().reasons[0].kind == "changed"
+        with pytest.raises(TypeError):
+            copied.partitions["flights"] = 99
+
+
+@pytest.mark.parametrize("counts", [["a"], None, "a", 3])
+def test_metadata_is_a_mapping(counts: object) -> None:
+    with pytest.raises(
+        TopologyError, match=r"with_partitions: found .*, expected a mapping of topics to counts"
+    ):
+        stateful().with_partitions(counts)  # type: ignore[arg-type]

@@ -129,3 +129,27 @@ def test_a_cycle_through_a_repartition_is_named_too() -> None:
     )
     with pytest.raises(TopologyError, match=r"^node 'x': a cycle, x -> r -> r-source -> x$"):
         topo.build()
+
+
+def test_nodes_come_in_declared_order_as_far_as_the_flow_lets_them() -> None:
+    """Not level by level: what was described together stays together in descriptions, drawings and structures."""
+    topo = Topology("t")
+    first = topo.source("a", partitions=2).process(name="p")
+    second = topo.source("b", partitions=2).process(name="q")
+    first.merge(second, name="m")
+    built = topo.build()
+    assert [n.name for n in built.subtopologies[0].nodes] == ["a", "p", "b", "q", "m"]
+    lines = [
+        line.split()[1] for line in built.describe().splitlines() if line.startswith("    ") and ":" in line
+    ]
+    assert lines == ["a", "p", "b", "q", "m"]
+
+
+def test_subtopologies_run_by_number_as_far_as_repartitions_let_them() -> None:
+    topo = Topology("t")
+    tables = [topo.source(name, key="k", partitions=2) for name in ("late", "plain", "early", "last")]
+    tables[2].repartition("k", name="r", partitions=2).join_table(tables[0], name="j")
+    built = topo.build()
+    assert [sub.sources[0].name for sub in built.subtopologies] == ["late", "plain", "early", "last"]
+    # 0 reads what 2 writes; level by level it would be 1, 2, 3, 0.
+    assert built.order == (1, 2, 0, 3)

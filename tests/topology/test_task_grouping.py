@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from topology import TaskId, TopicPartition, Topology, TopologyError, group_topics
+from topology.tasks import group_partitions
 
 
 def test_tasks_follow_the_largest_count_and_list_what_they_own() -> None:
@@ -80,3 +83,36 @@ def test_bad_topics_are_named() -> None:
         group_topics({"a": 0})
     with pytest.raises(TopologyError, match=r"changelogs: unknown topic 'totls'; did you mean 'totals'\?"):
         group_topics({"totals": 2}, changelogs=["totls"])
+
+
+def test_one_changelog_may_be_plain_text() -> None:
+    [group] = group_topics({"totals": 2, "t": 2}, changelogs="totals")
+    assert (group.topics, group.changelogs) == (("t",), ("totals",))
+
+
+@pytest.mark.parametrize(
+    ("topics", "changelogs", "message"),
+    [
+        (["a"], (), r"topics: found \['a'\], expected a mapping of topics to counts"),
+        ({"a": 1}, None, "changelogs: found None, expected a list of topics"),
+        ({"a": 1}, 3, "changelogs: found 3, expected a list of topics"),
+        ({"a": 1}, [3], "changelogs: found 3, expected a name"),
+        ({3: 1}, (), "topic: found 3, expected a name"),
+    ],
+)
+def test_topics_are_a_mapping_and_changelogs_a_list(topics: Any, changelogs: Any, message: str) -> None:
+    with pytest.raises(TopologyError, match=message):
+        group_topics(topics, changelogs)
+
+
+def test_more_tasks_than_partitions_are_fine_fewer_are_refused() -> None:
+    wide = group_partitions(1, [("a", 5), ("b", 2)], ["s-changelog"], partitions=6, stateful=True)
+    assert [len(task.topic_partitions) for task in wide] == [2, 2, 1, 1, 1, 0]
+    assert [task.changelog_partitions[0].partition for task in wide] == list(range(6))
+    with pytest.raises(
+        TopologyError,
+        match="subtopology 1: found 2 tasks, expected at least 5, the partitions of topic 'a'",
+    ) as caught:
+        group_partitions(1, [("b", 2), ("a", 5)], partitions=2, stateful=False)
+    assert caught.value.node == "a"
+    assert group_partitions(1, [], stateful=False) == ()

@@ -1,0 +1,240 @@
+"""Calls that are refused: they leave nothing behind, and say in one error what was wrong with them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topology import Store, Stream, Topology, TopologyError, violations
+
+
+def started() -> tuple[Topology, Stream]:
+    topo = Topology("t")
+    topo.store("known")
+    source = topo.source("a", key="k", partitions=2)
+    source.process(name="p", stores=["known"])
+    topo.source("r-source", partitions=2)
+    return topo, source
+
+
+class Declares:
+    def __init__(self, *stores: str, fail: bool = False) -> None:
+        self.stores, self.fail = stores, fail
+
+    def layouts(self) -> dict[str, dict[str, Any]]:
+        if self.fail:
+            raise RuntimeError("from the processor")
+        return {store: {"key": {"k": "int64"}} for store in self.stores}
+
+
+REFUSED: list[Callable[[Topology, Stream], object]] = [
+    lambda t, a: a.repartition("k", name="r"),  # its reading end would be `r-source`, which is there
+    lambda t, a: a.repartition("k", name="p"),
+    lambda t, a: a.repartition("k", partitions=0),
+    lambda t, a: a.repartition("k", name="x y"),
+    lambda t, a: a.process(name="p", stores=[{"name": "s"}]),
+    lambda t, a: a.process(stores=[{"name": "s"}, {"name": "x y"}]),
+    lambda t, a: a.process(stores=[{"name": "s"}, {"name": "known"}]),
+    lambda t, a: a.process(stores=[Store("s"), Store("s2", logged=3)]),  # type: ignore[arg-type]
+    lambda t, a: a.process(stores=[{"name": "s"}, 3]),  # type: ignore[list-item]
+    lambda t, a: a.process(Declares("s", "x y")),
+    lambda t, a: a.process(Declares("s"), stores=[{"name": "s", "key": {"k": "string"}}]),
+    lambda t, a: a.process(Declares("s", fail=True), stores=[{"name": "s2"}]),
+    lambda t, a: a.join_table(a, name="p", stores=[{"name": "s"}]),
+    lambda t, a: a.merge(a),
+    lambda t, a: a.sink("p"),
+    lambda t, a: a.sink(target="x\ny"),
+    lambda t, a: t.process(inputs=[a, a], stores=[{"name": "s"}]),
+    lambda t, a: t.source("a"),
+    lambda t, a: t.source("b", name="p"),
+    lambda t, a: t.store("known"),
+    lambda t, a: t.store("s", logged="no"),  # type: ignore[arg-type]
+]
+
+
+def contents(topo: Topology) -> tuple[Any, ...]:
+    return copy.deepcopy((topo._nodes, topo._stores, topo._topics, topo._names.stems))
+
+
+@pytest.mark.parametrize("call", REFUSED)
+def test_a_refused_call_leaves_nothing_behind(call: Callable[[Topology, Stream], object]) -> None:
+    topo, a = started()
+    before = contents(topo)
+    with pytest.raises((TopologyError, RuntimeError)) as caught:
+        call(topo, a)
+    if caught.type is not RuntimeError:
+        assert caught.type is TopologyError
+        assert "\n" not in str(caught.value)
+    assert contents(topo) == before
+    # The same names can be used afterwards, and the automatic ones are the first ones.
+    assert a.process(stores=[{"name": "s"}, {"name": "s2"}]).name == "a-process"
+    assert a.repartition("k").name == "a-by-k-source"
+    assert a.repartition("k", name="again").name == "again-source"
+    assert violations(topo.build()) == ()
+
+
+@given(st.lists(st.integers(0, len(REFUSED) - 1), max_size=8))
+def test_refused_calls_in_between_change_nothing(calls: list[int]) -> None:
+    clean, a = started()
+    tried, b = started()
+    for number, call in enumerate(calls):
+        with pytest.raises((TopologyError, RuntimeError)):
+            REFUSED[call](tried, b)
+        for stream in (a, b):
+            stream.process().repartition("k").process(stores=[{"name": f"store{number}"}]).sink()
+    assert tried.build().to_dict() == clean.build().to_dict()
+
+
+BAD: list[tuple[Callable[[Topology, Stream], object], str]] = [
+    (
+        lambda t, a: t.process("P", inputs=a),
+        "topology 't', process.inputs: found Stream('a'), expected a list of",
+    ),
+    (
+        lambda t, a: t.process("P", inputs=None, name="q"),
+        "node 'q'.inputs: found None, expected a list of streams",
+    ),
+    (
+        lambda t, a: t.process("P", inputs="a", name="q"),
+        "node 'q'.inputs: found 'a', expected a list of streams",
+    ),
+    (lambda t, a: a.process(name="q", stores=None), "node 'q'.stores: found None, expected a list of stores"),
+    (lambda t, a: a.process(name="q", stores=3), "node 'q'.stores: found 3, expected a list of stores"),
+    (
+        lambda t, a: a.process(name="q", stores=[{"name": "s", True: 1}]),
+        "found the field True, expected fields that",
+    ),
+    (
+        lambda t, a: a.process(name="q", stores=[{"name": 3}]),
+        "store name: found 3, expected 1 to 200 letters",
+    ),
+    (lambda t, a: a.process(name=3), "processor name: found 3, expected a name"),
+    (lambda t, a: t.source("b", key={"k", "l"}), "expected a list of column names"),
+    (lambda t, a: t.source("b", key=(k for k in "kl")), "expected a list of column names"),
+    (lambda t, a: t.source("b", key={"k": 1}.keys()), "expected a list of column names"),
+    (lambda t, a: t.process("P", inputs=[]), "a processor without input"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[case[1][:50] for case in BAD])
+def test_what_is_no_list_is_one_error(call: Callable[[Any, Any], object], message: str) -> None:
+    topo, a = started()
+    with pytest.raises(TopologyError) as caught:
+        call(topo, a)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# -- automatic names ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "name"),
+    [
+        ("flüge", "k", "fluge-by-k"),
+        ("flights", "origin airport", "flights-by-origin_airport"),
+        ("flights", ["a/b", "c"], "flights-by-a_b-c"),
+        ("航班", None, "__-spread"),
+    ],
+)
+def test_automatic_names_of_repartitions_are_legal(topic: str, key: Any, name: str) -> None:
+    topo = Topology("t")
+    assert topo.source(topic, partitions=2).repartition(key).name == f"{name}-source"
+    assert topo.build().node(name).topic == f"{name}-repartition"
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), min_size=1).filter(str.strip)
+)
+def test_every_topic_and_key_has_a_repartition(text: str) -> None:
+    topo = Topology("t")
+    source = topo.source(text, partitions=2)
+    again = [source.repartition([text, "k"]), source.repartition(text), source.repartition(text)]
+    assert len({stream.name for stream in again}) == 3
+    assert violations(topo.build()) == ()
+
+
+def test_long_names_end_in_a_hash() -> None:
+    one, two = (Topology("t").source("x" * 300 + end).repartition("k").name for end in "ab")
+    assert one != two
+    assert len(one) == len(two) == 180 + len("-source")
+
+
+def test_an_automatic_name_gives_way_to_a_name_that_was_given() -> None:
+    topo = Topology("t")
+    topo.source("flights-process")
+    flights = topo.source("flights")
+    assert flights.process().name == "flights-process-2"
+    topo.source("flights-by-k-source")
+    assert flights.repartition("k").name == "flights-by-k-2-source", "both ends of it need a name"
+
+
+# -- topics that would be one -----------------------------------------------------------------------------------
+
+
+def changelog_is_input(topo: Topology) -> None:
+    topo.source("delays-changelog").process(name="p", stores=[{"name": "delays"}])
+
+
+def stores_collide(topo: Topology) -> None:
+    topo.source("a").process(name="p", stores=[{"name": "a.b"}, {"name": "a_b"}])
+
+
+def repartition_collides(topo: Topology) -> None:
+    topo.source("r_1-repartition")
+    topo.source("a").repartition("k", name="r.1")
+
+
+def repartitions_collide(topo: Topology) -> None:
+    source = topo.source("a")
+    source.repartition("k", name="r.1")
+    source.repartition("k", name="r_1")
+
+
+@pytest.mark.parametrize(
+    ("describe", "node", "message"),
+    [
+        (
+            changelog_is_input,
+            "delays",
+            "store 'delays': its topic 'delays-changelog' and that of source 'delays-change",
+        ),
+        (
+            stores_collide,
+            "a_b",
+            "store 'a_b': its topic 'a_b-changelog' and that of store 'a.b' are one to Kafka, as",
+        ),
+        (
+            repartition_collides,
+            "r.1",
+            "repartition 'r.1': its topic 'r.1-repartition' and that of source 'r_1-repart",
+        ),
+        (
+            repartitions_collide,
+            "r_1",
+            "repartition 'r_1': its topic 'r_1-repartition' and that of repartition 'r.1'",
+        ),
+    ],
+)
+def test_topics_that_would_be_one_are_refused(
+    describe: Callable[[Topology], None], node: str, message: str
+) -> None:
+    topo = Topology("t")
+    describe(topo)
+    with pytest.raises(TopologyError) as caught:
+        topo.build()
+    assert message in str(caught.value)
+    assert caught.value.node == node
+
+
+def test_topics_from_outside_and_stores_without_a_changelog_collide_with_nothing() -> None:
+    topo = Topology("t")
+    topo.source("a.b").merge(topo.source("a_b"), topo.source("s-changelog")).process(
+        name="p", stores=[{"name": "s", "logged": False}, {"name": "a.b"}, {"name": "a_b", "logged": False}]
+    )
+    assert violations(topo.build()) == ()
