@@ -22,7 +22,7 @@ test-all: java $(STAMP) ## run the tests, long forms included
 	@$(BIN)/python -m pytest $(ARGS)
 	@scripts/test-oldest.sh
 
-bench-engine: $(STAMP) ## measure the engine and the topologies, without Spark
+bench-engine: $(STAMP) ## measure engine, topologies and partition assignment, without Spark
 	@$(BIN)/python benchmarks/bench_topology.py --limit 2
 	@$(BIN)/python benchmarks/bench_engine.py
 	@$(BIN)/python benchmarks/bench_partitions.py --kafka-up-to 1000

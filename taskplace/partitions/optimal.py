@@ -9,7 +9,7 @@ Lexicographic, each level exact:
 | mode | first | second | third |
 |---|---|---|---|
 | `fair_sticky` | the best balance score | the fewest moves | the fewest rack misses |
-| `sticky_fair` | nothing moves | the best balance score then possible | the fewest rack misses |
+| `sticky_fair` | what may stay stays | the best balance score then possible | the fewest rack misses |
 | `fair` | the best balance score | | the fewest rack misses |
 
 Which of its partitions a member keeps, and who gets which of the rest, `deal` says. With equal subscriptions and
@@ -27,8 +27,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import TaskplaceError
+from taskplace.model.flow import Network, cost_budget
 from taskplace.partitions.columns import Bools, Columns, Ints
 from taskplace.partitions.deal import deal
 from taskplace.partitions.loads import best_loads

@@ -41,6 +41,8 @@ class Member:
     standby: Sequence[Pair] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.topics, str):  # it would be taken for its letters
+            raise InputError("topics", found=self.topics, expected="a list of topics")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
         for name in ("owned", "standby"):
             object.__setattr__(self, name, _pairs(getattr(self, name), name))

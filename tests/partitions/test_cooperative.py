@@ -11,7 +11,7 @@ from taskplace.partitions.assignors import MODES
 from taskplace.partitions.verify import verify
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     subscriptions(most=10, members=5, racks=True),
     st.sampled_from([*MODES, "copartitioned"]),

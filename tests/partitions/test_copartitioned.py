@@ -255,4 +255,4 @@ class Workers(RuleBasedStateMachine):
 
 
 TestWorkers = Workers.TestCase
-TestWorkers.settings = settings(max_examples=25, stateful_step_count=12, deadline=None)
+TestWorkers.settings = settings(max_examples=10, stateful_step_count=12, deadline=None)

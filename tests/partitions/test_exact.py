@@ -9,13 +9,13 @@ import pytest
 from groups import claims, everything, figures, home_of, subscriptions
 from hypothesis import given, settings
 
-from taskplace.assign.flow import Network
+from taskplace.model.flow import Network
 from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.loads import balance_score
 from taskplace.partitions.verify import verify
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(subscriptions(most=5))
 def test_fair_sticky_has_the_best_score_and_the_fewest_moves(s: Subscriptions) -> None:
     made = assign_partitions(s)
@@ -24,7 +24,7 @@ def test_fair_sticky_has_the_best_score_and_the_fewest_moves(s: Subscriptions) -
     assert (made.balance_score, made.moved) == best[:2]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=5, racks=True))
 def test_racks_are_looked_at_after_balance_and_moves_and_exactly(s: Subscriptions) -> None:
     made = assign_partitions(s)
@@ -33,7 +33,7 @@ def test_racks_are_looked_at_after_balance_and_moves_and_exactly(s: Subscription
     assert (made.balance_score, made.moved, made.rack_misses) == figures(s, home_of(made.assignment))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=6, equal=True, racks=True))
 def test_equal_subscriptions_are_exact_too(s: Subscriptions) -> None:
     made = assign_partitions(s)
@@ -41,7 +41,7 @@ def test_equal_subscriptions_are_exact_too(s: Subscriptions) -> None:
     assert figures(s, home_of(made.assignment)) == min(figures(s, home) for home in everything(s))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=5, racks=True))
 def test_sticky_fair_keeps_all_and_is_then_as_even_as_can_be(s: Subscriptions) -> None:
     made = assign_partitions(s, "sticky_fair")
@@ -52,7 +52,7 @@ def test_sticky_fair_keeps_all_and_is_then_as_even_as_can_be(s: Subscriptions) -
     assert (made.balance_score, made.rack_misses) == (score, missed)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=5, racks=True))
 def test_fair_remembers_nothing(s: Subscriptions) -> None:
     made = assign_partitions(s, "fair")

@@ -17,7 +17,7 @@ from taskplace.partitions.verify import verify
 modes = st.sampled_from([*MODES, "copartitioned"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=12, members=6, topics=5, racks=True), modes, st.randoms(use_true_random=False))
 def test_the_order_of_the_input_means_nothing(s: Subscriptions, mode: str, rng) -> None:  # type: ignore[no-untyped-def]
     document = s.to_dict()
@@ -38,7 +38,7 @@ def test_the_order_of_the_input_means_nothing(s: Subscriptions, mode: str, rng) 
     assert assign_partitions(Subscriptions.from_dict(document), mode).to_json() == made.to_json()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=12, members=6, topics=5, racks=True), modes)
 def test_nothing_moves_when_nothing_changes(s: Subscriptions, mode: str) -> None:
     made = assign_partitions(s, mode)
@@ -55,7 +55,7 @@ def test_nothing_moves_when_nothing_changes(s: Subscriptions, mode: str) -> None
         assert made.assignment == before.assignment
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(subscriptions(most=8))
 def test_claims_count_by_generation(s: Subscriptions) -> None:
     c = s.columns

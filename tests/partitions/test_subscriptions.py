@@ -19,7 +19,7 @@ from taskplace.partitions.assignors import NAMES
 from taskplace.partitions.verify import verify
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(subscriptions(most=8, racks=True), st.sampled_from(NAMES), st.booleans(), st.integers(0, 2))
 def test_round_trips_fit_the_schemas(s: Subscriptions, name: str, cooperative: bool, replicas: int) -> None:
     s = Subscriptions(s.topics, s.members, s.racks, name, cooperative, replicas, 3)
@@ -75,6 +75,7 @@ def test_typed_values_are_judged_too() -> None:
         lambda: Subscriptions({"t": 1.5}, {"A": Member(["t"])}),  # type: ignore[dict-item]
         lambda: Subscriptions({"t": 1}, {"A": {"topics": ["t"]}}),  # type: ignore[dict-item]
         lambda: Subscriptions({"t": 1}, {"A": Member(["t"])}, {"u": [["a"]]}),
+        lambda: Member("t0"),
         lambda: Subscriptions({"t": 1}, {"A": Member(["t"], [("t", None)])}),  # type: ignore[list-item]
         lambda: assign_partitions(
             Subscriptions({"t": 1}, {"A": Member(["t"], [TopicPartition("t", "0x")])})  # type: ignore[arg-type]
