@@ -89,12 +89,16 @@ class Rebalanced:
 
 @dataclass(frozen=True)
 class ExecutorLost:
-    """An instance is gone; `tasks` active tasks were on it; `cancelled` if a stage was cancelled for it."""
+    """An instance is gone; `tasks` active tasks were on it; `cancelled` if a stage was cancelled for it.
+
+    `leaving`: it still runs, and gets no more tasks, as Spark is decommissioning it.
+    """
 
     instance: str
     batch_id: int
     tasks: int
     cancelled: bool = False
+    leaving: bool = False
 
 
 @dataclass(frozen=True)

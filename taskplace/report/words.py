@@ -95,10 +95,13 @@ def loss_line(event: ExecutorLost) -> str:
 
     >>> loss_line(ExecutorLost("executor-1", 10, 8, cancelled=True))
     'lost executor-1 in batch 10 with 8 active tasks; the running stage was cancelled'
+    >>> loss_line(ExecutorLost("executor-1", 10, 8, leaving=True))
+    'leaving: executor-1 in batch 10 with 8 active tasks'
     """
     cancelled = "; the running stage was cancelled" if event.cancelled else ""
     tasks = count(event.tasks, "active task")
-    return f"lost {event.instance} in batch {event.batch_id} with {tasks}{cancelled}"
+    word = "leaving:" if event.leaving else "lost"
+    return f"{word} {event.instance} in batch {event.batch_id} with {tasks}{cancelled}"
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:

@@ -6,7 +6,8 @@ What is used beyond the public API, and why:
   executor that has its state. A preference, so everything stays correct when Spark decides otherwise.
 - `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pin as
   Arrow bytes, without another copy.
-- `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: which executors there are.
+- `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: which executors there are;
+  `TaskScheduler.getExecutorDecommissionState`: which of them are about to go.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from taskplace.errors import UnsupportedSpark
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
+DECOMMISSION_POLLS = 10  # asking costs a call per executor
 END_OF_TASKS_SECONDS = 5.0
 
 
@@ -93,6 +95,8 @@ class Bridge:
             (sc._jsc.sc(), "makeRDD"),
             (sc._jsc.sc(), "statusStore"),
             (sc._jsc.sc(), "getExecutorIds"),
+            (sc._jsc.sc(), "taskScheduler"),
+            (sc._jsc.sc().taskScheduler(), "getExecutorDecommissionState"),
             (found, "toArrowBatchRdd"),
         ):
             names = {m.getName() for m in owner.getClass().getMethods()}
@@ -110,7 +114,7 @@ class Bridge:
 
     def executors(self) -> list[Executor]:
         """Return the executors that are registered and have told their cores, sorted by id."""
-        alive = self.alive()
+        alive = self.usable()
         infos = self._jsc.statusStore().executorList(True)
         found = []
         for i in range(infos.size()):
@@ -127,6 +131,14 @@ class Bridge:
             return frozenset({"driver"})
         ids = self._jsc.getExecutorIds().mkString(",")
         return frozenset(ids.split(",")) if ids else frozenset()
+
+    def usable(self) -> frozenset[str]:
+        """Return the ids of those that may get tasks: one that Spark decommissions gets none any more."""
+        alive = self.alive()
+        if self.local:
+            return alive
+        scheduler = self._jsc.taskScheduler()
+        return frozenset(id_ for id_ in alive if scheduler.getExecutorDecommissionState(id_).isEmpty())
 
     def expected_executors(self) -> int:
         """Return how many executors will come, as far as the configuration says; 1 when it does not."""
@@ -201,13 +213,16 @@ class Bridge:
     ) -> list[str]:
         """Run a result job over `partitions` of `rdd` and return its elements.
 
-        Errors: `JobLostError` when an executor in `watch` (ids) is gone before the job has ended; the job is then
-        cancelled and its tasks have ended, or had `END_OF_TASKS_SECONDS` to. `on_lost` is called before that.
+        Errors: `JobLostError` when an executor in `watch` (ids) is gone, or is being decommissioned, before the job has
+        ended; the job is then cancelled and its tasks have ended, or had `END_OF_TASKS_SECONDS` to. `on_lost` is
+        called before that.
         """
         job = _Job(self, rdd, partitions, tag, pool)
         job.start()
+        polls = 0
         while not job.done.wait(POLL_SECONDS):
-            if lost := watch - self.alive():
+            polls += 1
+            if lost := watch - (self.alive() if polls % DECOMMISSION_POLLS else self.usable()):
                 if on_lost is not None:
                     on_lost()
                 self.sc.cancelJobsWithTag(tag)

@@ -104,3 +104,57 @@ def test_without_standbys_state_is_restored_from_the_checkpoint(pipeline):
     p.run(5)
     p.check()
     assert p.placed.stats.scratch > 0
+
+
+def decommission(placed, instance: str) -> None:
+    """What a cluster manager does before it takes an executor away."""
+    executor = placed.members.by_instance[instance].executor.id
+    jvm, backend = placed.bridge.sc._jvm, placed.bridge.sc._jsc.sc().schedulerBackend()
+    info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("going", jvm.scala.Option.empty())
+    assert backend.decommissionExecutor(executor, info, False, False)
+
+
+def test_an_executor_that_spark_decommissions_is_left_at_once_and_nothing_is_restored(pipeline):
+    recorder = Recorder()
+    p = pipeline(reporter=recorder)
+    for batch in range(3):
+        p.run(batch)
+    p.settle()
+    victim = sorted(p.placed.members.by_instance)[0]
+    decommission(p.placed, victim)
+    for batch in range(3, 6):
+        p.run(batch)
+        assert victim not in {view.id for view in p.placed.placement()}
+    assert [(loss.instance, loss.leaving, loss.cancelled) for loss in recorder.losses] == [
+        (victim, True, False)
+    ]
+    assert p.placed.stats.scratch == 0
+    assert p.placed.stats.elsewhere == 0
+    assert p.placed.stats.promotions > 0
+    wait_until(lambda: len(p.placed.bridge.executors()) == EXECUTORS, "a replacement is there", seconds=90)
+    p.run(6)
+    p.check()
+
+
+def test_an_executor_that_is_decommissioned_within_a_stage(pipeline, fault_orders):
+    p = pipeline()
+    for batch in range(3):
+        p.run(batch)
+    p.settle()
+    (fault_orders / "attempt.processed").write_text("hold")  # one attempt takes its time
+    held = fault_orders / "attempt.processed.held"
+    victims = []
+
+    def take_away() -> None:
+        wait_until(held.exists, "an attempt is held")
+        victims.append(max(p.placed.placement(), key=lambda view: view.active).id)
+        decommission(p.placed, victims[0])
+        (fault_orders / "attempt.processed.release").touch()
+
+    thread = threading.Thread(target=take_away)
+    thread.start()
+    p.run(3)
+    thread.join()
+    p.run(4)
+    assert victims[0] not in {view.id for view in p.placed.placement()}
+    p.check()

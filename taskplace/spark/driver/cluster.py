@@ -116,12 +116,15 @@ class Cluster:
     def keep(self, *, cancelled: bool = False) -> bool:
         """Forget the members that have gone; return whether any is left."""
         with self.lock:
-            for member in self.members.keep(self.bridge.alive()):
-                name = member.executor.instance
-                self.stats.losses += 1
+            alive = self.bridge.alive()
+            for member in self.members.keep(self.bridge.usable()):
+                name, leaving = member.executor.instance, member.executor.id in alive
+                self.stats.losses += not leaving
                 if self.reporter is not None:
                     active = len(self.roles(name).active)
-                    self.reporter.failure(ExecutorLost(name, self.journal.last_batch + 1, active, cancelled))
+                    self.reporter.failure(
+                        ExecutorLost(name, self.journal.last_batch + 1, active, cancelled, leaving)
+                    )
             return bool(self.members.by_instance)
 
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
