@@ -4,8 +4,10 @@
 The settings leave `topology`, `input` and `output` as they were written, because their entries have names of the user's
 own, which may have dots: where a name ends is only known by the fields that may follow it.
 
-Properties: a flat key belongs to the longest entry that is there; else its name ends before the first field in it.
-Below a field the longest key that is there is followed, and what is left is one key (`options.kafka.group.id`).
+Properties: a name ends before a field; if more than one way fits, the one to an entry that is there is meant, else the
+shortest name. Without a field in it, a key with a mapping is a name, and any other (a mistake, for which the entry has
+the error) leads into the longest entry that is there. Below a field the longest key that is there is followed, and
+what is left is one key (`options.kafka.group.id`).
 
 Errors: `ConfigError` for what is given twice, flat and nested.
 """
@@ -62,7 +64,7 @@ def entries(section: str, given: Mapping[str, Any], fields: Collection[str]) -> 
     >>> entries("output", {"a.b.path": "/x", "c": {"path": "/y"}}, ["path"])
     {'c': {'path': '/y'}, 'a.b': {'path': '/x'}}
     """
-    whole = {key: value for key, value in given.items() if not _way(key, given, fields)}
+    whole = {key: value for key, value in given.items() if not _way(key, value, given, fields)}
     return _merged(section, whole, {k: v for k, v in given.items() if k not in whole}, fields)
 
 
@@ -71,9 +73,9 @@ def _merged(
 ) -> dict[str, Any]:
     whole = dict(nested)
     for key, value in flat.items():
-        name, rest = _way(key, whole, fields) or (key, "")
+        name, rest = _way(key, value, whole, fields) or (key, "")
         entry = whole.get(name) or {}
-        if (name in whole and not rest) or not isinstance(entry, Mapping) or rest in entry:
+        if (name in whole and not rest) or not isinstance(entry, Mapping) or _there(entry, rest):
             raise ConfigError(f"{section}.{key}", found="a key given twice", expected="one value")
         field, _, more = rest.partition(".")
         if more and entry.get(field) is None:
@@ -82,12 +84,18 @@ def _merged(
     return whole
 
 
-def _way(key: str, known: Collection[str], fields: Collection[str]) -> tuple[str, str] | None:
+def _there(tree: Mapping[str, Any], path: str) -> bool:
+    """Return whether a path leads to a value; the longest key that leads on is followed, as `graft` does."""
+    inner = [key for key in tree if path.startswith(f"{key}.") and isinstance(tree[key], Mapping)]
+    longest = max(inner, key=len, default=None)
+    return path in tree or (longest is not None and _there(tree[longest], path[len(longest) + 1 :]))
+
+
+def _way(key: str, value: object, known: Collection[str], fields: Collection[str]) -> tuple[str, str] | None:
     """Return the name of the entry that a flat key leads into, and what follows; None: it is a name itself."""
-    holders = [name for name in known if key.startswith(f"{name}.")]
-    if holders:
-        name = max(holders, key=len)
-        return name, key[len(name) + 1 :]
     words = key.split(".")
-    ends = [i for i in range(1, len(words)) if words[i] in fields]
-    return (".".join(words[: ends[0]]), ".".join(words[ends[0] :])) if ends else None
+    ways = [(".".join(words[:i]), ".".join(words[i:])) for i in range(1, len(words))]
+    there = [way for way in reversed(ways) if way[0] in known]
+    ends = [way for way in ways if way[1].partition(".")[0] in fields]
+    mistakes = [] if isinstance(value, Mapping) else there
+    return next(iter([*(way for way in there if way in ends), *ends, *mistakes]), None)

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
+import subprocess
+import sys
+import types
+from functools import partial
+from inspect import Signature, signature
+from pathlib import Path
 
 import pytest
 import yaml
@@ -11,13 +19,17 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
+from taskplace.cli import main
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import DECLARED, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.declared import Declared, declared_topology
 from taskplace.spark.driver.programs import programs
+from taskplace.spark.outline import STATEFUL, Outlines
 from taskplace.spark.processors import PerKey
-from topology import TopologyError
+from taskplace.spark.registry import Registry
+from taskplace.spark.sections import entries, topology_section
+from topology import Topology, TopologyError
 
 ORDERS = """
 application: {id: orders}
@@ -74,8 +86,6 @@ HERE = "shop_processors"
 @pytest.fixture(autouse=True)
 def _own_module(monkeypatch):
     """What an application's own module would have; tests are not importable by name here."""
-    import sys
-    import types
 
     module = types.ModuleType(HERE)
     for each in (longest, clean, make_clean, Latest, show):
@@ -328,3 +338,229 @@ def test_a_class_of_ones_own_needs_a_topology_to_read_one():
     bare = Settings.from_mapping({"application": {"id": "x", "class": "a:B"}})
     with pytest.raises(ConfigError, match=r"^topology: found None, expected sources and nodes$"):
         declared_topology(bare)
+
+
+# -- nested and flat --------------------------------------------------------------------------------------------
+
+
+FLAT = """
+application.id: orders
+topology.sources.orders.key: customer
+topology:
+  sources.orders.partitions: 4
+  nodes:
+    once: {process: orders, processor: deduplicate, options: {by: {id: long}}}
+    totals.sink: spent
+topology.nodes.spent.process: once
+topology.nodes.spent.processor: aggregate
+topology.nodes.spent.options.store: spent-by-customer
+topology.nodes.spent.options:
+  by.customer: string
+  aggregates: {orders: count, cents: {sum: cents, type: int64}, worst: {max: cents}}
+input.orders.format: parquet
+input.orders.path: in
+input.orders.schema: "id long, customer string, cents long"
+input.orders.options.maxFilesPerTrigger: 1
+output.totals.path: out
+"""
+
+
+def test_sections_may_be_written_flat():
+    """`FLAT` without what is nested oddly (`totals.sink` inside `nodes`) is `ORDERS`."""
+    document = yaml.safe_load(FLAT)
+    document["topology"]["nodes.totals.sink"] = document["topology"]["nodes"].pop("totals.sink")
+    spent = document.pop("topology.nodes.spent.options")
+    document["topology.nodes.spent.options.by"] = {"customer": spent["by.customer"]}
+    document["topology.nodes.spent.options.aggregates"] = spent["aggregates"]
+    flat = Declared(Settings.from_mapping(document))
+    nested = Declared(settings())
+    assert flat.topology().build().to_dict() == nested.topology().build().to_dict()
+    assert flat.topology().build().node("spent").options == nested.topology().build().node("spent").options
+    assert (
+        flat.topology().build().node("totals").target.path
+        == nested.topology().build().node("totals").target.path
+    )
+    assert vars(flat._inputs["orders"]) == vars(nested._inputs["orders"])
+
+
+@pytest.mark.parametrize(
+    ("given", "nested"),
+    [
+        ({"a.path": "/x"}, {"a": {"path": "/x"}}),
+        ({"a.b": {"path": "/x"}}, {"a.b": {"path": "/x"}}),
+        ({"a.b.path": "/x"}, {"a.b": {"path": "/x"}}),
+        ({"a.b": {}, "a.b.pth": "/x"}, {"a.b": {"pth": "/x"}}),
+        ({"a": {"path": "/x"}, "a.b.path": "/y"}, {"a": {"path": "/x"}, "a.b": {"path": "/y"}}),
+        ({"a.options.x.y": 1, "a.options.x.z": 2}, {"a": {"options": {"x.y": 1, "x.z": 2}}}),
+        ({"a.options": {"x": 1}, "a.options.y": 2}, {"a": {"options": {"x": 1, "y": 2}}}),
+        ({"a": {"path": "/x"}, "a.b": {"path": "/y"}}, {"a": {"path": "/x"}, "a.b": {"path": "/y"}}),
+        ({"typo": 3}, {"typo": 3}),
+    ],
+)
+def test_where_a_name_ends(given, nested):
+    assert entries("output", given, ("path", "foreach", "options")) == nested
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ({"a": {"path": 1}, "a.path": 2}, "output.a.path"),
+        ({"a": 3, "a.path": 2}, "output.a.path"),
+        ({"a.options": {"x": 1}, "a.options.x": 2}, "output.a.options.x"),
+    ],
+)
+def test_what_is_given_flat_and_nested_is_given_twice(given, path):
+    with pytest.raises(ConfigError, match=f"^{path}: found 'a key given twice', expected one value$"):
+        entries("output", given, ("path", "options"))
+
+
+def test_flat_nodes_beside_nodes():
+    assert topology_section({"nodes": {"o": {"sink": "p"}}, "nodes.p": {"process": "a"}, "other": 1}) == {
+        "nodes": {"o": {"sink": "p"}, "p": {"process": "a"}},
+        "other": 1,
+    }
+    with pytest.raises(ConfigError, match=r"^topology\.nodes\.o: found 'a key given twice'"):
+        topology_section({"nodes": {"o": {"sink": "p"}}, "nodes.o": {"sink": "q"}})
+    with pytest.raises(
+        ConfigError, match=r"^topology\.nodes\.o\.sink: found 'a name', expected a list alone"
+    ):
+        topology_section({"nodes": [{"sink": "p"}], "nodes.o.sink": "q"})
+
+
+# -- names of state, and of options -----------------------------------------------------------------------------
+
+
+def test_state_of_a_node_without_a_name_is_named_after_the_node_too():
+    nodes = [
+        {"process": "orders", "processor": "deduplicate", "options": {"by": {"id": "long"}}},
+        {"process": "orders-process", "processor": "count", "options": {"by": {"customer": "string"}}},
+        {"name": "totals", "sink": "orders-process-2"},
+    ]
+    built = Declared(settings(topology__nodes=nodes)).topology().build()
+    assert [store.name for store in built.stores] == ["orders-process", "orders-process-2"]
+
+
+@pytest.mark.parametrize("name", ["factory", "given", "of", "function", "self"])
+def test_an_option_may_have_any_name(name):
+    def own(context, rows, *, option=1):
+        return option
+
+    # The same function, with an option of that name.
+    parameters = [
+        p.replace(name=name) if p.name == "option" else p for p in signature(own).parameters.values()
+    ]
+    named = partial(lambda own, context, rows, **options: own(context, rows, option=options[name]), own)
+    named.__signature__ = Signature(parameters)
+    sys.modules[HERE].own = named
+    nodes = {**settings().topology["nodes"], "x": node(f"{HERE}:own", **{name: 5})}
+    built = Declared(settings(topology__nodes=nodes)).topology().build()
+    assert built.node("x").processor(None, None) == 5
+
+
+# -- showing a topology -----------------------------------------------------------------------------------------
+
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKED = "import sys\nfor name in sys.argv[1].split(','): sys.modules[name] = None\n"
+WITHOUT_SPARK = "pyspark,py4j"
+WITHOUT_THE_EXTRA = "pyspark,py4j,pyarrow,lmdb,pandas,psutil"
+
+
+def command(missing, *arguments, where=ROOT):
+    code = f"{BLOCKED}from taskplace.cli import main\nsys.exit(main(sys.argv[2:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, missing, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("missing", [WITHOUT_SPARK, WITHOUT_THE_EXTRA])
+def test_a_topology_in_yaml_shows_without_spark(missing):
+    shown = command(missing, "topology", "examples/table_join.yaml", "--output", "json")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == ""
+    known = declared_topology(Settings.load(ROOT / "examples/table_join.yaml")).build()
+    assert json.loads(shown.stdout) == known.to_dict()
+
+
+def test_a_class_that_needs_spark_is_one_error_that_names_the_extra():
+    for arguments in (("topology", "conf/flights.yaml"), ("run", "--check", "conf/flights.yaml")):
+        shown = command(WITHOUT_SPARK, *arguments)
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert shown.stderr.startswith(
+            "taskplace: application.class: found 'examples.flights:Flights', expected"
+        )
+        assert "it needs 'pyspark" in shown.stderr
+        assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
+        assert shown.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("missing", [WITHOUT_SPARK, WITHOUT_THE_EXTRA])
+def test_running_yaml_alone_without_spark_is_no_riddle(missing):
+    shown = command(missing, "run", "--check", "examples/table_join.yaml")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("taskplace: topology: found 'no Spark', expected the packages that run")
+    assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
+
+
+def test_processors_of_ones_own_need_the_extra_to_be_shown(tmp_path):
+    (tmp_path / "own.yaml").write_text(
+        "application: {id: own}\ntopology: {sources: {a: }, nodes: {x: {process: a, processor: 'm:f'}}}\n"
+    )
+    shown = command(WITHOUT_THE_EXTRA, "topology", "own.yaml", where=tmp_path)
+    assert shown.returncode == 2
+    assert "topology.nodes.x.processor: found 'm:f'" in shown.stderr
+    assert "pip install 'taskplace[spark]'" in shown.stderr
+
+
+def test_what_shows_without_arrow_is_what_there_is():
+    assert set(STATEFUL) == set(Registry())
+    assert {name: Registry.defaults(name, "n") for name in [*STATEFUL, "m:f"]} == {
+        name: Outlines.defaults(name, "n") for name in [*STATEFUL, "m:f"]
+    }
+    with pytest.raises(TopologyError, match="'cuont', expected a registered processor; did you mean 'count'"):
+        Topology.from_dict(
+            {"name": "t", "sources": {"a": None}, "nodes": {"x": {"process": "a", "processor": "cuont"}}},
+            Outlines(),
+        )
+
+
+def test_a_topology_shows_before_input_and_output_are_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    document = yaml.safe_load(ORDERS)
+    del document["input"], document["output"]
+    Path("orders.yaml").write_text(yaml.safe_dump(document))
+    assert main(["topology", "orders.yaml", "--set", "topology.sources.orders.partitions=7"]) == 0
+    shown = capsys.readouterr().out
+    assert "Processor: once (stores: [once])" in shown
+    assert "Sink: totals (topic: totals)" in shown
+    assert "subtopology 0: 7 tasks, once, spent-by-customer" in shown
+    assert main(["run", "--check", "orders.yaml"]) == 2, "running needs them"
+    assert "output.totals" in capsys.readouterr().err
+
+
+def test_the_plain_document_of_the_page_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/topology.md").read_text()
+    Path("plain.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert main(["topology", "plain.yaml"]) == 0
+    text = page.split(">>> print(built.describe())\n")[1].split("\n\n```")[0]
+    shown = capsys.readouterr().out
+    assert shown.startswith(text.replace("<BLANKLINE>", "").rstrip())
+    assert "subtopology 1: 6 tasks, delays" in shown
+    assert main(["topology", "plain.yaml", "--dot", "--set", "nodes.by-aircraft.partitions=3"]) == 0
+    assert "by-aircraft-repartition\\n3 partitions" in capsys.readouterr().out
+    assert main(["topology", "plain.yaml", "--set", "nodes.stats.stores=[{name: d, loged: false}]"]) == 2
+    assert "nodes.stats.stores[0].loged: found an unknown field" in capsys.readouterr().err
+
+
+def test_what_is_neither_is_still_said_to_be_no_application(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("topologi: {}\n")
+    assert main(["topology", "x.yaml"]) == 2
+    assert "did you mean 'topology'" in capsys.readouterr().err
