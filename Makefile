@@ -1,7 +1,7 @@
 # Two commands do everything, and set up what they need: `make run` and `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all bench-engine bench-steering lint setup java clean distclean
+.PHONY: help run test test-all bench-engine bench-steering bench-recovery bench-throughput lint setup java clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -9,7 +9,7 @@ STAMP := .venv/.installed
 ARGS ?=
 
 help: ## show this list
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
 run: java $(STAMP) ## run the main job from its start: a year of flights, one executor killed on the way
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
@@ -29,6 +29,12 @@ bench-engine: $(STAMP) ## measure engine, topologies and partition assignment, w
 
 bench-steering: java $(STAMP) ## measure a query of Spark's own, steered and not, side by side
 	@PYTHONPATH=. $(BIN)/python benchmarks/bench_steering.py
+
+bench-recovery: java $(STAMP) ## measure how long an executor's death stops a stream, beside Spark's own state
+	@$(BIN)/python benchmarks/bench_recovery.py $(ARGS)
+
+bench-throughput: java $(STAMP) ## measure rows/s and empty batches, beside Spark's own ways
+	@$(BIN)/python benchmarks/bench_throughput.py $(ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .

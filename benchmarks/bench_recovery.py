@@ -1,0 +1,341 @@
+"""How long a stream stands still when an executor dies, by the size of the state: placed state beside Spark's own.
+
+    make bench-recovery             # or: python benchmarks/bench_recovery.py [--sizes 10,100,1000] [--json FILE]
+
+A count and a last payload are kept by key, 1,000 bytes of key and value each (key 16, count 8, payload 976 random
+letters), so 10 MB of state are 10,000 keys. Five files fill it, each with a fifth of the keys; then each batch
+has the same 1,200 keys, whatever the size. Variants, one after the other for each size:
+
+- placed with a standby (`num.standby.replicas=1`), placed without
+- native: `groupBy().agg()` on the RocksDB provider with changelog checkpointing
+
+When all tasks have a snapshot in the checkpoint (due after five batches on both sides; RocksDB's maintenance runs
+every 10 s here, instead of 60, so that its are as fresh), the executor with the most tasks' state gets SIGKILL, and
+at once a batch is there to be done. Measured are the seconds from the kill until that batch is in the query's commit
+log, and the seconds that the batch after it takes, which is fed when the replacement executor has come. An ordinary
+batch stands beside them. After each kill the stream gets batches until it has settled; at the end the counts are
+checked.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from spark_bench import (
+    EXECUTORS,
+    PARTITIONS,
+    Out,
+    Stream,
+    arguments,
+    cluster,
+    executor_processes,
+    executors,
+    start_native,
+    start_placed,
+    wait_until,
+    write_files,
+)
+
+SCHEMA = "key string, payload string"
+PAYLOAD = 976
+ENTRY = 16 + 8 + PAYLOAD  # key, count, payload
+FILLS = SNAPSHOT_AFTER = 5
+SMALL = 1_200
+STANDBY, ALONE, NATIVE = "placed, 1 standby", "placed, no standby", "native agg"
+
+
+# -- the variants
+
+
+def topology() -> Any:
+    from taskplace.spark.processors import Aggregate, count, last
+    from topology import Topology
+
+    topo = Topology("recovery")
+    events = topo.source("events", key=["key"], partitions=PARTITIONS)
+    by_key = Aggregate("by-key", by={"key": "string"}, n=count(), payload=last("payload"))
+    events.process(by_key, stores=[topo.store("by-key")])
+    return topo
+
+
+def placed(spark: Any, standbys: int) -> Callable[[Any, Path], Any]:
+    return lambda frame, folder: start_placed(
+        spark, frame, folder, topology(), standbys, snapshot_interval=SNAPSHOT_AFTER
+    )
+
+
+def native(frame: Any, folder: Path) -> Any:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    result = frame.groupBy("key").agg(F.count("*").alias("n"), F.last("payload").alias("payload"))
+    result = result.observe("sent", F.count("*").alias("keys"), F.sum("n").alias("n"))
+    return start_native(result.writeStream.format("noop"), folder)
+
+
+# -- the data
+
+
+def rows(rng: np.random.Generator, first: int, count: int) -> pa.Table:
+    """Return one row for each of `count` keys, with payloads that do not compress well."""
+    letters = rng.integers(ord("0"), ord("0") + 64, count * PAYLOAD, dtype=np.uint8)
+    offsets = np.arange(count + 1, dtype=np.int32) * PAYLOAD
+    payload = pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(letters))
+    return pa.table({"key": [f"customer{i:08}" for i in range(first, first + count)], "payload": payload})
+
+
+def fill(folder: Path, rng: np.random.Generator, keys: int) -> list[Path]:
+    ends = [keys * i // FILLS for i in range(FILLS + 1)]
+
+    def tables() -> Iterator[pa.Table]:
+        for begin, end in pairwise(ends):
+            yield rows(rng, begin, end - begin)
+
+    return write_files(folder, f"fill-{keys}", tables(), parts=6)
+
+
+# -- who has the state, and is it safe
+
+
+def held(stream: Stream) -> dict[str, tuple[int, int]]:
+    """Return by executor id its process id and the number of tasks whose state it has open for `stream`."""
+    if stream.placed is not None:
+        active = {view.id: view.active for view in stream.placed.placement()}
+        with stream.placed.cluster.lock:
+            members = stream.placed.members.by_instance.items()
+            return {m.executor.id: (m.pid, active.get(name, 0)) for name, m in members}
+    # RocksDB keeps its files open under a directory named for the partition.
+    found = {}
+    for executor, process in executor_processes().items():
+        stores = set()
+        for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+            try:
+                target = str(descriptor.readlink())
+            except OSError:
+                continue
+            if match := re.search(r"StateStoreId\([^)]*partId=(\d+)", target):
+                stores.add(int(match[1]))
+        found[executor] = (process.pid, len(stores))
+    return found
+
+
+def snapshots(stream: Stream) -> int:
+    """Return how many tasks have a snapshot in the checkpoint."""
+    if stream.placed is not None:
+        with stream.placed.cluster.lock:
+            return sum(bool(h.snapshots) for h in stream.placed.journal.history.values())
+    return sum(
+        any(p.glob("*.zip")) for p in (stream.folder / "query" / "state" / "0").iterdir() if p.is_dir()
+    )
+
+
+def settled(stream: Stream) -> bool:
+    """Return whether every executor has a share again and no copy is behind or about to move."""
+    if stream.placed is None:
+        return executors(stream.spark) >= EXECUTORS
+    views = stream.placed.placement()
+    plan = stream.placed.loop.plan
+    return (
+        len(views) == EXECUTORS
+        and plan is not None
+        and not plan.followup
+        and all(view.active == PARTITIONS // EXECUTORS and not view.warmup for view in views)
+        and followers_up_to_date(stream.placed)
+    )
+
+
+def followers_up_to_date(placed: Any) -> bool:
+    with placed.cluster.lock:
+        return all(
+            member.copies.get(task) == placed.journal.history[task].end
+            for name, member in placed.members.by_instance.items()
+            for task in placed.cluster.following(name)
+        )
+
+
+def settle(stream: Stream, small: Path, most: int = 40) -> int:
+    """Feed batches until the stream has settled, and return how many; waits up to 3 s for followers after each."""
+    for number in range(most):
+        deadline = time.monotonic() + 3
+        while time.monotonic() < deadline:
+            if settled(stream):
+                return number
+            time.sleep(0.05)
+        stream.run(small)
+    raise TimeoutError(f"{stream.name}: not settled after {most} batches: {stream.query.lastProgress}")
+
+
+# -- the measurement
+
+
+def measure(out: Out, stream: Stream, files: list[Path], small: Path, kills: int) -> dict[str, Any]:
+    """Fill the state, kill, and return the figures."""
+    begin = time.monotonic()
+    for file in files:
+        stream.run(file)
+    filling = time.monotonic() - begin
+    for _ in range(2):
+        stream.run(small)
+    wait_until(lambda: snapshots(stream) == PARTITIONS, f"{stream.name}: all tasks have a snapshot", 180)
+    out.note(f"{stream.name}: filled in {filling:.0f} s")
+    found: dict[str, Any] = {"fill_seconds": filling, "ordinary": [], "kills": []}
+    for _ in range(kills):
+        batches = settle(stream, small)
+        found["ordinary"] += [stream.run(small) for _ in range(3)]
+        if stream.placed is not None:
+            wait_until(lambda: followers_up_to_date(stream.placed), "followers are up to date", 60)
+        found["kills"].append(kill(out, stream, small, batches))
+    settle(stream, small)
+    check(stream, files, small)
+    if stream.placed is not None:
+        summary = stream.placed.summary()
+        found["promotions"], found["scratch"] = summary.promotions, summary.scratch_restores
+        found["replayed"], found["restored"] = summary.replayed_records, summary.snapshot_records
+        found["phases"] = dict(summary.phases)
+    return found
+
+
+def kill(out: Out, stream: Stream, small: Path, batches: int) -> dict[str, Any]:
+    """Kill the executor with the most state, and time the next batch and the one after the replacement has come."""
+    executor, (pid, tasks) = max(held(stream).items(), key=lambda item: item[1][1])
+    if not tasks or executor_processes()[executor].pid != pid:
+        raise RuntimeError(f"{stream.name}: executor {executor} (process {pid}) holds {tasks} tasks' state")
+    process = psutil.Process(pid)
+    at = time.time()
+    os.kill(pid, signal.SIGKILL)
+    batch = stream.feed(small)
+    to_commit = stream.wait(batch) - at
+    wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "it is dead", 10)
+    wait_until(lambda: executors(stream.spark) >= EXECUTORS, "the replacement has come", 120)
+    came = time.time() - at
+    second = stream.run(small)
+    out.note(
+        f"{stream.name}: killed executor {executor} with {tasks} of {PARTITIONS} tasks; next commit after "
+        f"{to_commit:.2f} s; replacement there after {came:.1f} s; the batch then took {second:.2f} s"
+    )
+    return {
+        "tasks": tasks,
+        "to_commit": to_commit,
+        "replacement": came,
+        "second": second,
+        "batches_to_settle_before": batches,
+        "phases": stream.phases([batch]),
+    }
+
+
+def check(stream: Stream, files: list[Path], small: Path) -> None:
+    """Raise `RuntimeError` unless each key was counted just as often as it was fed."""
+    import pyarrow.parquet as pq
+
+    again = stream.fed - len(files)
+    if stream.placed is None:
+        row = stream.progress(stream.fed - 1).observedMetrics["sent"]
+        found, expected = (row["keys"], row["n"]), (SMALL, SMALL * (1 + again))
+    else:
+        keys = [pq.ParquetFile(file).read(["key"])["key"] for file in (small, files[-1])]
+        reader = stream.placed.store("by-key")
+        counts = [reader.get_many(pa.table({"key": some[-100:]}))["value"].to_pylist() for some in keys]
+        found = [{value and value["n"] for value in some} for some in counts]
+        expected = [{1 + again}, {1}]
+    if found != expected:
+        raise RuntimeError(f"{stream.name}: found counts {found}, expected {expected}")
+
+
+def show(out: Out, results: dict[str, dict[str, Any]]) -> None:
+    out.say("\nSeconds, medians over the kills (each one in brackets)")
+    table = []
+    for size, variants in results.items():
+        for name, f in variants.items():
+            kills = f["kills"]
+            to_commit = [k["to_commit"] for k in kills]
+            second = [k["second"] for k in kills]
+            f |= {
+                "median_to_commit": statistics.median(to_commit),
+                "median_second": statistics.median(second),
+                "median_ordinary": statistics.median(f["ordinary"]),
+            }
+            than = f["median_to_commit"] / variants[STANDBY]["median_to_commit"]
+            each = " ".join(f"{s:.2f}" for s in to_commit)
+            lost = "/".join(str(k["tasks"]) for k in kills)
+            cells = [f"{f['median_ordinary']:.2f}", f"{f['median_to_commit']:.2f} ({each})"]
+            table.append([f"{size}, {name}", *cells, f"{f['median_second']:.2f}", f"{than:.2f} x", lost])
+    head = ["state, variant", "ordinary batch", "kill to next commit", "batch after replacement"]
+    out.table([*head, "beside a standby", "tasks lost"], table)
+    sizes = list(results)
+    if len(sizes) > 1:
+        for name in results[sizes[0]]:
+            first, largest = (results[size][name]["median_to_commit"] for size in (sizes[0], sizes[-1]))
+            ordinary = [results[size][name]["median_ordinary"] for size in (sizes[0], sizes[-1])]
+            out.say(
+                f"{name}: kill to next commit at {sizes[-1]} / at {sizes[0]}: {largest / first:.2f}"
+                f" (ordinary batch: {ordinary[1] / ordinary[0]:.2f})"
+            )
+    for size, variants in results.items():
+        for name, f in variants.items():
+            if "phases" in f:
+                out.say(
+                    f"{size}, {name}: {f['promotions']} promotions, {f['scratch']} restores from scratch, "
+                    f"{f['restored']:,} records from snapshots, {f['replayed']:,} replayed"
+                )
+                out.phases("  ordinary batch", f["phases"])
+                out.phases("  batch of the last kill", f["kills"][-1]["phases"])
+
+
+def main() -> None:
+    parser = arguments(__doc__ or "")
+    parser.add_argument("--sizes", default="10,100,1000", help="MB of state, comma-separated (%(default)s)")
+    parser.add_argument("--kills", default="3,3,1", help="repetitions for each size (%(default)s)")
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    sizes = [2] if args.quick else [int(size) for size in args.sizes.split(",")]
+    kills = [1] if args.quick else [int(n) for n in args.kills.split(",")]
+    if len(kills) != len(sizes):
+        parser.error(
+            f"--kills: found {json.dumps(kills)}, expected one number for each of {len(sizes)} sizes"
+        )
+    out = Out(args, "bench-recovery")
+    out.say(f"seed {args.seed}; {ENTRY} bytes of key and value per entry, filled in {FILLS} batches")
+    rng = np.random.default_rng(args.seed)
+    results: dict[str, dict[str, Any]] = {}
+    conf = {
+        "spark.sql.streaming.stateStore.maintenanceInterval": "10s",
+        "spark.sql.streaming.stateStore.minDeltasForSnapshot": str(SNAPSHOT_AFTER),
+    }
+    with cluster("bench-recovery", args.scratch, **conf) as (spark, folder):
+        out.note("cluster is up")
+        variants = {STANDBY: placed(spark, 1), ALONE: placed(spark, 0), NATIVE: native}
+        for number, (size, repetitions) in enumerate(zip(sizes, kills, strict=True)):
+            keys = size * 1_000_000 // ENTRY
+            files = fill(folder / "data", rng, keys)
+            small = write_files(folder / "data", f"small-{size}", [rows(rng, 0, min(SMALL, keys))])[0]
+            found: dict[str, Any] = {}
+            names = list(variants)
+            for name in names[number % 3 :] + names[: number % 3]:
+                wait_until(lambda: executors(spark) >= EXECUTORS, "all executors are there", 120)
+                where = folder / f"{size}-{names.index(name)}"
+                stream = Stream(spark, f"{size} MB, {name}", where, SCHEMA, variants[name])
+                try:
+                    found[name] = measure(out, stream, files, small, repetitions)
+                finally:
+                    stream.stop()
+            results[f"{size} MB"] = {name: found[name] for name in names}
+            out.figures["results"] = results
+            for file in files:
+                file.unlink()
+        show(out, results)
+    out.close()
+
+
+if __name__ == "__main__":
+    main()
