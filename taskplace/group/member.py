@@ -12,8 +12,9 @@ Properties:
   given away. This rests on clocks that run equally fast, not on clocks that agree.
 - A request without an answer is repeated every `heartbeat.interval.ms`; an answer to anything but the newest
   join is ignored.
-- Disagreement on metadata leads to another join after a back-off that doubles, and to `Failed` after
-  `metadata.max.retries` in a row: never an endless loop.
+- Disagreement on metadata leads to another join after a back-off that doubles. The member gives up after more than
+  `metadata.max.retries` in a row that took two sessions or longer: never an endless loop, and never because of a
+  member that has died and still has its seat.
 - A static member leaves silently: it is expected back within its session.
 
 Source: "Consumer Embedded Protocol" and "Single Client Assignor" in the client-side assignment proposal.
@@ -81,6 +82,7 @@ class Member:
         self._next_send = 0.0
         self._rejoin_at: float | None = None
         self._disagreements = 0
+        self._disagreed_at = 0.0  # the first of them
         self._request: Join | Sync | None = None  # what is repeated until it is answered
         # Spreads the back-off of members that disagree; the same in every run.
         self._chance = random.Random(f"{group}/{member_id}")
@@ -211,15 +213,18 @@ class Member:
         return [self.owned]
 
     def _try_again(self, wish: TryAgain, now: float) -> list[Effect]:
+        if not self._disagreements:
+            self._disagreed_at = now
         self._disagreements += 1
-        if self._disagreements > self.settings.metadata_max_retries:
+        patience = 2 * self.settings.session_timeout_ms / 1000
+        if self._disagreements > self.settings.metadata_max_retries and now >= self._disagreed_at + patience:
             detail = f"given up after {self._disagreements} rebalances in a row: {wish}"
             return self._fail(GroupFailed(wish.code, detail), now)
         log.info("group %s: %s joins again: %s", self.group, self.member_id, wish)
-        if wish.at_once:
+        if wish.at_once and self._disagreements == 1:
             return self._begin_join(now)
         least, most = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
-        wait = min(most, least * 2 ** (self._disagreements - 1)) / 1000
+        wait = min(most, least * 2 ** min(self._disagreements - 1, 31)) / 1000
         self._rejoin_at = now + wait * self._chance.uniform(0.8, 1.2)
         return []
 

@@ -38,8 +38,8 @@ class Round:
 class TryAgain(GroupError):
     """Raised by `accept`: this outcome cannot be used; join again, with what `offers` says then.
 
-    `at_once` leaves out the back-off. The member gives up after `metadata.max.retries` of them in a row; `code` is
-    what it gives up with.
+    `at_once` leaves out the back-off, the first time. The member gives up after more than `metadata.max.retries` in
+    a row; `code` is what it gives up with.
     """
 
     def __init__(

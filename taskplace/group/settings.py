@@ -11,7 +11,8 @@
     retry.backoff.ms                   100       before trying again after a disagreement, doubled each time
     retry.backoff.max.ms               1000      and at most; with up to 20% of chance added or taken away
     group.instance.id                  none      a name that survives restarts (static membership)
-    metadata.max.retries               10        disagreements in a row after which a member gives up (not Kafka's)
+    metadata.max.retries               10        disagreements in a row after which a member gives up, once they
+                                                 have lasted for two sessions (not Kafka's)
 
 `max.poll.interval.ms` has to be at least `session.timeout.ms`: a rebalance that goes on without a member must
 not do so while that member may still be at work.

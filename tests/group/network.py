@@ -158,10 +158,10 @@ class Network:
         self.log.append((round(self.now, 4), name, effect))
         if isinstance(effect, Assigned) and self.exclusive:
             for part in effect.value:
-                other = self.owners.setdefault((effect.generation, part), name)
-                assert other == name, (
-                    f"{part} of generation {effect.generation}: {other}, {name}; {self.tail()}"
-                )
+                # A static member that is back has its partitions again, in the same generation.
+                own = self.members[name].settings.group_instance_id or name
+                other = self.owners.setdefault((effect.generation, part), own)
+                assert other == own, f"{part} of {effect.generation}: {other}, {own}; {self.tail()}"
 
     # -------------------------------------------------------------------------------------- transport
 

@@ -136,7 +136,7 @@ class LedHistory(GroupHistory):
 
 
 QUICK = settings(max_examples=25, stateful_step_count=25, deadline=None, print_blob=True)
-LONG = settings(max_examples=600, stateful_step_count=50, deadline=None, print_blob=True)
+LONG = settings(max_examples=300, stateful_step_count=40, deadline=None, print_blob=True)
 
 TestEveryMember = GroupHistory.TestCase
 TestEveryMember.settings = QUICK

@@ -1,0 +1,256 @@
+"""The bytes: what is written is read back, versions across each other, and no byte string does harm."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Callable
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+from taskplace.group import (
+    Code,
+    LagReport,
+    Mode,
+    Offer,
+    ProtocolError,
+    Subscription,
+    UnknownVersion,
+    decode,
+    encode,
+)
+from taskplace.group.executors import Work
+from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Role, Sync, decode_body
+from taskplace.group.subscription import Assignment, Probe
+from taskplace.group.wire import LIMIT, Reader, Writer, deflate, inflate, seal, unseal
+from topology import TaskId, TopicPartition
+
+names = st.text(max_size=8)
+numbers = st.integers(0, 2**31 - 1)
+large = st.integers(0, 2**53)
+blobs = st.binary(max_size=300)
+pairs = st.lists(st.tuples(names, blobs), max_size=4).map(tuple)
+codes = st.sampled_from(Code)
+
+messages = st.one_of(
+    st.builds(
+        Join, names, names, names, large, large, numbers, numbers, st.sampled_from(Mode), names, numbers, large,
+        st.lists(st.builds(Offer, names, numbers, blobs), max_size=4).map(tuple),
+    ),
+    st.builds(Sync, names, names, large, large, codes, names, pairs),
+    st.builds(Heartbeat, names, names, large, large),
+    st.builds(Leave, names, names, large),
+    st.builds(
+        Joined, names, names, large, large, codes, names, large, names, numbers, st.sampled_from(Role), names,
+        names, pairs, blobs,
+    ),
+    st.builds(Ack, names, names, large, large, codes, names),
+)  # fmt: skip
+
+partitions = st.dictionaries(
+    names, st.sets(st.integers(0, 2**31 - 1), max_size=9).map(lambda s: tuple(sorted(s)))
+)
+said = st.builds(
+    Subscription, st.lists(names, max_size=9).map(tuple), st.sampled_from(["", "a.*"]), blobs, blobs, names,
+    partitions, large, blobs,
+)  # fmt: skip
+tasks = st.builds(TaskId, numbers, numbers)
+roles = st.sets(tasks, max_size=5).map(lambda s: tuple(sorted(s)))
+
+
+@given(messages, st.booleans())
+def test_messages_come_back(message: object, compress: bool) -> None:
+    assert decode(encode(message, compress=compress)) == message  # type: ignore[arg-type]
+
+
+@given(said, st.booleans())
+def test_subscriptions_come_back(written: Subscription, compress: bool) -> None:
+    assert Subscription.decode(written.encode(compress=compress)) == written
+
+
+@given(
+    st.builds(
+        LagReport, st.dictionaries(tasks, st.tuples(large, large)), st.dictionaries(names, names), numbers
+    )
+)
+def test_lag_reports_come_back(report: LagReport) -> None:
+    assert LagReport.decode(report.encode()) == report
+
+
+@given(st.builds(Work, roles, roles, roles, numbers))
+def test_work_comes_back(work: Work) -> None:
+    assert Work.decode(work.encode()) == work
+
+
+@given(st.sets(st.tuples(names, numbers)))
+def test_assignments_come_back(owned: set[tuple[str, int]]) -> None:
+    given_out = tuple(sorted(TopicPartition(*p) for p in owned))
+    found = Assignment.decode(Assignment(given_out).encode())
+    assert isinstance(found, Assignment) and found.partitions == given_out
+
+
+@given(said)
+def test_an_old_reader_reads_what_is_written_for_it_and_a_new_reader_the_old(written: Subscription) -> None:
+    old = Subscription(written.topics, written.pattern, written.metadata_hash, written.strategy)
+    assert Subscription.decode(written.encode(version=0), known=0) == old
+    assert Subscription.decode(old.encode(version=0), known=1) == old
+
+
+def test_a_newer_version_is_named_with_the_highest_known_one() -> None:
+    future = Writer().uint(7).uint(7).take() + b"whatever version 7 may be"
+    with pytest.raises(UnknownVersion, match="found version 7, expected one up to 1") as caught:
+        Subscription.decode(future)
+    assert (caught.value.version, caught.value.known) == (7, 1)
+    with pytest.raises(UnknownVersion, match="found version 1, expected one up to 0"):
+        Subscription.decode(Subscription(("t",)).encode(), known=0)
+    frame = bytearray(encode(Leave("g", "m", 1)))
+    frame[2] = 9
+    with pytest.raises(UnknownVersion, match="frame: found version 9"):
+        decode(bytes(frame))
+
+
+@pytest.mark.parametrize("at", range(21))
+def test_every_damaged_byte_of_a_frame_is_found(at: int) -> None:
+    frame = bytearray(encode(Heartbeat("orders", "m1", 5, 3)))
+    frame[at] ^= 0x10
+    with pytest.raises(ProtocolError):
+        decode(bytes(frame))
+
+
+def test_numbers_have_one_spelling() -> None:
+    for spelled in (b"\x80\x00", b"\xff" * 9 + b"\x7f", b"\x80"):
+        with pytest.raises(ProtocolError):
+            Reader(spelled, "number").uint()
+
+
+def test_a_bomb_is_refused_before_it_is_inflated() -> None:
+    bomb = zlib.compress(bytes(10**8), 9)
+    with pytest.raises(ProtocolError, match="number up to"):
+        inflate(Writer().uint(LIMIT + 1).take() + bomb, "body")
+    with pytest.raises(ProtocolError, match="2000 bytes, compressed"):
+        inflate(Writer().uint(2_000).take() + bomb, "body")  # says less than it holds
+    with pytest.raises(ProtocolError, match="compressed"):
+        inflate(Writer().uint(10**7).take() + zlib.compress(b"short"), "body")  # says more than it can hold
+    assert inflate(deflate(b""), "body") == b""
+
+
+def test_counts_are_compared_with_what_is_left() -> None:
+    with pytest.raises(ProtocolError, match="values"):
+        Reader(Writer().uint(2**40).take() + b"abc", "list").many(lambda: b"")
+    with pytest.raises(ProtocolError, match="numbers up to 10"):
+        Reader(Writer().ascending([3, 12]).take(), "list").ascending(10)
+
+
+@given(st.binary(max_size=400))
+def test_frames_come_back(body: bytes) -> None:
+    assert unseal(seal(3, body)) == (3, body)
+
+
+# ------------------------------------------------------------------------------------------------------- fuzz
+
+
+def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
+    """Return decoders with something valid for each; bodies as well, since a checksum keeps most damage out."""
+    joined = Joined(
+        "g", "m", 9, 2, Code.NONE, "", 3, "sticky", 1, Role.MEMBER, "m", "a", (("a", b"x"), ("m", b"y" * 200))
+    )
+    join = Join(
+        "g", "m", "", 4, 1, 9_000, 9_000, Mode.EVERY, "consumer", 1, 0, (Offer("a", 1, b"z"), Offer("b"))
+    )
+    sync = Sync("g", "m", 5, 3, Code.NONE, "", (("a", b"1"), ("b", b"2")))
+    wide = Subscription(
+        tuple(f"topic-{k}" for k in range(40)),
+        "",
+        b"h" * 16,
+        b"{}",
+        "r",
+        {"topic-1": (1, 2, 9)},
+        4,
+        b"s" * 16,
+    )
+    report = LagReport({TaskId(0, 3): (4, 9_000), TaskId(1, 2): (1, 2)}, {"zone": "a"}, 4)
+    bodies: list[tuple[Callable[[bytes], object], bytes]] = []
+    for message in (
+        joined,
+        join,
+        sync,
+        Heartbeat("g", "m", 1, 1),
+        Leave("g", "m", 1),
+        Ack("g", "m", 1, 1, Code.NONE),
+    ):
+        kind, body = unseal(encode(message))
+        bodies.append((lambda data, kind=kind: decode_body(kind, data), body))
+        bodies.append((lambda data, kind=kind: decode(seal(kind, data)), body))
+    return [
+        *bodies,
+        (decode, encode(joined)),
+        (decode, encode(joined, compress=False)),
+        (Subscription.decode, wide.encode()),
+        (Subscription.decode, wide.encode(compress=False)),
+        (Subscription.decode, Subscription(pattern="a.*").encode(version=0)),
+        (Assignment.decode, Assignment((TopicPartition("t", 1), TopicPartition("t", 9))).encode()),
+        (Assignment.decode, Probe(1).encode()),
+        (LagReport.decode, report.encode()),
+        (Work.decode, Work((TaskId(0, 1),), (TaskId(0, 2),), (), 9).encode()),
+    ]
+
+
+def _mutated(chance: random.Random, data: bytes) -> bytes:
+    out = bytearray(data)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(out) + 1)
+        match chance.randrange(6):
+            case 0:
+                out[at:at] = chance.randbytes(chance.randint(1, 4))
+            case 1:
+                del out[at : at + chance.randint(1, 6)]
+            case 2 if at < len(out):
+                out[at] = chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))
+            case 3 if at < len(out):
+                out[at] ^= 1 << chance.randrange(8)
+            case 4:
+                out[at : at + 2] = Writer().uint(chance.choice((2**31, 2**40, 2**63, 2**64 - 1))).take()
+            case _:
+                out[at:] = out[: chance.randrange(len(out) + 1)]
+    return bytes(out)
+
+
+def _fuzz(seed: int, count: int) -> tuple[int, int]:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    samples = _samples()
+    refused = read = 0
+    for k in range(count):
+        decoder, valid = samples[k % len(samples)]
+        data = chance.randbytes(chance.randrange(80)) if k % 5 == 0 else _mutated(chance, valid)
+        try:
+            decoder(data)
+            read += 1
+        except ProtocolError:
+            refused += 1
+    return refused, read
+
+
+def test_100000_random_and_mutated_byte_strings_raise_protocol_errors_only() -> None:
+    refused, read = _fuzz(seed=794, count=100_000)
+    assert refused + read == 100_000
+    assert refused > 50_000 and read > 1_000  # both ways were taken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_a_million_more(seed: int) -> None:
+    refused, read = _fuzz(seed, 100_000)
+    assert refused + read == 100_000
+
+
+@settings(max_examples=300)
+@given(st.sampled_from(range(len(_samples()))), st.binary(max_size=200))
+def test_what_hypothesis_finds_raises_protocol_errors_only(which: int, data: bytes) -> None:
+    decoder, _ = _samples()[which]
+    try:
+        decoder(data)
+    except ProtocolError as error:
+        assert str(error)
