@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -33,9 +34,10 @@ def executor_pids() -> dict[str, int]:
     """Return the processes of all executors of this driver, by instance."""
     found = {}
     for process in psutil.Process().children(recursive=True):
-        line = process.cmdline() if process.is_running() else []
-        if "--executor-id" in line and "java" in process.name():
-            found[f"executor-{line[line.index('--executor-id') + 1]}"] = process.pid
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+            line = process.cmdline()
+            if "--executor-id" in line and "java" in process.name():
+                found[f"executor-{line[line.index('--executor-id') + 1]}"] = process.pid
     return found
 
 

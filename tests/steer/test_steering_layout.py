@@ -58,6 +58,15 @@ BOTH_SIDES = f"""Union
          +- MicroBatchScan[key#2] JSON
 """
 
+# A "!" marks a node that reads what its children do not have.
+TRANSFORM = f"""WriteToDataSourceV2 org.apache.spark.Write@1
++- !TransformWithStateInPySpark count(key#1)#2, [key#1], Update, NoTime, {info(0)}, pandas, false
+   :- *(2) Sort [key#1 ASC NULLS FIRST], false, 0
+   :  +- Exchange hashpartitioning(key#1, 6), REQUIRED_BY_STATEFUL_OPERATOR, [plan_id=35]
+   :     +- FileScan json [key#1]
+   +- PlanLater LocalRelation <empty>
+"""
+
 SIDE_BY_SIDE = f"""StreamingSymmetricHashJoin [a#1], [b#2], Inner, {info(0)}
 :- Exchange hashpartitioning(a#1, 6)
 :  +- StateStoreSave [x#1], {info(1)}, Append
@@ -73,6 +82,7 @@ SIDE_BY_SIDE = f"""StreamingSymmetricHashJoin [a#1], [b#2], Inner, {info(0)}
     [
         (CHAINED, ((0,), (1, 2)), True),
         (JOIN, ((0, 1), (2,)), True),
+        (TRANSFORM, ((0,),), True),
         (BOTH_SIDES, ((0,), (1,)), True),
         (SIDE_BY_SIDE, ((0,), (1,), (2,)), False),
         ("MicroBatchScan[key#1] JSON", (), True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
@@ -128,3 +129,99 @@ def test_the_handle_ends_with_the_query_and_refuses_what_it_cannot_do(stream):
     one.query.stop()
     with pytest.raises(InputError, match="a query that has ended"):
         one.steer()
+
+
+@pytest.mark.slow
+def test_two_queries_share_the_executors_evenly(stream):
+    five = {"spark.sql.shuffle.partitions": "5"}.items()
+    streams = [stream(aggregation, f"both{i}", conf=five) for i in range(2)]
+    first = min(e.instance for e in streams[0].bridge().executors())
+    for one in streams:
+        one.feed()
+        one.put(first)
+        one.steer()
+    for _ in range(ENOUGH):
+        for one in streams:
+            one.feed()
+    counts = [one.ran_on() for one in streams]
+    together = counts[0] + counts[1]
+    assert sorted(together.values()) == [3, 3, 4], counts
+    assert all(sorted(found.values()) == [1, 2, 2] for found in counts), counts
+    assert all(not one.feed() and one.steering.status().waiting == 0 for one in streams)
+
+
+@pytest.mark.slow
+def test_a_restarted_query_is_spread_again(stream):
+    one = stream(aggregation, "restarts")
+    one.feed()
+    one.query.stop()
+    one.query = one.start()
+    steering = one.steer()
+    settle(one, lambda: one.fed > 1 and one.even(), "even over executors")
+    assert steering.status().errors == 0
+    assert len(one.result()) == 60
+
+
+@pytest.mark.slow
+def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
+    one = stream(aggregation, "leaves")
+    steering = one.steer()
+    one.feed()
+    bridge = one.bridge()
+    name = max(e.instance for e in bridge.executors())
+    try:
+        steering.decommission(name)
+        settle(one, lambda: one.ran_on()[name] == 0, "emptied")
+        one.feed()
+        wait_until(lambda: name not in {e.instance for e in bridge.executors()}, "it is ended")
+        one.feed()
+        assert name not in one.ran_on()
+        assert any("is empty: asked for its end" in change for change in steering.status().changes)
+    finally:
+        steering.undrain(name)
+        bridge._jsc.requestExecutors(1)  # the next test wants all of them
+
+
+def hold_slots(folder):
+    """Return what a task does that keeps its slot until the folder says it is over."""
+
+    def hold(elements):
+        import time
+        import uuid
+
+        (folder / f"holds-{uuid.uuid4()}").touch()
+        while not (folder / "over").exists():
+            time.sleep(0.05)
+        return [str(element) for element in elements]
+
+    return hold
+
+
+@pytest.mark.slow
+def test_when_spark_overrules_again_and_again_it_stands_down_with_the_reason(stream, tmp_path):
+    one = stream(aggregation, "overruled")
+    one.feed()
+    bridge = one.bridge()
+    executors = bridge.executors()
+    full, *others = executors
+    one.put(*[e.instance for e in others])
+    conf, wait = bridge._jsc.conf(), bridge._jsc.conf().get("spark.locality.wait", "3s")
+    held = bridge.pinned([b"x"] * full.cores, [full.location] * full.cores, hold_slots(tmp_path))
+    blocker = threading.Thread(target=held.collect, daemon=True)
+    blocker.start()
+    try:
+        wait_until(lambda: len(list(tmp_path.glob("holds-*"))) == full.cores, "all its slots are taken")
+        conf.set("spark.locality.wait", "0")
+        steering = one.steer(worth_batches=0, patience_batches=2)
+        one.feed(3)
+        status = steering.status()
+        assert status.state == "stood down", status
+        assert "spark.locality.wait is 0 ms: Spark ran" in status.reason
+        assert "set spark.locality.wait to 3s or more" in status.reason
+        assert status.overruled >= 2
+    finally:
+        conf.set("spark.locality.wait", wait)
+        (tmp_path / "over").touch()
+        blocker.join(timeout=60)
+    steering.resume()
+    settle(one, one.even, "even, once there are slots and patience")

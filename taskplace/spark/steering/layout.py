@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from topology.ids import TaskId
 
-_NODE = re.compile(r"^(?P<indent>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?(?P<name>\w+)")
+_NODE = re.compile(r"^(?P<indent>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
 
 
