@@ -259,8 +259,9 @@ def _at_rest(c: Columns, step: Step, target: Target) -> Iterator[Violation]:
         t = int(np.flatnonzero(step.active != target.active)[0])
         yield Violation("at-rest", f"no follow-up, but {c.ids[t]} is not active where the target wants it")
     now, goal = step.standby_task * c.m + step.standby_inst, target.standby_task * c.m + target.standby_inst
-    if len(now) != len(goal) or (now != goal).any():
-        t = int(np.setxor1d(now, goal)[0]) // c.m
+    apart = np.setxor1d(now, goal)  # a pair that is listed twice is for `disjoint`
+    if len(apart):
+        t = int(apart[0]) // c.m
         yield Violation(
             "at-rest", f"no follow-up, but standbys of {c.ids[t]} are not where the target wants them"
         )

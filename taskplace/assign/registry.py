@@ -7,9 +7,10 @@ returns the target: for each instance its active and standby tasks.
     class Alphabetical:
         def assign(self, problem: Problem) -> Mapping[str, Roles]: ...
 
-An answer that is not valid, or an exception, never stops the cluster: the assignment in force is kept if it is still
-complete, the built-in target is taken if not, and the plan says why in its warnings. Whatever the target, the refiner
-decides how to get there, so no task stalls.
+An answer that is not valid, or an exception, never stops the cluster: what is still good of the assignment in force is
+kept, the built-in target fills the holes, and the plan says why, and how much, in its warnings. Valid means: each task
+active once, its standbys complete and elsewhere, nothing on an instance that drains, and no new copy where one is
+parked. Whatever the target, the refiner decides how to get there, so no task stalls.
 
 Source: KIP-924.
 """
@@ -17,17 +18,21 @@ Source: KIP-924.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
+from taskplace.model import reading
 from taskplace.model.columns import STANDBY, Columns, Ints
-from taskplace.model.placement import Target, moved
+from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
+from topology.ids import TaskId
 
 BUILT_IN = ("high_availability", "sticky")
 GROUP = "taskplace.assignors"
@@ -49,31 +54,61 @@ def find(name: str) -> Callable[[Problem], Mapping[str, Any]]:
     taskplace.errors.ConfigError: config.task.assignor.class: found 'no_such_assignor', expected high_availability, \
 sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
     """
-    expected = f"{', '.join(BUILT_IN)}, an entry point of {GROUP!r}, or 'module:attribute'"
-    if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            found: Any = importlib.import_module(module)
-            for part in attribute.split("."):
-                found = getattr(found, part)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ConfigError(
-                "config.task.assignor.class", found=name, expected=expected, hint=str(error)
-            ) from None
-    else:
-        points = entry_points(group=GROUP, name=name)
-        if not points:
-            raise ConfigError("config.task.assignor.class", found=name, expected=expected)
-        found = next(iter(points)).load()
+    key, expected = (
+        "config.task.assignor.class",
+        f"{', '.join(BUILT_IN)}, an entry point of {GROUP!r}, or 'module:attribute'",
+    )
+    points = () if ":" in name else entry_points(group=GROUP, name=name)
+    if ":" not in name and not points:
+        raise ConfigError(key, found=name, expected=expected, hint=reading.nearest(name, BUILT_IN))
+    try:
+        found = _load(name) if ":" in name else next(iter(points)).load()
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
+    except (Exception, SystemExit) as error:  # somebody else's module: whatever it does when it is imported
+        raise ConfigError(
+            key, found=name, expected="an assignor that can be loaded", hint=_said(error)
+        ) from None
     if isinstance(found, type):
-        found = found()
+        try:
+            found = found()
+        except (Exception, SystemExit) as error:
+            expected = "a class that can be made without arguments"
+            raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
     assign = getattr(found, "assign", found)
     if not callable(assign):
-        raise ConfigError(
-            "config.task.assignor.class", found=name, expected="an object with a method assign(problem)"
-        )
+        raise ConfigError(key, found=name, expected="an object with a method assign(problem)")
     function: Callable[[Problem], Mapping[str, Any]] = assign
     return function
+
+
+def _load(name: str) -> Any:
+    module, _, attribute = name.partition(":")
+    found: Any = importlib.import_module(module)
+    for part in attribute.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _said(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Target]) -> Target:
+    """Return the target that the configured assignor wants; if it has none that is valid, `repaired`.
+
+    Errors: `ConfigError` if there is no such assignor, or it cannot be loaded.
+    """
+    name = problem.config.task_assignor_class
+    assign = find(name)
+    c = problem.columns
+    try:
+        return checked(problem, assign(problem), base, replicas)
+    except (Exception, SystemExit) as error:  # whatever it is: somebody else's code must not stop the cluster
+        why = str(error) if isinstance(error, InvalidPlan) else _said(error)
+        target, kept = repaired(c, base, replicas, default)
+        return replace(target, notes=(f"assignor {name!r} is not followed: {why}; {kept}", *target.notes))
 
 
 def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
@@ -84,26 +119,28 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
     at = {t: k for k, t in enumerate(c.ids)}
     active = np.full(c.n, -1, np.int64)
     standby: set[tuple[int, int]] = set()
+    places = {name: i for i, name in enumerate(c.names)}
+    parked = frozenset(c.parked.tolist())
     for name, roles in answer.items():
-        if name not in c.names:
+        i = places.get(name, -1)
+        if i < 0:
             raise InvalidPlan(f"{name!r} is no instance of the problem")
-        i = c.names.index(name)
-        held = roles._asdict() if isinstance(roles, Roles) else roles
-        for role in ("active", "standby"):
-            for t in held.get(role, ()):
-                k = at.get(t)
-                if k is None:
-                    raise InvalidPlan(f"{t!s} is no task of the problem")
-                if not c.room[i]:
-                    raise InvalidPlan(f"{t!s} is put on {name}, which is draining or has no capacity")
-                if role == "active" and active[k] >= 0:
-                    raise InvalidPlan(f"{t!s} is active twice")
-                if role == "active":
-                    active[k] = i
-                elif not c.stateful[k]:
-                    raise InvalidPlan(f"{t!s} is stateless, and has a standby on {name}")
-                else:
-                    standby.add((k, i))
+        for role, given in _roles(name, roles):
+            k = _position(at, given)
+            if not c.room[i]:
+                raise InvalidPlan(f"{given!s} is put on {name}, which is draining or has no capacity")
+            if k * c.m + i in parked and not (role == "active" and c.owner[k] == i):
+                raise InvalidPlan(
+                    f"{given!s} is put on {name}, where it is parked: its copy made no progress"
+                )
+            if role == "active" and active[k] >= 0:
+                raise InvalidPlan(f"{given!s} is active twice")
+            if role == "active":
+                active[k] = i
+            elif not c.stateful[k]:
+                raise InvalidPlan(f"{given!s} is stateless, and has a standby on {name}")
+            else:
+                standby.add((k, i))
     missing = np.flatnonzero(active < 0)
     if len(missing):
         raise InvalidPlan(f"{len(missing)} tasks are active nowhere, e.g. {c.ids[int(missing[0])]}")
@@ -115,6 +152,30 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
     return active, pairs[:, 0], pairs[:, 1]
 
 
+def _roles(name: str, roles: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (role, task) of what an answer gives to one instance."""
+    held = roles._asdict() if isinstance(roles, Roles) else roles
+    if not isinstance(held, Mapping):
+        raise InvalidPlan(
+            f"{name} gets {type(held).__name__}, expected Roles or a dict of 'active' and 'standby'"
+        )
+    if strange := [role for role in held if role not in Roles._fields]:
+        raise InvalidPlan(f"{name} gets the role {strange[0]!r}, expected 'active' or 'standby'")
+    for role in ("active", "standby"):
+        tasks = held.get(role) or ()
+        if isinstance(tasks, str) or not isinstance(tasks, Iterable):
+            raise InvalidPlan(f"{name} gets {tasks!r} as {role}, expected a list of tasks")
+        yield from ((role, t) for t in tasks)
+
+
+def _position(at: Mapping[TaskId, int], given: Any) -> int:
+    """Return the position of a task, named by a `TaskId`, or by text as in a plan.json."""
+    try:
+        return at[TaskId.parse(given) if isinstance(given, str) else TaskId(*given)]
+    except (KeyError, TypeError, ValueError):
+        raise InvalidPlan(f"{given!s} is no task of the problem") from None
+
+
 def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:
     """Return the target of an answer; raise `InvalidPlan` if it breaks an invariant."""
     c = problem.columns
@@ -124,14 +185,63 @@ def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:
     if len(short):
         text = f"{len(short)} tasks have fewer than {replicas} standbys, e.g. {c.ids[int(short[0])]}"
         raise InvalidPlan(text)
-    return Target(active, task, inst, replicas, base, int(moved(c, base, active).sum()), 0)
+    bound = place_actives(c, base).lower_bound
+    return Target(active, task, inst, replicas, base, int(moved(c, base, active).sum()), bound)
 
 
-def in_force(c: Columns, base: Ints, replicas: int) -> Target | None:
-    """Return the assignment in force as a target, if it is complete and nothing of it has to go."""
-    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task])
-    if (c.owner < 0).any() or (c.room[c.owner] == 0).any() or (c.room[c.inst[rows]] == 0).any():
-        return None
-    if (np.bincount(c.task[rows], minlength=c.n)[c.stateful] < replicas).any():
-        return None
-    return Target(c.owner, c.task[rows], c.inst[rows], replicas, base, 0, 0)
+def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target]) -> tuple[Target, str]:
+    """Return the assignment in force as a target, with its holes filled by the default one, and how much that is.
+
+    Kept are actives that nobody has a better copy of, and standbys, on instances that can take work, unless they are
+    parked there. Holes: all other actives, and standbys that are missing.
+    """
+    parked = frozenset(c.parked.tolist())
+    keep = (c.owner >= 0) & (c.room[c.owner] > 0) & ((base == FIXED) | ~c.stateful)
+    standbys: dict[int, list[int]] = {}
+    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.room[c.inst] > 0))
+    for k in rows.tolist():
+        t, i = int(c.task[k]), int(c.inst[k])
+        if t * c.m + i not in parked and not (keep[t] and c.owner[t] == i):
+            standbys.setdefault(t, []).append(i)
+    full = all(len(standbys.get(t, ())) == replicas for t in np.flatnonzero(c.stateful).tolist())
+    if keep.all() and full:
+        task = np.repeat(np.arange(c.n), [len(standbys.get(t, ())) for t in range(c.n)])
+        inst = np.array([i for t in sorted(standbys) for i in standbys[t]], np.int64)
+        bound = place_actives(c, base).lower_bound
+        target = Target(c.owner, task, inst, replicas, base, int(moved(c, base, c.owner).sum()), bound)
+        return target, "the assignment in force is kept"
+    filler = default()
+    active = np.where(keep, c.owner, filler.active)
+    wanted: dict[int, list[int]] = {}
+    for t, i in zip(filler.standby_task.tolist(), filler.standby_inst.tolist(), strict=True):
+        wanted.setdefault(t, []).append(i)
+    load = np.bincount(active, minlength=c.m)
+    pairs: list[tuple[int, int]] = []
+    made = 0
+    for t in np.flatnonzero(c.stateful).tolist():
+        here = int(active[t])
+        mine = [i for i in standbys.get(t, ()) if i != here][:replicas]
+        if len(mine) < replicas:
+            # What the default has of this task, also its active, which may be elsewhere than the one that is kept;
+            # then the least loaded; then even where it is parked.
+            least = np.argsort(load / np.maximum(c.room, 1), kind="stable").tolist()
+            usable = [i for i in least if c.room[i]]
+            unparked = [i for i in usable if t * c.m + i not in parked]
+            ways = dict.fromkeys((*wanted.get(t, ()), int(filler.active[t]), *unparked, *usable))
+            new = [i for i in ways if i != here and i not in mine][: replicas - len(mine)]
+            made += len(new)
+            mine += new
+        load[mine] += 1
+        pairs += [(t, i) for i in mine]
+    found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+    moves = int(moved(c, base, active).sum())
+    target = Target(active, found[:, 0], found[:, 1], replicas, base, moves, filler.lower_bound)
+    if not keep.any():
+        return target, "high_availability is used"
+    lost = c.n - int(keep.sum())
+    fills = f"high_availability places {_count(lost, 'active')} and {_count(made, 'standby')}"
+    return target, f"{int(keep.sum())} of {c.n} actives are kept where they are, {fills}"
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"

@@ -1,98 +1,134 @@
 """The `sticky` assignor: as Kafka Streams placed tasks before KIP-441.
 
 Each task goes to the instance that had it active; if that is gone or full, to the least loaded one that holds state
-for it; if there is none, to the least loaded. "Full" and "least loaded" are in proportion to capacity, and the same
-two tasks are not put together on two instances, where that can be avoided: so the instances that share a lost one's
-standbys are different ones. Standbys: the same, beside the copies that are there.
+for it; if there is none, to the least loaded. "Full" and "least loaded" are in proportion to capacity. Standbys: those
+that are there, then the former owner, then whoever shares the fewest tasks with the instances that have a copy
+already: so the same two tasks are not put together on two instances where that can be avoided, and what an instance
+loses is found again on many others. With `rack.aware.assignment.tags` standbys are placed by `spread`, which keeps
+those in force as long as no others avoid more racks.
 
 Properties: every instance has the floor or the ceiling of its share of the stateful tasks; subtopologies are not
-looked at, nor is lag. How to get there is decided by the refiner as for any other assignor: no task stalls.
+looked at, nor is lag. Parked pairs (see `taskplace.refine.parking`) are not used as long as a task has another place,
+even if that is full. How to get there is decided by the refiner as for any other assignor: no task stalls. The lower
+bound beside it is the flow's, under both balances: sticky may do with fewer moves, as it keeps only one of them.
 
-Source: Kafka Streams' sticky task assignor (its documented behaviour). O(tasks * (instances + tasks per instance)).
+Non-goals: racks of the input (KIP-925); a configuration that asks for both is refused.
+
+Source: Kafka Streams' sticky task assignor (its documented behaviour). O(tasks * instances) in numpy, and instances^2
+in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from taskplace.assign.active import ActiveTarget, place_actives
+from taskplace.assign.spread import place_spread, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, replicas_possible
-from taskplace.model.columns import ACTIVE, STANDBY, Columns, Ints
+from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.placement import moved
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
-CANDIDATES = 16
-"""So many of the least loaded instances are looked at for one that repeats no pair."""
 
-
-def place_sticky(c: Columns, base: Ints, wanted: int) -> tuple[ActiveTarget, StandbyTarget]:
-    """Return actives and standbys of all stateful tasks; `base` is only used to count moves."""
+def place_sticky(
+    c: Columns, base: Ints, wanted: int, tags: Sequence[str] = ()
+) -> tuple[ActiveTarget, StandbyTarget, tuple[str, ...]]:
+    """Return actives and standbys of all stateful tasks, and what to warn of; `base` only counts moves."""
     tasks = np.flatnonzero(c.stateful)
     seats = _Seats(c, *floors_and_ceilings(len(tasks), c.room), len(tasks))
     place = np.full(c.n, -1, np.int64)
     waiting = []
     for t in tasks.tolist():
         owner = int(c.owner[t])
-        if owner >= 0 and len(seats.open(np.array([owner]))):
-            seats.take(t, owner)
-            place[t] = owner
+        if owner >= 0 and seats.is_open(owner):
+            place[t] = seats.take(owner)
         else:
             waiting.append(t)
     for holders_only in (True, False):
         rest = []
         for t in waiting:
-            options = seats.open(_holders(c, t) if holders_only else None)
+            options = seats.options(t, _holders(c, t) if holders_only else None)
+            if not len(options) and not holders_only:
+                options = seats.beyond_shares(t, ())
             if len(options):
-                place[t] = seats.take(t, seats.choose(options, set()))
+                place[t] = seats.take(seats.choose(options, ()))
             else:
                 rest.append(t)
         waiting = rest
+    actives = ActiveTarget(place, base, int(moved(c, base, place).sum()), place_actives(c, base).lower_bound)
     replicas = replicas_possible(c, wanted)
-    standbys = _standbys(c, seats, tasks, place, replicas)
-    moves = int(moved(c, base, place).sum())
-    return ActiveTarget(place, base, moves, min(moves, place_actives(c, base).lower_bound)), standbys
+    if tags and replicas and len(tasks):
+        group, shared = shared_values(c.tags, tags)
+        task, inst = place_spread(c, place, replicas, group, shared)
+        return actives, StandbyTarget(task, inst, replicas), tuple(sharing_notes(c, place, task, inst, tags))
+    return actives, _standbys(c, seats, tasks, place, replicas), ()
 
 
 def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int) -> StandbyTarget:
-    pairs: list[tuple[int, int]] = []
     actives = np.bincount(place[tasks], minlength=c.m)
     low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.room)
     seats.limits(low, high, len(tasks) * (1 + replicas))
-    taken: dict[int, set[int]] = {t: {int(place[t])} for t in tasks.tolist()}
-    missing = dict.fromkeys(tasks.tolist(), replicas)
-    for role in (STANDBY, ACTIVE, -1) if replicas else ():
-        for t in tasks.tolist():
-            former = None if role < 0 else _holders(c, t, role)
-            while missing[t]:
-                mine = list(taken[t])
-                options = np.setdiff1d(seats.open(former), mine)
-                if not len(options) and role < 0:  # all are full but its own: one takes more than its share
-                    options = np.setdiff1d(np.flatnonzero(c.room > 0), mine)
+    copies: dict[int, list[int]] = {t: [int(place[t])] for t in tasks.tolist()}
+    for role in (WARMUP, STANDBY, ACTIVE, None) if replicas else ():
+        for t, mine in copies.items():
+            former = None if role is None else _holders(c, t, role)
+            while len(mine) <= replicas:
+                options = seats.options(t, former, mine)
+                if not len(options) and role is None:
+                    if _exchange(c, seats, copies, t):
+                        continue
+                    options = seats.beyond_shares(t, mine)
+                    there = np.intersect1d(options, _holders(c, t, STANDBY))
+                    options = there if len(there) else options
                 if not len(options):
                     break
-                i = seats.take(t, seats.choose(options, taken[t]))
-                taken[t].add(i)
-                missing[t] -= 1
-                pairs.append((t, i))
-    found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+                i = seats.take(seats.choose(options, mine))
+                seats.together(i, mine)
+                mine.append(i)
+    pairs = sorted((t, i) for t, mine in copies.items() for i in mine[1:])
+    found = np.array(pairs, np.int64).reshape(-1, 2)
     return StandbyTarget(found[:, 0], found[:, 1], replicas)
 
 
-def _holders(c: Columns, t: int, role: int = 0) -> Ints:
+def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -> bool:
+    """Make room for `t`, where only its own instances have any: another's standby goes there, `t` takes its place."""
+    mine, barred = copies[t], seats.parked.get(t, [])
+    free = [i for i in np.flatnonzero(c.room > 0).tolist() if seats.is_open(i)]
+    for u, theirs in reversed(copies.items()):
+        for j in theirs[1:] if u != t else ():
+            if j in mine or j in barred:
+                continue
+            for i in free:
+                if i not in theirs and i not in seats.parked.get(u, ()):
+                    seats.apart(j, [k for k in theirs if k != j])
+                    theirs.remove(j)
+                    seats.together(seats.take(i), theirs)
+                    theirs.append(i)
+                    seats.together(j, mine)
+                    mine.append(j)
+                    return True
+    return False
+
+
+def _holders(c: Columns, t: int, role: int | None = None) -> Ints:
     rows = slice(int(c.start[t]), int(c.start[t + 1]))
-    keep = (c.role[rows] == role) if role else (c.lag[rows] >= 0) | (c.role[rows] == STANDBY)
+    keep = (c.lag[rows] >= 0) | (c.role[rows] == STANDBY) if role is None else c.role[rows] == role
     found: Ints = c.inst[rows][keep]
     return found
 
 
 class _Seats:
-    """What every instance can still take, and which tasks are together where."""
+    """What every instance can still take, and how many tasks any two have copies of together."""
 
     def __init__(self, c: Columns, low: Ints, high: Ints, count: int) -> None:
         self.c = c
         self.load = np.zeros(c.m, np.int64)
-        self.on: list[list[int]] = [[] for _ in range(c.m)]
-        self.there = np.zeros((c.m, c.n), np.bool_)
+        self.both = np.zeros((c.m, c.m), np.int32)
+        self.parked: dict[int, list[int]] = {}
+        for pair in c.parked.tolist():
+            self.parked.setdefault(pair // c.m, []).append(pair % c.m)
         self.limits(low, high, count)
 
     def limits(self, low: Ints, high: Ints, count: int) -> None:
@@ -100,23 +136,47 @@ class _Seats:
         self.low, self.high = low, high
         self.beyond = count - int(np.maximum(low, self.load).sum())
 
-    def open(self, among: Ints | None = None) -> Ints:
-        """Return the instances that can take one more, of all or of `among`."""
-        free = (self.load < self.low) | ((self.load < self.high) & (self.beyond > 0))
-        return np.flatnonzero(free) if among is None else among[free[among]]
+    def is_open(self, i: int) -> bool:
+        """Return whether instance `i` can take one more."""
+        return bool(self.load[i] < self.low[i] or (self.load[i] < self.high[i] and self.beyond > 0))
 
-    def choose(self, options: Ints, copies: set[int]) -> int:
-        """Return the least loaded option; of the first few, one without a task that `copies` have as well."""
+    def options(self, t: int, among: Ints | None = None, mine: Sequence[int] = ()) -> Ints:
+        """Return the instances that can take `t`, of all or of `among`; none of `mine`."""
+        if among is not None:
+            barred = {*mine, *self.parked.get(t, ())}
+            return np.array([i for i in among.tolist() if i not in barred and self.is_open(i)], np.int64)
+        free = self.load < (self.high if self.beyond > 0 else self.low)
+        free[[*mine, *self.parked.get(t, ())]] = False
+        return np.flatnonzero(free)
+
+    def beyond_shares(self, t: int, mine: Sequence[int]) -> Ints:
+        """Return the instances that may take `t` although they are full: rather these than one where it is parked."""
+        fits = self.c.room > 0
+        fits[list(mine)] = False
+        unparked = fits.copy()
+        unparked[self.parked.get(t, [])] = False
+        return np.flatnonzero(unparked if unparked.any() else fits)
+
+    def choose(self, options: Ints, copies: Sequence[int]) -> int:
+        """Return the option that shares the fewest tasks with those of `copies`; of equal ones the least loaded."""
+        shared = self.both[list(copies)][:, options].sum(axis=0) if copies else np.zeros(len(options))
         load = self.load[options] / self.c.room[options]
-        options = options[np.lexsort((options, load))[:CANDIDATES]]
-        met = np.array([u for i in copies for u in self.on[i]], np.int64)
-        repeats = self.there[np.ix_(options, met)].any(axis=1)
-        return int(options[int(repeats.argmin())])
+        return int(options[np.lexsort((options, load, shared))[0]])
 
-    def take(self, t: int, i: int) -> int:
-        """Put `t` on instance `i`, and return that."""
-        self.on[i].append(t)
-        self.there[i, t] = True
+    def take(self, i: int) -> int:
+        """Give instance `i` one more, and return it."""
         self.beyond -= int(self.load[i] >= self.low[i])
         self.load[i] += 1
         return i
+
+    def together(self, i: int, others: Sequence[int]) -> None:
+        """Take note that `i` and each of `others` have a task together."""
+        for j in others:
+            self.both[i, j] += 1
+            self.both[j, i] += 1
+
+    def apart(self, i: int, others: Sequence[int]) -> None:
+        """Take back what `together` noted."""
+        for j in others:
+            self.both[i, j] -= 1
+            self.both[j, i] -= 1

@@ -23,7 +23,7 @@ from taskplace.model.shares import floors_and_ceilings, level_loads
 def find_target(problem: Problem) -> Target:
     """Return the target that the configured assignor (`task.assignor.class`) wants.
 
-    Errors: `ConfigError` if there is no such assignor.
+    Errors: `ConfigError` if there is no such assignor, or it cannot be loaded.
     """
     c, config = problem.columns, problem.config
     name = config.task_assignor_class
@@ -31,17 +31,10 @@ def find_target(problem: Problem) -> Target:
         return high_availability(c, config)
     base = bases(c)
     if name == "sticky":
-        actives, standbys = place_sticky(c, base, config.num_standby_replicas)
-        return _joined(c, actives, standbys)
-    assign = registry.find(name)
+        tags = config.rack_aware_assignment_tags
+        return _joined(c, *place_sticky(c, base, config.num_standby_replicas, tags))
     replicas = replicas_possible(c, config.num_standby_replicas)
-    try:
-        return registry.checked(problem, assign(problem), base, replicas)
-    except Exception as error:  # whatever it is: somebody else's code must not stop the cluster
-        kept = registry.in_force(c, base, replicas)
-        fallback = "the assignment in force is kept" if kept else "high_availability is used"
-        note = f"assignor {name!r} is not followed: {error or type(error).__name__}; {fallback}"
-        return replace(kept or high_availability(c, config), notes=(note,))
+    return registry.answer(problem, base, replicas, lambda: high_availability(c, config))
 
 
 def high_availability(c: Columns, config: PlacementConfig) -> Target:

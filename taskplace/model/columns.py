@@ -166,7 +166,12 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         notes.append(
             f"{len(unknown)} copies belong to tasks that do not exist: ignored, can be cleaned up; {where}"
         )
-    parked = _parked(instances, locate, m)
+    parked, everywhere = _parked(instances, locate, room)
+    if len(everywhere):
+        notes.append(
+            f"{len(everywhere)} tasks are parked on every instance that can take work, e.g. "
+            f"{ids[int(everywhere[0])]}: there is no other place, so they are tried again; add an instance"
+        )
     subs, sub = np.unique(sub_partition[:, 0], return_inverse=True)
     start = np.searchsorted(task, np.arange(n + 1))
     digest = hashlib.sha256()
@@ -340,9 +345,14 @@ def _owners(
     return owner, claims[~first]
 
 
-def _parked(instances: Sequence[Instance], locate: Locator, m: int) -> Ints:
+def _parked(instances: Sequence[Instance], locate: Locator, room: Ints) -> tuple[Ints, Ints]:
+    """Return the parked pairs, and the tasks that are parked wherever there is room: these are parked nowhere."""
+    m = len(instances)
     task, inst, known = _known(instances, [i.parked for i in instances], locate, [])
-    return np.unique((task * m + inst)[known])
+    pairs = np.unique((task * m + inst)[known])
+    tasks, places = np.unique((pairs // m)[room[pairs % m] > 0], return_counts=True)
+    everywhere = tasks[places == int((room > 0).sum())]
+    return pairs[~np.isin(pairs // m, everywhere)], everywhere
 
 
 def _filled(

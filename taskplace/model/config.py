@@ -66,6 +66,17 @@ class PlacementConfig:
     def __post_init__(self) -> None:
         for key, (name, read) in _KEYS.items():
             object.__setattr__(self, name, read(f"config.{key}", getattr(self, name)))
+        self._agree("config")
+
+    def _agree(self, path: str) -> None:
+        """Refuse values that are right by themselves, but not together."""
+        if self.task_assignor_class == "sticky" and self.rack_aware_assignment_strategy != "none":
+            raise ConfigError(
+                f"{path}.rack.aware.assignment.strategy",
+                found=self.rack_aware_assignment_strategy,
+                expected="none: the assignor 'sticky' does not look at the racks of the input",
+                hint="task.assignor.class high_availability does",
+            )
 
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
@@ -97,7 +108,13 @@ one of 12 known keys; did you mean 'num.standby.replicas'?
             if name in values:
                 raise ConfigError(f"{path}.{key}", found="a key given twice", expected="one of its two names")
             values[name] = read(f"{path}.{key}", value)
-        return cls(**values)
+        try:
+            return cls(**values)
+        except ConfigError as error:  # values are right one by one: it is about several of them
+            inner = error.path.removeprefix("config.")
+            raise ConfigError(
+                f"{path}.{inner}", found=error.found, expected=error.expected, hint=error.hint
+            ) from None
 
     def to_properties(self) -> dict[str, Any]:
         """Return every key with its value, ready for JSON; `from_properties` reads it back.

@@ -7,6 +7,7 @@ import sys
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, Tas
 from taskplace.assign.slots import over_slots
 from taskplace.assign.weights import load_and_bound
 from taskplace.errors import ConfigError, InputError
-from taskplace.model.shares import floors_and_ceilings
+from taskplace.model.shares import floors_and_ceilings, level_loads
 from taskplace.simulate import Cluster, Event
 from taskplace.simulate.run import settle
 from taskplace.simulate.scenarios import KINDS, scenario
@@ -71,6 +72,108 @@ def test_sticky_does_not_repeat_pairs_where_it_can_be_avoided() -> None:
     plan = taskplace.plan(Problem(stateful(*ids(0, 4)), [Instance(f"i{k}") for k in range(4)], config))
     pairs = Counter(frozenset((t, u)) for r in plan.assignment.values() for t in r.active for u in r.standby)
     assert max(pairs.values()) == 1
+
+
+def sticky(**config: object) -> PlacementConfig:
+    return PlacementConfig(task_assignor_class="sticky", **config)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("standbys", [0, 1])
+@pytest.mark.parametrize("assignor", ["sticky", "high_availability"])
+def test_an_instance_that_never_catches_up_is_planned_around(assignor: str, standbys: int) -> None:
+    config = PlacementConfig(task_assignor_class=assignor, num_standby_replicas=standbys)
+    cluster = Cluster(stateful(*ids(0, 4), *ids(1, 3)), config)
+    for name in ("a", "b"):
+        cluster.add(name)
+    settle(cluster)
+    stuck = [Event("stick", "bad", {"task": str(t)}) for t in cluster.tasks]
+    rounds = settle(cluster, [Event("add", "bad"), *stuck], limit=60, watch=taskplace.check)
+    assert not rounds[-1].plan.followup
+    assert rounds[-1].plan.assignment["bad"].active == ()
+    assert "parked" in str(rounds[-1].plan.warnings)
+
+
+def test_sticky_uses_no_parked_place_as_long_as_there_is_another() -> None:
+    a, b = ids(0, 2)
+    ran = Instance("a", active=(a,), lags={a: 0}, draining=True)
+    full = Instance("b", active=(b,), lags={b: 0})
+    plan = taskplace.plan(Problem(stateful(a, b), (ran, full, Instance("c", parked=(a,))), sticky()))
+    assert plan.target["b"].active == (a, b)  # beyond its share
+    plan = taskplace.plan(
+        Problem(stateful(a, b), (ran, Instance("b", parked=(a, b)), Instance("c", parked=(a, b))), sticky())
+    )
+    assert sorted(len(r.active) for r in plan.target.values()) == [0, 1, 1]
+
+
+@pytest.mark.parametrize("standbys", [1, 2])
+@pytest.mark.parametrize("seed", range(6))
+def test_sticky_keeps_copies_in_different_zones(standbys: int, seed: int) -> None:
+    rng = random.Random(seed)
+    print("seed", seed)
+    config = sticky(
+        num_standby_replicas=standbys, rack_aware_assignment_tags=("zone",), max_warmup_replicas=4
+    )
+    cluster = Cluster(stateful(*ids(0, rng.randint(3, 20)), *ids(1, 5)), config)
+    for i in zoned(rng.randint(6, 9)):
+        cluster.add(i.id, tags=i.tags)
+    for event in (
+        None,
+        Event("kill", "i03"),
+        Event("add", "new", {"tags": {"zone": "b"}}),
+        Event("drain", "i01"),
+    ):
+        rounds = settle(cluster, [event] if event else [], limit=200, watch=taskplace.check)
+        assert not rounds[-1].plan.followup
+        for zones in zones_of(rounds[-1].plan, list(cluster.problem().instances)).values():
+            assert len(set(zones)) == 1 + standbys
+        assert taskplace.plan(cluster.problem()).stable
+
+
+def test_sticky_says_when_there_are_too_few_zones() -> None:
+    config = sticky(num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
+    plan = taskplace.plan(Problem(stateful(*ids(0, 6)), zoned(3, "a"), config))
+    assert any("6 of 6 stateful tasks have two copies in one zone" in w for w in plan.warnings)
+
+
+@pytest.mark.parametrize("strategy", ["min_traffic", "balance_subtopology"])
+def test_sticky_beside_a_rack_strategy_is_refused(strategy: str) -> None:
+    properties = {"task.assignor": "sticky", "rack.aware.assignment.strategy": strategy}
+    with pytest.raises(
+        ConfigError, match=r"^placement\.rack\.aware\.assignment\.strategy: found .*'sticky' does not"
+    ):
+        PlacementConfig.from_properties(properties, path="placement")
+    with pytest.raises(ConfigError, match=r"^config\.rack\.aware\.assignment\.strategy"):
+        sticky(rack_aware_assignment_strategy=strategy)
+
+
+def test_sticky_spreads_an_instances_standbys_over_many() -> None:
+    config = sticky(num_standby_replicas=1)
+    instances = [Instance(f"i{k:02}") for k in range(50)]
+    plan = taskplace.plan(Problem(stateful(*ids(0, 1000), *ids(1, 1000)), instances, config))
+    where: dict[TaskId, set[str]] = {}
+    for name, roles in plan.assignment.items():
+        for t in (*roles.active, *roles.standby):
+            where.setdefault(t, set()).add(name)
+    for first in range(0, 46, 5):
+        lost = {f"i{k:02}" for k in range(first, first + 5)}
+        # Evenly spread it would be 2000 * 5/50 * 4/49 = 16; with standbys on few neighbours it was some 150.
+        assert sum(places <= lost for places in where.values()) <= 32
+
+
+def test_sticky_loads_are_level_even_if_only_a_tasks_own_instances_have_room() -> None:
+    for seed in range(30):
+        problem = configured(scenario("rolling-bounce", seed, 0.5).problem, task__assignor__class="sticky")
+        plan = taskplace.plan(problem)
+        c = problem.columns
+        n = int(c.stateful.sum())
+        actives, copies = (
+            np.array(
+                [sum(problem.columns.stateful[c.ids.index(t)] for t in part(plan.target[x])) for x in c.names]
+            )
+            for part in (lambda r: r.active, lambda r: (*r.active, *r.standby))
+        )
+        low, high = level_loads(int(copies.sum()), n, actives, c.room)
+        assert ((low <= copies) & (copies <= high)).all(), seed
 
 
 # --- user-supplied -------------------------------------------------------------------------------------------------
@@ -136,14 +239,21 @@ def test_an_own_assignor_decides_the_target_and_the_refiner_how(
         ({"a": Roles(tuple(ids(0, 4))), "b": Roles(tuple(ids(0, 1)))}, "0_0 is active twice"),
         ({"a": Roles(tuple(ids(0, 4)), tuple(ids(0, 1)))}, "0_0 is active and standby on a"),
         ({"a": Roles(tuple(ids(0, 4)))}, "4 tasks have fewer than 1 standbys"),
-        (ZeroDivisionError("by zero"), "by zero"),
+        ({"a": Roles((), tuple(ids(0, 1)))}, "4 tasks are active nowhere"),
+        ({"a": {"active": ["0_0", "0-1"]}}, "0-1 is no task"),
+        ({"a": {"active": "0_0"}}, "a gets '0_0' as active, expected a list of tasks"),
+        ({"a": {"active": [3]}}, "3 is no task"),
+        ({"a": {"actives": []}}, "a gets the role 'actives', expected 'active' or 'standby'"),
+        ({"a": ["0_0"]}, "a gets list, expected Roles or a dict"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (SystemExit(3), "SystemExit: 3"),
     ],
 )
 def test_a_bad_answer_keeps_what_is_in_force_and_says_why(
     module: types.ModuleType, answer: object, why: str
 ) -> None:
     def chosen(problem: Problem) -> object:
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -162,6 +272,125 @@ def test_a_bad_answer_with_nothing_in_force_uses_the_built_in_target(module: typ
     plan = taskplace.plan(Problem(p.tasks, (Instance("a"), Instance("b")), p.config))
     assert any("high_availability is used" in w for w in plan.warnings)
     assert sorted(len(r.active) for r in plan.assignment.values()) == [2, 2]
+
+
+def test_a_dict_with_ids_as_text_is_an_answer(module: types.ModuleType) -> None:
+    def as_text(problem: Problem) -> object:
+        return {
+            name: {"active": [str(t) for t in r.active], "standby": [str(t) for t in r.standby], "warmup": []}
+            for name, r in by_turns(problem).items()
+        }
+
+    problem = own_problem()
+    module.chosen = by_turns  # type: ignore[attr-defined]
+    typed = taskplace.plan(problem)
+    module.chosen = as_text  # type: ignore[attr-defined]
+    assert taskplace.plan(problem) == typed
+    assert not typed.warnings
+
+
+def test_beside_an_own_assignor_the_bound_is_the_flows(module: types.ModuleType) -> None:
+    module.chosen = by_turns  # type: ignore[attr-defined]
+    for assignor, moves in (("own_assignors:chosen", 2), ("sticky", 2)):
+        o = taskplace.plan(configured(own_problem(), task__assignor__class=assignor)).optimality
+        assert (o.moves, o.lower_bound) == (moves, 2)
+
+
+def test_a_bad_answer_keeps_what_is_good_and_fills_the_holes(module: types.ModuleType) -> None:
+    module.chosen = lambda problem: {}  # type: ignore[attr-defined]
+    t = ids(0, 6)
+    lags = dict.fromkeys(t, 0)
+    a = Instance("a", active=t[:4], standby=t[4:], lags=lags)
+    b = Instance("b", standby=t[:3], lags=dict.fromkeys(t[:3], 0))  # t[4:] ran on an instance that is gone
+    plan = taskplace.plan(Problem(stateful(*t), (a, b, Instance("c")), own_problem().config))
+    assert set(plan.target["a"].active) >= set(t[:4])  # kept, although it is more than a's share
+    assert {plan.active(x) for x in t[4:]} == {"a"}  # the only copies that are caught up
+    assert set(plan.target["b"].standby) >= set(t[:3])
+    assert plan.warnings[0].endswith(
+        "6 tasks are active nowhere, e.g. 0_0; 4 of 6 actives are kept where they are, "
+        "high_availability places 2 actives and 1 standby"
+    )
+    cluster = Cluster.of(Problem(stateful(*t), (a, b, Instance("c")), own_problem().config))
+    rounds = settle(cluster, limit=30, watch=taskplace.check)
+    assert not rounds[-1].plan.followup
+    assert taskplace.plan(cluster.problem()).stable
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_an_assignor_that_fails_all_the_time_stops_nothing(
+    module: types.ModuleType, kind: str, seed: int
+) -> None:
+    def chosen(problem: Problem) -> object:
+        raise RuntimeError("never")
+
+    module.chosen = chosen  # type: ignore[attr-defined]
+    s = scenario(kind, seed, largest=0.5)
+    cluster = Cluster.of(configured(s.problem, task__assignor__class="own_assignors:chosen"))
+    for group in ((), *s.events):
+        rounds = settle(cluster, group, limit=300, watch=taskplace.check)
+        assert not rounds[-1].plan.followup
+        assert "RuntimeError: never" in " ".join(rounds[-1].plan.warnings)
+        assert taskplace.plan(cluster.problem()).stable
+
+
+@pytest.mark.parametrize("role", ["active", "standby"])
+def test_an_answer_that_wants_a_parked_copy_is_not_followed_and_planning_ends(
+    module: types.ModuleType, role: str
+) -> None:
+    t = ids(0, 1)[0]
+
+    def chosen(problem: Problem) -> object:
+        other = "standby" if role == "active" else "active"
+        names = {i.id for i in problem.instances}
+        return (
+            {"bad": {role: [t]}, "a": {other: [t]}}
+            if "bad" in names
+            else {"a": {"active": [t]}, "b": {"standby": [t]}}
+        )
+
+    module.chosen = chosen  # type: ignore[attr-defined]
+    config = PlacementConfig(task_assignor_class="own_assignors:chosen", num_standby_replicas=1)
+    cluster = Cluster(stateful(t), config)
+    for name in ("a", "b"):
+        cluster.add(name)
+    settle(cluster)
+    events = [Event("add", "bad"), Event("stick", "bad", {"task": str(t)})]
+    rounds = settle(cluster, events, limit=60, watch=taskplace.check)
+    assert not rounds[-1].plan.followup
+    assert rounds[-1].plan.active(t) == "a"
+    assert "0_0 is put on bad, where it is parked" in str(rounds[-1].plan.warnings)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(4), SystemExit()])
+@pytest.mark.parametrize("place", ["constructor", "module", "entry point"])
+def test_an_assignor_that_cannot_be_made_is_one_configuration_error(
+    module: types.ModuleType,
+    error: BaseException,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    name = "own_assignors:chosen"
+    if place == "constructor":
+        module.chosen = type("Chosen", (), {"__init__": fail})  # type: ignore[attr-defined]
+    elif place == "module":
+        code = f"raise {type(error).__name__}({error.args[0]!r})" if error.args else "raise SystemExit"
+        (tmp_path / "broken_assignor.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+        name = "broken_assignor:chosen"
+    else:
+        name = "theirs"
+        point = types.SimpleNamespace(load=fail)
+        monkeypatch.setattr("taskplace.assign.registry.entry_points", lambda **_: (point,))
+    problem = Problem(stateful(TaskId(0, 0)), (Instance("a"),), PlacementConfig(task_assignor_class=name))
+    with pytest.raises(
+        ConfigError, match=rf"config\.task\.assignor\.class: found '{name}'.*{type(error).__name__}"
+    ):
+        taskplace.plan(problem)
 
 
 @pytest.mark.parametrize("name", ["nobody", "no_such_module:x", "taskplace:nothing", "taskplace:__version__"])

@@ -92,3 +92,16 @@ def test_parking_is_part_of_the_problem_so_plans_stay_a_function_of_it() -> None
     plan = taskplace.plan(problem)
     assert plan.target["c"].active == (t,)
     assert taskplace.plan(Problem.from_dict(problem.to_dict())) == plan
+
+
+@pytest.mark.parametrize("assignor", ["high_availability", "sticky"])
+@pytest.mark.parametrize("standbys", [0, 1])
+def test_a_task_that_is_parked_everywhere_is_tried_again_and_named(assignor: str, standbys: int) -> None:
+    t, u = TaskId(0, 0), TaskId(0, 1)
+    ran = Instance("a", active=(t, u), lags={t: 0, u: 0}, draining=True)
+    config = PlacementConfig(task_assignor_class=assignor, num_standby_replicas=standbys)
+    tasks = (Task(t, end_offset=END), Task(u, end_offset=END))
+    problem = Problem(tasks, (ran, Instance("b", parked=(t,)), Instance("c", parked=(t,))), config)
+    plan = taskplace.check(problem, taskplace.plan(problem))
+    assert any("1 tasks are parked on every instance" in w and "0_0" in w for w in plan.warnings)
+    assert sorted(len(r.active) for r in plan.target.values()) == [0, 1, 1]

@@ -130,6 +130,10 @@ def test_a_plan_without_a_target_is_judged_by_its_assignment() -> None:
     assert verify(PROBLEM, Plan(GOOD.assignment, {})) == ()
 
 
+def test_a_standby_that_is_listed_twice_is_named() -> None:
+    assert broken(with_roles(b=Roles((B,), (A, A)))) == {"disjoint"}
+
+
 def test_violations_say_how_many_and_give_an_example() -> None:
     plan = with_roles(a=Roles((A,), ()), b=Roles((B,), ()))
     texts = [str(v) for v in verify(PROBLEM, plan)]
