@@ -330,7 +330,7 @@ def main() -> None:
                 finally:
                     stream.stop()
             results[f"{size} MB"] = {name: found[name] for name in names}
-            out.figures["results"] = results
+            out.keep("results", results)
             for file in files:
                 file.unlink()
         show(out, results)

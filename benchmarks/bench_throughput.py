@@ -9,9 +9,10 @@ touched. Every data file has each key equally often, in random order; a file is 
 - native: `groupBy().agg()`, RocksDB, changelog checkpointing; into the noop sink, and into Parquet by `foreachBatch`
 - transformWithStateInPandas, applyInPandasWithState: one value per key, into the noop sink
 
-First the size that the Python APIs finish in bearable time, then a larger one without them, then what a standby
-costs the batches: back to back, and with idle time between them. Variants take turns, in another order each round; the
-first round is dropped; medians. Each variant's result is checked at the end: a wrong one ends the run with an error.
+First what a standby costs the batches, back to back and with idle time between them; then two sizes, the smaller one
+also with the Python APIs, which would not finish the larger one in bearable time. Variants take turns, in another order
+each round, after batches that do not count; the Python APIs take one batch a round, the others three; medians. Each
+variant's result is checked at the end: a wrong one ends the run with an error.
 """
 
 from __future__ import annotations
@@ -133,8 +134,8 @@ def data(rng: np.random.Generator, rows: int, keys: int) -> pa.Table:
     return pa.table({"key": names, "value": rng.integers(0, 1000, rows)})
 
 
-def check(stream: Stream, batch: int, files: int, rows: int, keys: int) -> None:
-    """Raise `RuntimeError` unless every key's count is what `files` data files make of it; `batch` brought the last."""
+def check(stream: Stream, batch: int, expected: tuple[int, int]) -> None:
+    """Raise `RuntimeError` unless (keys, rows counted) is what was fed; `batch` has brought each key."""
     if stream.placed is not None:
         table = stream.placed.store("by-key").to_df().toArrow()
         found = (table.num_rows, pc.sum(table["n"]).as_py())
@@ -144,64 +145,96 @@ def check(stream: Stream, batch: int, files: int, rows: int, keys: int) -> None:
     else:
         row = stream.progress(batch).observedMetrics["sent"]
         found = (row["keys"], row["n"])
-    if found != (keys, files * rows):
-        raise RuntimeError(
-            f"{stream.name}: found {found}, expected {(keys, files * rows)} (keys, rows counted)"
-        )
+    if found != expected:
+        raise RuntimeError(f"{stream.name}: found {found}, expected {expected} (keys, rows counted)")
 
 
 # -- the measurements
 
 
 class Size:
-    """One size: its files, and what came of it."""
+    """One size's files: data, a tenth of it for warming up, and one without rows."""
 
     def __init__(self, folder: Path, rows: int, keys: int, seed: int) -> None:
         self.rows, self.keys = rows, keys
         rng = np.random.default_rng(seed)
-        self.files = write_files(
-            folder / "data", f"rows-{rows}", (data(rng, rows, keys) for _ in range(4)), parts=6
-        )
-        self.empty = write_files(folder / "data", f"none-{rows}", [data(rng, 0, 1)])[0]
+        where = folder / "data"
+        self.files = write_files(where, f"rows-{rows}", (data(rng, rows, keys) for _ in range(4)), parts=6)
+        self.warm = write_files(where, f"warm-{rows}", [data(rng, rows // 10, keys // 10)])[0]
+        self.empty = write_files(where, f"none-{rows}", [data(rng, 0, 1)])[0]
 
 
-def turns(
-    spark: Any, out: Out, folder: Path, size: Size, variants: dict[str, Any], rounds: int, often: set[str]
-) -> dict[str, dict[str, Any]]:
-    """Run rounds in which every variant takes a data file and an empty one (those in `often` two of each)."""
-    streams = {
-        name: Stream(spark, name, folder / f"{size.rows}-{i}", SCHEMA, start)
-        for i, (name, start) in enumerate(variants.items())
-    }
-    seconds: dict[str, dict[str, list[float]]] = {name: {"data": [], "empty": []} for name in streams}
-    batches: dict[str, dict[str, list[int]]] = {name: {"data": [], "empty": []} for name in streams}
-    for number in range(rounds + 1):
-        names = list(streams)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            stream = streams[name]
-            for _ in range(2 if name in often else 1):
-                for kind in ("data", "empty"):
-                    file = size.empty if kind == "empty" else size.files[number % len(size.files)]
-                    batch = stream.fed
-                    took = stream.run(file)
-                    if number:
-                        seconds[name][kind].append(took)
-                    batches[name][kind].append(batch)
-        out.note(f"{size.rows:,} rows: round {number} of {rounds}" + (", dropped" if not number else ""))
-    found = {}
-    for name, stream in streams.items():
-        fed = batches[name]["data"]
-        check(stream, fed[-1], len(fed), size.rows, size.keys)
-        kept = len(seconds[name]["data"])
-        median = {kind: statistics.median(some) for kind, some in seconds[name].items()}
-        found[name] = {
+class Turn:
+    """One variant: its stream, and what its measured batches took."""
+
+    def __init__(self, stream: Stream, size: Size, often: int) -> None:
+        self.stream, self.size, self.often = stream, size, often
+        self.batches: dict[str, list[int]] = {"data": [], "empty": []}
+        self.seconds: dict[str, list[float]] = {"data": [], "empty": []}
+        self.files = 0
+        self.last = 0
+
+    def warm(self) -> None:
+        """Run batches that do not count."""
+        self.stream.run(self.size.warm)
+        if self.often > 1:
+            self._data()
+        self.stream.run(self.size.empty)
+
+    def take(self) -> None:
+        """Run the batches of one round."""
+        for _ in range(self.often):
+            self._keep("data", self._data())
+            self._keep("empty", self.stream.run(self.size.empty))
+
+    def _data(self) -> float:
+        file = self.size.files[self.files % len(self.size.files)]
+        self.files, self.last = self.files + 1, self.stream.fed
+        return self.stream.run(file)
+
+    def _keep(self, kind: str, seconds: float) -> None:
+        self.batches[kind].append(self.stream.fed - 1)
+        self.seconds[kind].append(seconds)
+
+    def figures(self) -> dict[str, Any]:
+        """Check the result, and return what there is to say."""
+        size = self.size
+        check(self.stream, self.last, (size.keys, self.files * size.rows + size.rows // 10))
+        median = {kind: statistics.median(some) for kind, some in self.seconds.items()}
+        return {
             "seconds": median["data"],
             "rows_per_second": size.rows / median["data"],
             "empty_seconds": median["empty"],
-            "all": seconds[name],
-            "phases": {kind: stream.phases(some[-kept:]) for kind, some in batches[name].items()},
+            "all": self.seconds,
+            "phases": {kind: self.stream.phases(some) for kind, some in self.batches.items()},
         }
-        stream.stop()
+
+
+def turns(
+    spark: Any,
+    out: Out,
+    folder: Path,
+    size: Size,
+    variants: dict[str, Any],
+    rounds: int,
+    often: dict[str, int],
+) -> dict[str, dict[str, Any]]:
+    """Run rounds in which every variant takes data and empty files in turn, `often` of each (else one)."""
+    taking = {
+        name: Turn(Stream(spark, name, folder / f"{size.rows}-{i}", SCHEMA, start), size, often.get(name, 1))
+        for i, (name, start) in enumerate(variants.items())
+    }
+    for turn in taking.values():
+        turn.warm()
+    out.note(f"{size.rows:,} rows: warm")
+    names = list(taking)
+    for number in range(rounds):
+        for name in names[number % len(names) :] + names[: number % len(names)]:
+            taking[name].take()
+        out.note(f"{size.rows:,} rows: round {number + 1} of {rounds}")
+    found = {name: turn.figures() for name, turn in taking.items()}
+    for turn in taking.values():
+        turn.stream.stop()
     return found
 
 
@@ -254,7 +287,7 @@ def standbys(spark: Any, out: Out, folder: Path, size: Size, blocks: int, length
         }
         interval = round(2.5 * max(medians.values()), 1)
     for n, stream in streams.items():
-        check(stream, stream.fed - 1, stream.fed, size.rows, size.keys)
+        check(stream, stream.fed - 1, (size.keys, stream.fed * size.rows))
         found[f"followed records, {n} standby"] = stream.placed.stats.followed
         stream.stop()
     return found
@@ -311,16 +344,16 @@ def main() -> None:
         }
         small = Size(folder, *((1_200, 120) if args.quick else (200_000, 10_000)), args.seed)
         large = Size(folder, *((6_000, 600) if args.quick else (2_000_000, 100_000)), args.seed)
-        pandas = {TWS: transform_with_state, APIWS: apply_in_pandas_with_state}
-        for size, variants in ((small, {**both, **pandas}), (large, both)):
-            often = set() if args.quick else set(both)
-            found = turns(spark, out, folder, size, variants, rounds, often)
-            out.figures[f"{size.rows} rows, {size.keys} keys"] = found
-            show(out, size, found)
         blocks, length = (1, 2) if args.quick else (3, 6)
         found = standbys(spark, out, folder, small, blocks, length)
-        out.figures["standbys"] = found
+        out.keep("standbys", found)
         show_standbys(out, small, found)
+        pandas = {TWS: transform_with_state, APIWS: apply_in_pandas_with_state}
+        often = {} if args.quick else dict.fromkeys(both, 3)
+        for size, variants in ((large, both), (small, {**both, **pandas})):
+            found = turns(spark, out, folder, size, variants, rounds, often)
+            out.keep(f"{size.rows} rows, {size.keys} keys", found)
+            show(out, size, found)
     out.close()
 
 

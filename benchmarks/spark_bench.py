@@ -279,6 +279,11 @@ class Out:
         ]
         self.say("\n".join([lines[0], "-" * len(lines[0]), *lines[1:]]))
 
+    def keep(self, name: str, figures: Any) -> None:
+        """Take figures in, and write what there is so far."""
+        self.figures[name] = figures
+        self._write()
+
     def phases(self, what: str, phases: Mapping[str, float]) -> None:
         """Print where a placed batch's time goes."""
         self.say(f"{what}: " + ", ".join(f"{name} {seconds:.3f} s" for name, seconds in phases.items()))
@@ -294,6 +299,10 @@ class Out:
         if loads:
             median = statistics.median(loads)
             self.say(f"load (1 min) while it ran: {min(loads)} to {max(loads)}, median {median:.1f}")
+        self._write()
+        if self._json:
+            self.say(f"figures: {self._json}")
+
+    def _write(self) -> None:
         if self._json:
             Path(self._json).write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
-            self.say(f"figures: {self._json}")
