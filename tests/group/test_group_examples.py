@@ -1,0 +1,112 @@
+"""The examples of groups run as their pages say, and the thread runner under them does what it says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from taskplace.group import (
+    Assigned,
+    ConsumerProtocol,
+    CoordinatorSettings,
+    GroupError,
+    GroupFailed,
+    LocalCoordinator,
+    LocalMember,
+    MemberSettings,
+    Mode,
+    Revoked,
+    StaleGeneration,
+    Topics,
+)
+
+ROOT = Path(__file__).resolve().parents[2]
+QUICK = CoordinatorSettings(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=100)
+MEMBER = MemberSettings(session_timeout_ms=2_000, heartbeat_interval_ms=30, max_poll_interval_ms=2_000)
+
+
+def run(module: str) -> list[str]:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{module}"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=env,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
+    return done.stdout.splitlines()
+
+
+def test_a_single_writer_is_elected_and_replaced() -> None:
+    lines = run("single_writer")
+    assert "a late write of the first one is refused: UNKNOWN_MEMBER_ID" in lines
+    assert lines[-1] == "one writer at a time"
+
+
+def test_a_pool_of_workers_shares_the_jobs_of_a_dead_one() -> None:
+    lines = run("worker_pool")
+    assert lines[-1] == "only the jobs of the dead worker have moved"
+    assert sum(line.startswith("worker ") and ":" in line for line in lines) == 6
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_threads_share_and_fence(mode: Mode) -> None:
+    view = Topics({"t": 6})
+    heard: list[object] = []
+    told = threading.Lock()
+
+    def note(what: object) -> None:
+        with told:
+            heard.append(what)
+
+    def protocol() -> ConsumerProtocol:
+        return ConsumerProtocol(["t"], fetch=lambda: view, mode=mode)
+
+    with LocalCoordinator(QUICK) as coordinator:
+        a = LocalMember(coordinator, "g", protocol(), MEMBER, on_assigned=note, on_revoked=note)
+        alone = a.wait_for(lambda owned: owned is not None, timeout=20)
+        assert alone is not None and len(alone.value) == 6
+        coordinator.fence("g", a.member_id, alone.generation)
+        b = LocalMember(coordinator, "g", protocol(), MEMBER)
+        halves = [
+            m.wait_for(lambda owned: owned is not None and len(owned.value) == 3, timeout=20) for m in (a, b)
+        ]
+        assert sorted(p.partition for half in halves if half for p in half.value) == list(range(6))
+        with pytest.raises(StaleGeneration):
+            coordinator.fence("g", a.member_id, alone.generation)
+        b.leave()
+        whole = a.wait_for(lambda owned: owned is not None and len(owned.value) == 6, timeout=20)
+        assert whole is not None and whole.generation == coordinator.generations()["g"]
+        a.leave()
+    kinds = [type(what) for what in heard]
+    assert kinds == [Assigned, Revoked] * (len(kinds) // 2) and len(kinds) >= 6
+
+
+def test_the_end_of_a_membership_is_raised_where_somebody_waits() -> None:
+    failed: list[GroupError] = []
+    view = Topics({"t": 1})
+    with LocalCoordinator(QUICK) as coordinator:
+        first = LocalMember(coordinator, "g", ConsumerProtocol(["t"], fetch=lambda: view), MEMBER)
+        first.wait_for(lambda owned: owned is not None, timeout=20)
+        other = LocalMember(
+            coordinator,
+            "g",
+            ConsumerProtocol(["t"], fetch=lambda: view, mode=Mode.SINGLE),
+            MEMBER,
+            on_failed=failed.append,
+        )
+        with pytest.raises(GroupFailed, match="INCONSISTENT_GROUP_PROTOCOL"):
+            other.wait_for(lambda owned: owned is not None, timeout=20)
+        other.kill()
+        coordinator.post("nobody", b"no message at all")  # is refused, and nothing stops
+        with pytest.raises(TimeoutError, match="still has"):
+            first.wait_for(lambda owned: owned is not None and owned.generation > 1_000, timeout=0.01)
+        first.leave()
+    assert [type(error) for error in failed] == [GroupFailed]
