@@ -27,7 +27,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import CheckpointError, ConfigError, InputError
+from taskplace.explain import Removal
 from taskplace.model.config import PlacementConfig
 from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.report.events import BatchDone, InstanceView, Reporter, Summary
@@ -63,6 +64,7 @@ class Placed:
     - `bytes_per_task`: the most input that one task takes in one batch
     - `tags`: by host, the tags of its executors ({"host-1": {"zone": "a"}}), for `rack.aware.assignment.tags`; the tag
       "host" is always there
+    - `weights`: by task ("1_3") or subtopology ("1"), its share of the load, 1 by default
     - `reporter`: shows what happens (`taskplace.report`)
 
     Errors: `UnsupportedSpark`; `InputError` and `TopologyError` for what is wrong in the description;
@@ -91,6 +93,7 @@ class Placed:
         bytes_per_task: int = 128 << 20,
         locality_wait_ms: int = 30_000,
         tags: Mapping[str, Mapping[str, str]] | None = None,
+        weights: Mapping[str, float] | None = None,
         reporter: Reporter | None = None,
     ) -> None:
         self.built = topology.build() if isinstance(topology, Topology) else topology
@@ -104,6 +107,13 @@ class Placed:
             raise InputError("snapshot_interval", found=found, expected="both at least 1")
         if self.config.task_assignor_class not in BUILT_IN:
             find_assignor(self.config.task_assignor_class)
+        if self.config.rack_aware_assignment_strategy != "none":
+            raise ConfigError(
+                "rack.aware.assignment.strategy",
+                found=self.config.rack_aware_assignment_strategy,
+                expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
+                hint="rack.aware.assignment.tags spreads standbys over racks or zones",
+            )
         self.checkpoint = _local(checkpoint, "checkpoint")
         self.state_dir = _local(state_dir, "state_dir")
         self.programs = make.programs(self.built)
@@ -125,6 +135,7 @@ class Placed:
             self.bridge, self.journal, self.loop, self.built, self.programs, self.stats, reporter
         )
         self.cluster.members.tags = tags or {}
+        self.cluster.weigh(weights or {})
         self._followers = Followers(
             self.cluster,
             self.programs,
@@ -249,6 +260,10 @@ class Placed:
         """Return whether an executor has no role any more, and no copy that the others lack."""
         return self.cluster.can_remove(executor)
 
+    def removal(self, executor: str) -> Removal:
+        """Return what still has to catch up elsewhere before an executor can go; its `text` says it in one line."""
+        return self.cluster.removal(executor)
+
     def placement(self) -> tuple[InstanceView, ...]:
         """Return what each executor runs and follows, and how far its followers are behind."""
         return self.cluster.placement()
@@ -349,7 +364,15 @@ class Placed:
             self._rebalance(batch_id, (Trigger("lost", f"{names} died within batch {batch_id}"),))
 
         reports = stages.run(
-            self.bridge, program, setting, arrow, tasks, self.journal.history, self.cluster.owners, lost
+            self.bridge,
+            program,
+            setting,
+            arrow,
+            tasks,
+            self.journal.history,
+            self.cluster.owners,
+            lambda: self.loop.generation,
+            lost,
         )
         with self.cluster.lock:
             for report in reports.values():

@@ -212,6 +212,7 @@ def test_draining_moves_everything_away_and_stalls_nothing(pipeline):
     drained = p.placed.placement()[1].id
     p.placed.drain(drained.removeprefix("executor-"))
     assert not p.placed.can_remove(drained)
+    assert p.placed.removal(drained).text.startswith("no: ")
     batch = 1
     while not p.placed.can_remove(drained):
         assert batch < 40, "the drained executor never became free"
@@ -222,6 +223,12 @@ def test_draining_moves_everything_away_and_stalls_nothing(pipeline):
     assert p.placed.stats.scratch == 0
     views = {v.id: (v.active, v.standby, v.warmup) for v in p.placed.placement()}
     assert views[drained] == (0, 0, 0)
+    assert p.placed.removal(drained).text.startswith("yes")
+    group = p.placed.members.group
+    assert group.generation == p.placed.loop.generation > 1
+    assert set(group.reports) == set(p.placed.members.by_instance)
+    copies = {str(task) for report in group.reports.values() for task in report.copies}
+    assert copies == {task for task, history in p.placed.journal.history.items() if history.changes}
     with pytest.raises(InputError, match="executor: found 'no-such', expected one of"):
         p.placed.drain("no-such")
 

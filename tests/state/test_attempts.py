@@ -280,3 +280,14 @@ def test_the_seal_in_the_report_is_that_of_the_file(runtime):
         data = (runtime.checkpoint / named.file).read_bytes()
         assert (named.size, named.checksum) == (len(data), seal(data))
     assert json.loads(report.to_json())["change"]["size"] == report.change.size
+
+
+def test_work_of_an_older_generation_is_refused(runtime):
+    """Its round was called off, and the task has been given out again."""
+    runtime.run_batch(BATCHES[0])
+    runtime.attempt("0_0", BATCHES[1], generation=5)
+    before = runtime.files()
+    with pytest.raises(Fenced, match="generation=4"):
+        runtime.attempt("0_0", BATCHES[1], generation=4)
+    assert runtime.files() == before
+    runtime.commit(runtime.attempt("0_0", BATCHES[1], generation=6))

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 
-from taskplace.errors import InputError
-from taskplace.model.plan import Roles
-from taskplace.model.problem import Task
+from taskplace.errors import ConfigError, InputError, TaskplaceError
+from taskplace.explain import Removal, can_remove
+from taskplace.group.executors import ExecutorGroup, LagReport, Work
+from taskplace.model.plan import Plan, Roles
+from taskplace.model.problem import Problem, Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.report.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.spark.bridge import Bridge, Executor
@@ -52,7 +56,8 @@ class Cluster:
             stats,
             reporter,
         )
-        self.members = Members(journal, loop.config.acceptable_recovery_lag)
+        group = ExecutorGroup(built.name, generation=loop.generation)
+        self.members = Members(journal, loop.config.acceptable_recovery_lag, group)
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
         self._tasks = [
             Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
@@ -103,9 +108,35 @@ class Cluster:
         """Return whether an executor has no role any more, and no copy that the others lack."""
         with self.lock:
             name = self.instance(executor)
-            return not any(self.roles(name)) and not self.members.needed(name)
+            return not any(self.roles(name)) and self.removal(name).can_remove
+
+    def removal(self, executor: str) -> Removal:
+        """Return what still has to catch up elsewhere before an executor can go."""
+        with self.lock:
+            instances = tuple(
+                replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)
+                for instance in self.members.instances()
+                for roles in (self.roles(instance.id),)
+            )
+            problem = Problem(tuple(self._measured()), instances, self.loop.config)
+            return can_remove(problem, self.instance(executor))
 
     # -- changing
+
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Set the weights of tasks ("1_3") and of all tasks of a subtopology ("1"). Errors: `InputError`."""
+        known = {*self.task_names, *(name.split("_")[0] for name in self.task_names)}
+        for name, weight in weights.items():
+            if name not in known:
+                raise ConfigError.unknown_key("weights", name, known)
+            if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+                raise InputError(f"weights.{name}", found=weight, expected="a number above 0")
+        self._tasks = [
+            task._replace(
+                weight=float(weights.get(str(task.id), weights.get(str(task.id.subtopology), task.weight)))
+            )
+            for task in self._tasks
+        ]
 
     def drain(self, executor: str, *, on: bool = True) -> None:
         """Begin or end the draining of an executor; the next rebalance acts on it."""
@@ -130,12 +161,30 @@ class Cluster:
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
         """Plan, if there is a reason to, and put the plan in force; return whether the assignment changed."""
         with self.lock:
-            tasks = [task._replace(end_offset=self.journal.end_offset(str(task.id))) for task in self._tasks]
-            decision = self.loop.look(tasks, self.members.instances(), because=because)
+            decision = self.loop.look(self._measured(), self.members.instances(), because=because)
             if decision is None or not decision.changed:
                 return False
+            self._hand_out(decision.plan)
             self._tell(batch_id, decision)
             return True
+
+    def _measured(self) -> list[Task]:
+        return [task._replace(end_offset=self.journal.end_offset(str(task.id))) for task in self._tasks]
+
+    def _hand_out(self, plan: Plan) -> None:
+        """Put a plan in force in the group: all members get their work, under its next generation."""
+        at = self.loop.probing.next_at
+        due = 0 if at is None else max(1, round(1000 * (at - time.monotonic())))
+
+        def work(reports: Mapping[str, LagReport]) -> dict[str, Work]:
+            given = {name: plan.assignment.get(name, Roles()) for name in reports}
+            return {name: Work(*roles, probing_ms=due) for name, roles in given.items()}
+
+        self.members.group.rebalance(time.monotonic(), work)
+        if self.members.group.generation != self.loop.generation:
+            raise TaskplaceError(
+                f"the group is at generation {self.members.group.generation}, the plan at {self.loop.generation}"
+            )
 
     def _tell(self, batch_id: int, decision: Decision) -> None:
         plan = decision.plan

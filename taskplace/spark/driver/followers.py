@@ -108,6 +108,7 @@ class Followers:
                 progress = progress or visit.restored > 0  # of a snapshot, of which more is to come
                 cluster.members.join(executor, copies, visit.pid)
                 cluster.stats.followed += visit.replayed + visit.restored
+                cluster.members.followed(visit.instance, visit.replayed + visit.restored, visit.seconds)
                 self._journal.add_snapshots(visit.snapshots)
                 for task, error in visit.errors.items():
                     log.warning("%s: %s cannot follow: %s", visit.instance, task, error)

@@ -6,12 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from taskplace.group.executors import ExecutorGroup, LagReport
 from taskplace.lag import LagIndex
 from taskplace.model.problem import Instance
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.state.history import Position
+from taskplace.spark.state.history import EMPTY, Position
 from topology import TaskId
+
+RECORDS_TO_TELL = 1_000
 
 
 @dataclass
@@ -26,20 +29,27 @@ class Member:
 class Members:
     """The members by instance name, and the lag of each copy against the journal.
 
-    An executor becomes a member with its first visit, when it is known what copies it brought along.
+    An executor becomes a member with its first visit, when it is known what copies it brought along. It joins the
+    `group` then: what a visit says is its join metadata, and the driver is coordinator and leader.
 
     A follower's lag is measured against the changelog's end one commit ago: what the last batch wrote is on
     its way to every follower by construction, and is replayed when one is promoted.
     """
 
     def __init__(
-        self, journal: Journal, acceptable_recovery_lag: int, clock: Callable[[], float] = time.monotonic
+        self,
+        journal: Journal,
+        acceptable_recovery_lag: int,
+        group: ExecutorGroup,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.journal = journal
+        self.group = group
         self.by_instance: dict[str, Member] = {}
         self.draining: set[str] = set()
         self.tags: Mapping[str, Mapping[str, str]] = {}
         self.lags = LagIndex(acceptable_recovery_lag)
+        self._rates: dict[str, float] = {}
         self._idle_since: dict[tuple[str, str], float] = {}
         self._clock = clock
 
@@ -51,6 +61,15 @@ class Members:
         member.copies, member.pid = dict(copies), pid
         for task in copies:
             self._report(executor.instance, task)
+        there = {TaskId.parse(task): (at.version, at.offset) for task, at in copies.items() if at != EMPTY}
+        said = LagReport(there, self._tags(executor), executor.cores)
+        self.group.report(executor.instance, said.encode(), self._clock())
+
+    def followed(self, instance: str, records: int, seconds: float) -> None:
+        """Take note of how fast copies catch up there: of visits that had enough to do to tell."""
+        if records >= RECORDS_TO_TELL and seconds > 0:
+            rate = records / seconds
+            self._rates[instance] = (self._rates.get(instance, rate) + rate) / 2
 
     def keep(self, alive: Iterable[str]) -> list[Member]:
         """Forget the members whose executor id is not in `alive`; return those that are gone."""
@@ -60,6 +79,8 @@ class Members:
             del self.by_instance[member.executor.instance]
             self.lags.forget(member.executor.instance)
             self.draining.discard(member.executor.instance)
+            self._rates.pop(member.executor.instance, None)
+        self.group.keep(self.by_instance, self._clock())
         return gone
 
     def moved(self, instance: str, task: str, position: Position) -> None:
@@ -74,15 +95,6 @@ class Members:
             for name, member in self.by_instance.items():
                 if task in member.copies:
                     self._report(name, task)
-
-    def needed(self, instance: str) -> list[str]:
-        """Return the tasks of which no other member has a copy that is as good: caught up, or the most caught up."""
-        tasks = map(TaskId.parse, self.by_instance[instance].copies)
-        return [
-            str(task)
-            for task in tasks
-            if not self.lags.universal(task) and set(self.lags.most_caught_up(task)) == {instance}
-        ]
 
     def lag(self, instance: str, task: str) -> int | None:
         """Return how many records a copy is behind; None when there is no copy."""
@@ -99,11 +111,21 @@ class Members:
         for name, member in sorted(self.by_instance.items()):
             lags = self.lags.lags(name)
             executor = member.executor
-            # Executors of one host fail together: with the tag "host", standbys can be kept on other hosts.
-            tags = {"host": executor.host, **self.tags.get(executor.host, {})}
-            draining = name in self.draining
-            found.append(Instance(name, executor.cores, tags, draining, lags=lags))
+            found.append(
+                Instance(
+                    name,
+                    executor.cores,
+                    self._tags(executor),
+                    name in self.draining,
+                    lags=lags,
+                    restore_rate=self._rates.get(name),
+                )
+            )
         return found
+
+    def _tags(self, executor: Executor) -> dict[str, str]:
+        # Executors of one host fail together: with the tag "host", standbys can be kept on other hosts.
+        return {"host": executor.host, **self.tags.get(executor.host, {})}
 
     def left_over(
         self, roles: Mapping[str, Iterable[str]], older_than_seconds: float

@@ -35,12 +35,14 @@ def run(
     tasks: Sequence[str],
     histories: Mapping[str, History],
     where: Where,
+    generation: Callable[[], int],
     on_lost: Callable[[frozenset[str]], None],
 ) -> dict[str, Report]:
     """Run one batch of one subtopology and return a report per task.
 
-    `tasks` are all of the subtopology's, in order of partition. `on_lost` gets the ids of executors that were
-    lost, and has to have planned again when it returns. Errors: what an attempt raises; `TaskplaceError`
+    `tasks` are all of the subtopology's, in order of partition. `generation` is that of the assignment that `where`
+    tells: attempts of older ones are refused by copies that have seen a newer. `on_lost` gets the ids of executors
+    that were lost, and has to have planned again when it returns. Errors: what an attempt raises; `TaskplaceError`
     after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[str, Report] = {}
@@ -51,7 +53,7 @@ def run(
         locations = [
             owner.location if (owner := owners.get(task)) and not bridge.local else None for task in tasks
         ]
-        setting = replace(setting, round=round_)
+        setting = replace(setting, round=round_, generation=generation())
         rdd = bridge.pinned(
             [d.encode() for d in descriptors], locations, partial(run_stage, program, setting), arrow
         )

@@ -6,7 +6,7 @@ Properties:
 - The write transaction is held from the first read to the commit. Two attempts on one copy, in two Python
   workers of one executor or of two, run one after the other.
 - Only a committed attempt's undo record is dropped: the descriptor that names the attempt is the proof.
-- An attempt with an older fence (epoch, batch) than the copy has seen is refused. This saves work; it is
+- An attempt with an older fence (epoch, batch, generation) than the copy has seen is refused. This saves work; it is
   not what keeps state right: that is the manifest.
 - LMDB does not sync: a copy survives a killed process, not a crashed host. A copy from another boot of the
   host is discarded.
@@ -219,7 +219,7 @@ class Copy:
         if meta.at == EMPTY and history.end != EMPTY and meta.restoring is None:
             done.scratch = True
         seen = meta.fence
-        if self._fence is not None and (self._fence.epoch, self._fence.batch) < (seen.epoch, seen.batch):
+        if self._fence is not None and self._fence < seen:
             self._abort()
             raise Fenced(f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}")
         meta = replace(meta, fence=self._fence or seen)

@@ -17,12 +17,13 @@ MAX_STORES = 64
 META, POSITION, UNDO = b"meta", b"position", b"undo"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Fence:
-    """Whose work this is: the driver's epoch, then the batch. A copy accepts no older one than it has seen."""
+    """Whose work this is: the driver's epoch, the batch, the generation. A copy takes no older one than it has seen."""
 
     epoch: int = 0
     batch: int = -1
+    generation: int = 0
 
 
 @cache

@@ -217,7 +217,7 @@ def run_attempt(
         if program.stateful:
             _let_the_driver_decide(setting, subtopology, descriptor, instance)
             path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
-            fence = Fence(setting.epoch, setting.batch)
+            fence = Fence(setting.epoch, setting.batch, setting.generation)
             with (
                 guarded(path, identity.executor()[1]),
                 Copy(path, program.databases, fence=fence) as copy,
