@@ -1,18 +1,24 @@
 """How long it takes to get from a description to tasks, at scale: a table of steps and times.
 
-    python benchmarks/bench_topology.py [--nodes 2000] [--partitions 100000] [--repeat 3] [--limit 2.0]
+    python benchmarks/bench_topology.py [--nodes 2000] [--partitions 100000] [--pipelines 2000] [--repeat 3]
+                                        [--limit 2.0]
 
 The topology has chains with joins, shared stores and repartitions, in many subtopologies. "partitions" counts topic
-partitions; every one ends up in exactly one task. With `--limit`, exit code 1 if building and grouping takes longer.
+partitions; every one ends up in exactly one task. A second table shows how the steps grow with many small pipelines
+(a source, a processor, a store), at once, twice and four times their number. With `--limit`, exit code 1 if building
+and grouping takes longer.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
+import os
 import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from topology import Topology, compare, group_topics, violations
@@ -40,13 +46,45 @@ def describe(nodes: int, partitions: int, per_pipeline: int = 20) -> Topology:
     return topo
 
 
-def timed(repeat: int, call: Callable[[], Any]) -> tuple[float, Any]:
+def pipelines(number: int) -> Topology:
+    """Return many subtopologies, each with a store: what is done for each of them shows."""
+    topo = Topology("pipelines")
+    for i in range(number):
+        topo.source(f"t{i}", key="k", partitions=2).process(name=f"p{i}", stores=[{"name": f"s{i}"}])
+    return topo
+
+
+def growth(number: int, repeat: int) -> None:
+    """Print CPU times for `number` pipelines, twice and four times as many, with Python's garbage collector off.
+
+    The collector goes through everything that is there again and again; it would hide how the steps themselves grow.
+    """
+    print(
+        f"pipelines of a source, a processor and a store: CPU time without the collector (best of {repeat})"
+    )
+    print(f"  {'':>10} {'build':>10} {'new metadata':>14} {'compare':>10} {'tasks':>10}")
+    gc.disable()
+    for size in (number, 2 * number, 4 * number):
+        topo = pipelines(size)
+        build_s, built = timed(repeat, topo.build, time.process_time)
+        counts = dict(built.partitions)
+        update_s, _ = timed(repeat, partial(built.with_partitions, counts), time.process_time)
+        compare_s, _ = timed(repeat, partial(compare, built, built), time.process_time)
+        tasks_s, _ = timed(repeat, built.tasks, time.process_time)
+        times = f"{build_s * 1000:>7.1f} ms {update_s * 1000:>11.1f} ms {compare_s * 1000:>7.1f} ms"
+        print(f"  {size:>10,} {times} {tasks_s * 1000:>7.1f} ms")
+    gc.enable()
+
+
+def timed(
+    repeat: int, call: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+) -> tuple[float, Any]:
     """Return the best time of `repeat` calls, and the last result."""
     best, found = float("inf"), None
     for _ in range(repeat):
-        start = time.perf_counter()
+        start = clock()
         found = call()
-        best = min(best, time.perf_counter() - start)
+        best = min(best, clock() - start)
     return best, found
 
 
@@ -66,6 +104,9 @@ def measure(nodes: int, partitions: int, repeat: int) -> float:
         built.tasks,
         lambda ts: f"{len(ts)} tasks, {sum(len(t.topic_partitions) for t in ts)} topic partitions",
     )
+    gc.disable()
+    step("tasks, collector off", built.tasks, lambda ts: f"{len(ts)} tasks")
+    gc.enable()
     topics = {topic: count for topic, count in built.partitions.items() if not topic.endswith("-repartition")}
     step("new metadata", lambda: built.with_partitions(topics), lambda b: str(b.readiness()))
     step("fingerprint", built.fingerprint, lambda f: f[:12])
@@ -89,14 +130,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=2000)
     parser.add_argument("--partitions", type=int, default=100_000)
+    parser.add_argument("--pipelines", type=int, default=2000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--limit", type=float, help="fail if build + tasks takes more seconds")
     given = parser.parse_args()
-    print(f"Python {platform.python_version()}, {platform.machine()}")
+    load = f"load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "load unknown"
+    print(f"Python {platform.python_version()}, {platform.machine()}, {load}")
     describe(20, 20).build()  # networkx is loaded by the first build
     small = measure(given.nodes // 10, given.partitions // 10, given.repeat)
     large = measure(given.nodes, given.partitions, given.repeat)
     print(f"ten times the size takes {large / small:.1f} times as long")
+    growth(given.pipelines, given.repeat)
     if given.limit is not None and large > given.limit:
         print(f"too slow: {large:.2f} s, the limit is {given.limit:.2f} s", file=sys.stderr)
         return 1

@@ -258,7 +258,7 @@ def _under(
             )
 
     # Stores hold their keys to the counts that they first ran with; what was never ready has not run.
-    if not baseline and not reasons:
+    if not reasons:
         held = [n.topic for m in shape.members if any(n.stores for n in m) for n in m if n.kind == "source"]
         baseline = {topic: size for topic in held if topic and (size := counts[topic]) is not None}
 

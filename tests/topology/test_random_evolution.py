@@ -156,7 +156,7 @@ def lookups(described: Description, built: BuiltTopology) -> dict[Lookup, set[tu
     return found
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(descriptions().flatmap(lambda old: st.tuples(st.just(old), edited(old))))
 def test_no_key_is_looked_up_where_it_does_not_lie(pair: tuple[Description, Description]) -> None:
     built = [build(described) for described in pair]

@@ -145,7 +145,7 @@ def built_or_refused(topo: Topology) -> BuiltTopology | None:
     return built
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(waiting)
 def test_every_description_is_built_right_or_refused_rightly(described: list[Call]) -> None:
     topo = make(described)

@@ -52,8 +52,9 @@ def test_describing_needs_no_networkx() -> None:
 
 def test_the_benchmark_runs() -> None:
     script = Path(__file__).parents[2] / "benchmarks" / "bench_topology.py"
+    sizes = ["--nodes", "200", "--partitions", "400", "--pipelines", "20", "--repeat", "1"]
     found = subprocess.run(
-        [sys.executable, str(script), "--nodes", "200", "--partitions", "400", "--repeat", "1"],
+        [sys.executable, str(script), *sizes],
         capture_output=True,
         text=True,
         check=False,
@@ -63,3 +64,4 @@ def test_the_benchmark_runs() -> None:
     assert found.returncode == 0, found.stderr
     assert "build + tasks" in found.stdout
     assert "0 violations" in found.stdout
+    assert "new metadata" in found.stdout
