@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target
 from taskplace.assign.weights import load_and_bound, uneven
 from taskplace.errors import InvalidPlan
@@ -58,6 +59,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
         metrics=_metrics(c, config, step, target),
         warnings=(*c.notes, *target.notes, *_warnings(c, config, target)),
         fingerprint=c.fingerprint,
+        slots=slots_of(typed, assignment),
     )
 
 

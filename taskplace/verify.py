@@ -18,6 +18,7 @@ Invariants
     at-rest     without follow-up, the assignment is the target and has no warm-ups
     balance     the target keeps both balances: floor or ceiling of the share, in all and per subtopology
     minimal     planned moves are the lower bound
+    slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
 `balance` and `minimal` are the promise of the high_availability assignor beside parked copies: balance as its rack
 strategy keeps it, minimal without racks and weights. The lower bound is worked out anew, by a network of its own.
@@ -46,7 +47,7 @@ from taskplace.model.placement import (
 )
 from taskplace.model.plan import Optimality, Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.shares import floors_and_ceilings
+from taskplace.model.shares import floors_and_ceilings, is_even
 
 
 class Violation(NamedTuple):
@@ -83,6 +84,7 @@ def verify(problem: Problem, plan: Plan) -> tuple[Violation, ...]:
             )
     if found:
         return tuple(found)
+    found.extend(_slots(problem, plan))
     active, _, standby, warmup = parts[0]
     step = Step(active, *standby, *warmup, followup=plan.followup)
     target = None
@@ -184,12 +186,25 @@ def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:
         yield Violation("known", text)
     names = set(c.names)
     ids = set(c.ids)
+    for name in plan.slots.keys() - names:
+        yield Violation("known", f"slots name {name}, which is no instance of the problem")
     for what, roles in (("assignment", plan.assignment), ("target", plan.target)):
         for name in roles:
             if name not in names:
                 yield Violation("known", f"{what} names {name}, which is no instance of the problem")
         for t in {t for r in roles.values() for role in r for t in role} - ids:
             yield Violation("known", f"{what} names {t}, which is no task of the problem")
+
+
+def _slots(problem: Problem, plan: Plan) -> Iterator[Violation]:
+    capacity = {i.id: i.capacity for i in problem.instances}
+    for name, slots in sorted(plan.slots.items()):
+        held = plan.assignment.get(name, Roles()).active
+        if len(slots) > capacity[name]:
+            yield Violation("slots", f"{name} has {capacity[name]} slots, {len(slots)} are given")
+        elif not is_even(slots, held):
+            text = f"the {len(slots)} slots of {name} do not share its {len(held)} active tasks evenly"
+            yield Violation("slots", text)
 
 
 def _read(

@@ -2,17 +2,19 @@
 
 The same question as for instances, so the same answer: every slot has the floor or the ceiling of its share of all
 tasks and of each subtopology's, and as few tasks as possible change their slot. State is shared by the slots of an
-instance, so nothing has to catch up.
+instance, so nothing has to catch up, and standbys have no slot.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from taskplace.assign.active import place_actives
 from taskplace.errors import InputError
 from taskplace.model.placement import bases
+from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
+from taskplace.model.shares import is_even
 from topology.ids import TaskId
 
 
@@ -30,9 +32,15 @@ def over_slots(
     """
     if slots < 1:
         raise InputError("slots", found=slots, expected="an integer of at least 1")
-    mine = set(tasks)
-    had: list[tuple[TaskId, ...]] = [tuple(t for t in slot if t in mine) for slot in previous[:slots]]
+    mine = sorted(set(tasks))
+    known = set(mine)
+    had: list[tuple[TaskId, ...]] = [tuple(t for t in slot if t in known) for slot in previous[:slots]]
     had += [()] * (slots - len(had))
+    if not any(had):
+        # In the order of ids, in turn: the tasks of a subtopology follow each other, so both balances are met.
+        return tuple(tuple(mine[k::slots]) for k in range(slots))
+    if is_even(had, mine):
+        return tuple(tuple(sorted(slot)) for slot in had)
     problem = Problem(
         tuple(Task(t) for t in mine),
         tuple(Instance(f"{k:09}", active=slot) for k, slot in enumerate(had)),
@@ -43,3 +51,15 @@ def over_slots(
     for t, k in zip(c.ids, place.tolist(), strict=True):
         out[k].append(t)
     return tuple(tuple(slot) for slot in out)
+
+
+def slots_of(problem: Problem, assignment: Mapping[str, Roles]) -> dict[str, tuple[tuple[TaskId, ...], ...]]:
+    """Return the slots of every instance that has more than one: its actives, dealt by `over_slots`.
+
+    O(tasks) for instances whose `Instance.slots` are not known or even already; a small flow for each other.
+    """
+    return {
+        i.id: over_slots(assignment[i.id].active, i.capacity, i.slots)
+        for i in problem.instances
+        if i.capacity > 1 and i.id in assignment and assignment[i.id].active
+    }

@@ -111,7 +111,9 @@ def _print_plan(made: Plan) -> None:
             f"{len(tasks)} {role}"
             for role, tasks in zip(("active", "standby", "warm-up"), roles, strict=True)
         )
-        print(f"{name:<{width}}  {held}")
+        slots = made.slots.get(name, ())
+        dealt = f"; actives per slot: {' '.join(str(len(slot)) for slot in slots)}" if slots else ""
+        print(f"{name:<{width}}  {held}{dealt}")
     for move in made.moves:
         print(f"  {move}")
     for warning in made.warnings:

@@ -194,6 +194,8 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     digest.update(_canonical([names, [sorted(i.tags.items()) for i in instances]]))
     digest.update(_canonical([[i.restore_rate for i in instances], config.to_properties(), sorted(unknown)]))
     digest.update(_canonical(racks_ if any(racks_) else []))
+    if any(i.slots for i in instances):
+        digest.update(_canonical([i.slots for i in instances]))
     return Columns(
         ids=tuple(ids),
         names=names,

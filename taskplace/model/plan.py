@@ -77,6 +77,7 @@ class Plan:
     rebalance), as the step is not yet the target. `moves`: what changes now. `optimality`: see there.
     `metrics`: figures.
     `warnings`: what could not be satisfied, each with counts and a remedy. `fingerprint`: of the problem.
+    `slots`: how the actives of an instance are dealt to its slots, where it has more than one.
 
     >>> plan = Plan({"a": Roles((TaskId(0, 0),))}, {"a": Roles((TaskId(0, 0),))})
     >>> Plan.from_dict(plan.to_dict()) == plan
@@ -91,6 +92,7 @@ class Plan:
     metrics: Mapping[str, float] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
+    slots: Mapping[str, tuple[tuple[TaskId, ...], ...]] = field(default_factory=dict)
 
     @property
     def stable(self) -> bool:
@@ -110,6 +112,7 @@ class Plan:
         """Return the plan as a "taskplace.plan/1" dict; equal plans give equal dicts, keys in the same
         order.
         """
+        slots = {n: [[str(t) for t in slot] for slot in slots] for n, slots in sorted(self.slots.items())}
         return {
             "schema": SCHEMA,
             "fingerprint": self.fingerprint,
@@ -137,6 +140,7 @@ class Plan:
             },
             "metrics": dict(sorted(self.metrics.items())),
             "warnings": list(self.warnings),
+            **({"slots": slots} if slots else {}),
         }
 
     def to_json(self) -> str:
@@ -181,6 +185,10 @@ class Plan:
                 for k, w in enumerate(reading.listing(top.get("warnings", ()), "warnings"))
             ),
             fingerprint=reading.optional_text(top.get("fingerprint"), "fingerprint") or "",
+            slots={
+                reading.text(name, "slots"): reading.slots(slots, f"slots.{name}")
+                for name, slots in sorted(reading.mapping(top.get("slots", {}), "slots").items())
+            },
         )
 
 

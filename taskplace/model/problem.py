@@ -47,6 +47,7 @@ class Instance:
     is not in here has no copy here, even if a role says so: it has not started yet.
     `parked`: tasks whose warm-up made no progress here; they are planned elsewhere
     (`taskplace.refine.parking`).
+    `slots`: the active tasks of each slot, if that is known; a plan changes as few of them as it can.
     `restore_rate`: records per second that a copy catches up here; used with `acceptable.recovery.seconds`.
     A `draining` instance keeps what it must until it is caught up elsewhere, and gets nothing new.
 
@@ -64,6 +65,7 @@ class Instance:
     lags: Mapping[TaskId, int] = field(default_factory=dict)
     parked: tuple[TaskId, ...] = ()
     restore_rate: float | None = None
+    slots: tuple[tuple[TaskId, ...], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("active", "standby", "warmup", "parked"):
@@ -245,6 +247,7 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
         _read_lags(lags, f"{path}.lags", known),
         ids("parked"),
         reading.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
+        reading.slots(get("slots", ()), f"{path}.slots"),
     )
 
 
@@ -298,4 +301,6 @@ def _instance_dict(i: Instance) -> dict[str, Any]:
         out["parked"] = [str(t) for t in i.parked]
     if i.restore_rate is not None:
         out["restore_rate"] = i.restore_rate
+    if i.slots:
+        out["slots"] = [[str(t) for t in slot] for slot in i.slots]
     return out

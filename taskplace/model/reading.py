@@ -130,3 +130,17 @@ def task_id(value: Any, path: str) -> TaskId:
     if max(found) >= 2**31:
         raise InputError(path, found=value, expected="a task id with numbers below 2147483648")
     return found
+
+
+def slots(value: Any, path: str) -> tuple[tuple[TaskId, ...], ...]:
+    """Return a list of slots, each a list of task ids; a task may be on one slot only."""
+    found = tuple(
+        tuple(sorted(task_id(t, f"{path}[{k}][{j}]") for j, t in enumerate(listing(slot, f"{path}[{k}]"))))
+        for k, slot in enumerate(listing(value, path))
+    )
+    seen: set[TaskId] = set()
+    for t in (t for slot in found for t in slot):
+        if t in seen:
+            raise InputError(path, found=str(t), expected="every task on one slot")
+        seen.add(t)
+    return found

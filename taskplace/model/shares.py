@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+from itertools import chain
+
 import numpy as np
 
 from taskplace.model.columns import Ints
+from topology.ids import TaskId
 
 
 def floors_and_ceilings(count: int, room: Ints) -> tuple[Ints, Ints]:
@@ -57,3 +62,18 @@ def level_loads(copies: int, most: int, least: Ints, room: Ints) -> tuple[Ints, 
         excess = int((rest * room - most * total)[over].sum())
         lack = int((least * total - rest * room)[under].sum())
         fixed = np.where(over, most, fixed) if excess >= lack else np.where(under, least, fixed)
+
+
+def is_even(slots: Sequence[Sequence[TaskId]], tasks: Sequence[TaskId]) -> bool:
+    """Return whether every task is on one slot, and slots differ by one task at most, in all and per subtopology.
+
+    >>> is_even([[TaskId(0, 0)], [TaskId(0, 1)]], [TaskId(0, 0), TaskId(0, 1)])
+    True
+    >>> is_even([[TaskId(0, 0), TaskId(0, 1)], []], [TaskId(0, 0), TaskId(0, 1)])
+    False
+    """
+    if sorted(chain.from_iterable(slots)) != sorted(tasks):
+        return False
+    per = [Counter(t.subtopology for t in slot) for slot in slots]
+    counts = [[len(slot) for slot in slots], *([c[s] for c in per] for s in {t.subtopology for t in tasks})]
+    return all(max(n) - min(n) <= 1 for n in counts)

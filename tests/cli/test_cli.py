@@ -160,6 +160,12 @@ def test_the_json_of_a_plan_is_the_contract(write, capsys):
     assert out == taskplace.plan(UNBALANCED).to_json()
 
 
+def test_the_slots_of_an_instance_are_shown(write, capsys):
+    tasks = [{"id": f"0_{p}"} for p in range(3)]
+    assert main(["plan", write({"tasks": tasks, "instances": [{"id": "a", "capacity": 2}]})]) == 3
+    assert capsys.readouterr().out.startswith("a  3 active, 0 standby, 0 warm-up; actives per slot: 2 1\n")
+
+
 def test_explain_has_a_reason_for_each_task_or_for_one(write, capsys):
     problem = write(UNBALANCED)
     assert main(["explain", problem]) == 3

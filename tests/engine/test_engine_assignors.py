@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import sys
 import types
@@ -17,10 +18,11 @@ from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, Tas
 from taskplace.assign.slots import over_slots
 from taskplace.assign.weights import load_and_bound
 from taskplace.errors import ConfigError, InputError
-from taskplace.model.shares import floors_and_ceilings, level_loads
+from taskplace.model.shares import floors_and_ceilings, is_even, level_loads
 from taskplace.simulate import Cluster, Event
 from taskplace.simulate.run import settle
 from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.verify import verify
 
 END = 50_000
 
@@ -622,3 +624,51 @@ def test_slots_that_come_and_go_move_few_tasks() -> None:
     assert [len(slot) for slot in over_slots(tasks, 3, four)] == [4, 4, 4]
     with pytest.raises(InputError, match="slots: found 0"):
         over_slots(tasks, 0)
+
+
+@pytest.mark.parametrize("kind", ["scale-out", "several", "drain"])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_plan_deals_actives_to_slots_evenly_and_moves_few_of_them(kind: str, seed: int) -> None:
+    s = scenario(kind, seed, largest=0.5)
+    cluster = Cluster.of(s.problem)
+    slots: Mapping[str, tuple[tuple[TaskId, ...], ...]] = {}
+    for group in ((), *s.events):
+        for event in group:
+            event.apply(cluster)
+        for _ in range(3):
+            bare = cluster.problem()
+            known = [dataclasses.replace(i, slots=slots.get(i.id, ())) for i in bare.instances]
+            problem = Problem(bare.tasks, known, bare.config)
+            assert Problem.from_dict(problem.to_dict()) == problem
+            plan = taskplace.check(problem, taskplace.plan(problem))
+            assert Plan.from_dict(plan.to_dict()) == plan
+            for i in problem.instances:
+                held = plan.assignment[i.id].active
+                if i.capacity < 2 or not held:
+                    assert i.id not in plan.slots
+                    continue
+                assert len(plan.slots[i.id]) == i.capacity
+                assert is_even(plan.slots[i.id], held)
+                if i.slots and is_even(i.slots, held):
+                    assert plan.slots[i.id] == i.slots
+            slots = plan.slots
+            cluster.apply(plan)
+            cluster.advance(600_000)
+
+
+def test_slots_of_a_plan_are_verified() -> None:
+    tasks = ids(0, 4)
+    problem = Problem(stateful(*tasks), (Instance("a", 2, active=tasks, lags=dict.fromkeys(tasks, 0)),))
+    plan = taskplace.plan(problem)
+    assert plan.slots == {"a": ((tasks[0], tasks[2]), (tasks[1], tasks[3]))}
+    for wrong in (
+        {"a": ((tasks[0],), (tasks[1], tasks[2], tasks[3]))},
+        {"a": ((tasks[0], tasks[2]), (tasks[1],))},
+        {"a": ((tasks[0],), (tasks[1],), tuple(tasks[2:]))},
+    ):
+        assert [v.invariant for v in verify(problem, dataclasses.replace(plan, slots=wrong))] == ["slots"]
+    found = verify(problem, dataclasses.replace(plan, slots={"z": ()}))
+    assert [v.invariant for v in found] == ["known"]
+    old = plan.to_dict()
+    del old["slots"]
+    assert verify(problem, Plan.from_dict(old)) == ()

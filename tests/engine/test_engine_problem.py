@@ -112,6 +112,8 @@ def test_equal_input_gives_byte_equal_plans_whatever_the_order(seed: int) -> Non
         (("instances", 0, "lags"), {"0_3": 2**64}, "instances[0].lags.0_3", 2**64),
         (("instances", 1, "id"), "\ud800", "instances[1].id", "\ud800"),
         (("instances", 0, "tags"), {"zone": "\udfff"}, "instances[0].tags.zone", "\udfff"),
+        (("instances", 0, "slots"), [["0_3"], ["x"]], "instances[0].slots[1][0]", "x"),
+        (("instances", 0, "slots"), [["0_3"], ["0_3"]], "instances[0].slots", "0_3"),
         (("schema",), "taskplace.problem/2", "schema", "taskplace.problem/2"),
         (("nodes",), [], "problem.nodes", "nodes"),
     ],
