@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -22,7 +22,7 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
     - figures: score, preserved and moved are what the assignment says;
     - balanced (`fair_sticky`, `fair`): KIP-54's definition; no move of one partition improves the score;
     - kept (`sticky_fair`): nobody loses what it may keep;
-    - apart (if anything is withheld): nothing is assigned to one member while another claims it;
+    - apart (if anything is withheld): nobody is given what it does not own while another claims it;
     - standby: no partition twice on one member; only subscribers follow.
 
     >>> s = Subscriptions.from_dict({"topics": {"t": 1}, "members": {"C0": {"topics": ["t"]}}})
@@ -74,7 +74,7 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
             if tp.topic in topics_of[name] and home.get(tp) != name:
                 yield Violation("kept", f"{_text(tp)} is taken from {name}")
     if made.withheld:
-        yield from _apart(s, made)
+        yield from _apart(s, made, owner)
     yield from _standbys(made, topics_of)
 
 
@@ -83,8 +83,12 @@ def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
     return list(violations(s, made))
 
 
-def _apart(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violation]:
-    now: dict[Pair, str] = {tp: name for name, held in made.assignment.items() for tp in held}
+def _apart(
+    s: Subscriptions, made: PartitionAssignment, owner: Mapping[TopicPartition, str]
+) -> Iterator[Violation]:
+    now: dict[Pair, str] = {
+        tp: name for name, held in made.assignment.items() for tp in held if owner.get(tp) != name
+    }
     for name, member in s.members.items():
         for tp in member.owned:
             if now.get(tp, name) != name:
