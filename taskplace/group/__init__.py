@@ -4,8 +4,8 @@
 
 Reading order: `messages` (what is said), `choice` (protocol, leader, sub-group), `state` and `group` (the
 coordinator's side), `coordinator` (many groups), `protocol` and `member` (the member's side); then what
-consumers add: `topics`, `subscription`, `assigner`, `consistent`, `consumer`; `executors` for Spark, `local`
-for threads; `wire` is the bytes below.
+consumers add: `topics`, `subscription`, `assigner`, `consistent`, `strategies`, `consumer`; `executors` for
+Spark, `local` for threads; `wire` is the bytes below.
 
 The state machines keep no thread and no clock: events and the time in, messages and effects out.
 """
@@ -30,6 +30,7 @@ from taskplace.group.messages import Mode, Offer, decode, encode
 from taskplace.group.protocol import Assigned, Failed, GroupProtocol, Revoked, Round, Send, TryAgain
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.group.state import Description, GroupState
+from taskplace.group.strategies import Strategy
 from taskplace.group.subscription import Assignment, Subscription
 from taskplace.group.topics import Topics
 
@@ -64,6 +65,7 @@ __all__ = [
     "RoundRobin",
     "Send",
     "StaleGeneration",
+    "Strategy",
     "Subscription",
     "Topics",
     "TryAgain",

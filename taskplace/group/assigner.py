@@ -22,9 +22,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from taskplace.group.errors import ProtocolError
+from taskplace.group.topics import Topics
 from topology.node import TopicPartition
 
 T = TypeVar("T")
@@ -54,7 +55,7 @@ class PartitionAssigner(ABC, Generic[T]):
     `metadata_version`: the version of the subscription it travels in, for groups with members from before.
     """
 
-    name: ClassVar[str]
+    name: str
     version: int = 0
     needs_agreement: bool = True
     looks_at_leaders: bool = False
@@ -64,6 +65,9 @@ class PartitionAssigner(ABC, Generic[T]):
     def metadata(self) -> T:
         """Return what the other members should know of this one, now: any value that JSON has; None by default."""
         return cast(T, None)
+
+    def see(self, topics: Topics) -> None:
+        """Take note of what is seen of the topics, before `assign`: for strategies that look at leaders."""
 
     @abstractmethod
     def assign(

@@ -197,6 +197,7 @@ class ConsumerProtocol:
         consumers = [self._consumer(name, said[name], assigner) for name in sorted(said)]
         subscribed = {topic for consumer in consumers for topic in consumer.topics}
         seen = {t: self.view.partitions[t] for t in sorted(subscribed) if t in self.view.partitions}
+        assigner.see(self.view)
         if only is not None:
             return {only: assigner.assign(only, seen, consumers)}
         return assigner.assign_all(seen, consumers)

@@ -130,6 +130,10 @@ class Network:
                 assert member.state is MemberState.STABLE, (name, member.state, self.tail())
                 assert member.generation == found.generation, (name, member.generation, found, self.tail())
 
+    def in_flight(self) -> float:
+        """Return in how many seconds all messages that are on their way now will have arrived."""
+        return max((at for at, _, _ in self._events), default=self.now) - self.now
+
     def owned(self) -> dict[str, Any]:
         return {n: m.owned.value for n, m in self.members.items() if m.owned is not None}
 
