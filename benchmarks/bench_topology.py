@@ -104,9 +104,6 @@ def measure(nodes: int, partitions: int, repeat: int) -> float:
         built.tasks,
         lambda ts: f"{len(ts)} tasks, {sum(len(t.topic_partitions) for t in ts)} topic partitions",
     )
-    gc.disable()
-    step("tasks, collector off", built.tasks, lambda ts: f"{len(ts)} tasks")
-    gc.enable()
     topics = {topic: count for topic, count in built.partitions.items() if not topic.endswith("-repartition")}
     step("new metadata", lambda: built.with_partitions(topics), lambda b: str(b.readiness()))
     step("fingerprint", built.fingerprint, lambda f: f[:12])

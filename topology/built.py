@@ -116,28 +116,29 @@ class BuiltTopology:
         return Readiness(self._reasons)
 
     def tasks(self) -> tuple[Task, ...]:
-        """Return all tasks, sorted by id, O(partitions); Python's garbage collector shows above 100,000 of them.
+        """Return all tasks, sorted by id, O(partitions); Python's garbage collector waits meanwhile.
 
         Errors: `TopologyNotReady` with the reason. An incomplete answer would be placed as if it were whole.
         """
         if self._reasons:
             raise TopologyNotReady(f"topology {self.name!r} is not ready: {self.readiness().reason}")
-        from topology.tasks import group_partitions
+        from topology.tasks import group_partitions, without_collector
 
-        return tuple(
-            task
-            for sub in self.subtopologies
-            for task in group_partitions(
-                sub.id,
-                (
-                    (n.topic, n.partitions)
-                    for n in sub.sources
-                    if n.topic is not None and n.partitions is not None
-                ),
-                (store.changelog for store in sub.stores if store.changelog is not None),
-                stateful=sub.stateful,
+        with without_collector():
+            return tuple(
+                task
+                for sub in self.subtopologies
+                for task in group_partitions(
+                    sub.id,
+                    (
+                        (n.topic, n.partitions)
+                        for n in sub.sources
+                        if n.topic is not None and n.partitions is not None
+                    ),
+                    (store.changelog for store in sub.stores if store.changelog is not None),
+                    stateful=sub.stateful,
+                )
             )
-        )
 
     def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
         """Return this topology under new topic metadata, checked again; O(nodes).

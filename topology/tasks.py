@@ -11,7 +11,9 @@ Source: Kafka Streams' partition grouper.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import pairwise, repeat
 from typing import NamedTuple
 
@@ -30,6 +32,22 @@ class Task(NamedTuple):
     topic_partitions: tuple[TopicPartition, ...]
     changelog_partitions: tuple[TopicPartition, ...]
     stateful: bool
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    """Pause Python's garbage collector, if it is on.
+
+    Many small objects that hold no circles are made at once here, and the collector would go through all of them
+    again and again: at 100,000 partitions that takes several times as long as making them.
+    """
+    on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def group_partitions(

@@ -12,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from topology import Topology, TopologyError, TopologyNotReady
+from topology.dot import quoted
 
 
 def flights() -> Topology:
@@ -186,6 +187,17 @@ def test_a_name_forges_no_lines() -> None:
     topo = Topology("t")
     topo.source("a", partitions=1).process(name="b --> c").sink("d", target="e (topic: f)")
     assert len(topo.build().describe().splitlines()) == 10
+
+
+@given(st.lists(names, min_size=2, max_size=6, unique=True))
+@example(["&", "&amp;", "&amp;amp;", '"', '\\\\"', "\\\\", "\\\\n"])
+def test_different_names_are_quoted_differently_and_end_where_they_end(found: list[str]) -> None:
+    texts = [quoted(name) for name in found]
+    assert len(set(texts)) == len(found)
+    for text in texts:
+        inside = text[1:-1].replace("\\\\", "").replace('\\"', "")
+        assert text[0] == text[-1] == '"'
+        assert '"' not in inside and "\\" not in inside
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

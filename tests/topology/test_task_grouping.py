@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topology import TaskId, TopicPartition, Topology, TopologyError, group_topics
-from topology.tasks import group_partitions
+from topology import TaskId, TopicPartition, Topology, TopologyError, TopologyNotReady, group_topics
+from topology.tasks import group_partitions, without_collector
 
 
 def test_tasks_follow_the_largest_count_and_list_what_they_own() -> None:
@@ -26,6 +28,24 @@ def test_tasks_follow_the_largest_count_and_list_what_they_own() -> None:
     assert last.id == TaskId(0, 2)
     assert last.topic_partitions == (TopicPartition("a", 2),)
     assert last.changelog_partitions == (TopicPartition("kept-changelog", 2),)
+
+
+@pytest.mark.parametrize("on", [True, False])
+@pytest.mark.parametrize("ready", [True, False])
+def test_the_garbage_collector_is_left_as_it_was(on: bool, ready: bool) -> None:
+    topo = Topology("t")
+    topo.source("a", partitions=3 if ready else None)
+    built, before = topo.build(), gc.isenabled()
+    try:
+        (gc.enable if on else gc.disable)()
+        with contextlib.suppress(TopologyNotReady):
+            assert len(built.tasks()) == 3
+        with pytest.raises(RuntimeError), without_collector():
+            assert not gc.isenabled()
+            raise RuntimeError
+        assert gc.isenabled() == on
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 def test_a_store_without_changelog_still_makes_state() -> None:
