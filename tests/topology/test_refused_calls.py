@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import Store, Stream, Topology, TopologyError, violations
@@ -78,6 +78,7 @@ def test_a_refused_call_leaves_nothing_behind(call: Callable[[Topology, Stream],
     assert violations(topo.build()) == ()
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, len(REFUSED) - 1), max_size=8))
 def test_refused_calls_in_between_change_nothing(calls: list[int]) -> None:
     clean, a = started()
@@ -148,6 +149,7 @@ def test_automatic_names_of_repartitions_are_legal(topic: str, key: Any, name: s
     assert topo.build().node(name).topic == f"{name}-repartition"
 
 
+@settings(deadline=None)
 @given(
     st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), min_size=1).filter(str.strip)
 )

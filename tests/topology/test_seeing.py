@@ -189,6 +189,7 @@ def test_a_name_forges_no_lines() -> None:
     assert len(topo.build().describe().splitlines()) == 10
 
 
+@settings(deadline=None)
 @given(st.lists(names, min_size=2, max_size=6, unique=True))
 @example(["&", "&amp;", "&amp;amp;", '"', '\\\\"', "\\\\", "\\\\n"])
 def test_different_names_are_quoted_differently_and_end_where_they_end(found: list[str]) -> None:
@@ -243,6 +244,7 @@ def test_the_picture_is_well_formed_and_shows_the_names() -> None:
     assert {*wanted, "t&", "1 partition"} <= texts
 
 
+@settings(deadline=None)
 @given(st.sampled_from([1, 2, 7]))
 def test_equal_topologies_are_drawn_and_described_equally(partitions: int) -> None:
     one = flights().build().with_partitions({"flights": partitions, "weather": partitions})

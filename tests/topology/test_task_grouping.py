@@ -7,7 +7,7 @@ import gc
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topology import TaskId, TopicPartition, Topology, TopologyError, TopologyNotReady, group_topics
@@ -72,6 +72,7 @@ counts = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(counts, st.data())
 def test_equal_counts_always_meet_and_every_partition_has_one_task(
     found: dict[str, int], data: st.DataObject
@@ -87,6 +88,7 @@ def test_equal_counts_always_meet_and_every_partition_has_one_task(
     assert all(task.stateful == bool(task.changelog_partitions) for task in tasks)
 
 
+@settings(deadline=None)
 @given(counts, st.text("ijk", min_size=1, max_size=2), st.integers(1, 12), st.randoms(use_true_random=False))
 def test_a_topic_that_joins_at_run_time_renumbers_nothing(
     found: dict[str, int], topic: str, count: int, random: object
