@@ -74,6 +74,10 @@ def chained(rows, other):
     return by_window.select(F.col("window.start").cast("string"), "total"), "append"
 
 
+def stateless(rows, other):
+    return rows, "append"
+
+
 class Count:
     """The processor of `transform`: rows and sum by key."""
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from tests.steer.steer_harness import aggregation, chained, join, kill, transform, wait_until
+from tests.steer.steer_harness import aggregation, chained, join, kill, stateless, transform, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -90,6 +90,15 @@ def test_unload_on_commit_stands_down_with_a_reason_and_the_query_goes_on(stream
     assert "set it to false" in status.reason
     assert status.moved == 0
     assert one.query.isActive
+
+
+def test_a_query_without_state_is_nothing_to_steer(stream):
+    one = stream(stateless, "stateless")
+    steering = one.steer()
+    one.feed(2)
+    assert steering.status().state == "nothing to steer"
+    assert steering.status().errors == 0
+    assert not steering.plan().moves
 
 
 def test_errors_inside_never_reach_the_query(stream, monkeypatch, caplog):

@@ -222,7 +222,9 @@ class Steering:
         return True
 
     def _look(self, *, ran: bool) -> None:
-        if not self._planned and not self._discover(ran):
+        if not self._planned:
+            self._discover(ran)
+        if not self._layout.tasks:
             return
         decision = self._loop.look(self._see(ran=ran))
         self._send(decision)
@@ -232,15 +234,16 @@ class Steering:
         )
         self._dismiss()
 
-    def _discover(self, ran: bool) -> bool:
+    def _discover(self, ran: bool) -> None:
+        """Find out what there is to steer: roughly before the first batch, exactly after it."""
         found = self._bridge.layout(planned=ran)
-        if found is None or found == self._layout:
-            return bool(found and found.tasks)
+        if found is None:
+            return
         self._planned = ran
         self._layout, self._loop = found, SteeringLoop(self.config)
-        self._state = "steering" if found.tasks else "nothing to steer"
-        self._say("; ".join(_described(found)) or "no stateful operators")
-        return bool(found.tasks)
+        if found.tasks or ran:
+            self._state = "steering" if found.tasks else "nothing to steer"
+            self._say("; ".join(_described(found)) or "no stateful operators")
 
     def _see(self, *, ran: bool) -> Seen:
         self._executors = {executor.instance: executor for executor in self._bridge.executors()}
