@@ -131,3 +131,22 @@ def test_an_attempt_never_overwrites_another(one):
     root, _, _ = one
     with pytest.raises(FileExistsError):
         write(root, 0, table([("a", 1)]), 3)
+
+
+@pytest.mark.parametrize(("count", "partitions"), [(1, 3), (7, 3), (3, 7), (1000, 12), (12, 12)])
+def test_rows_without_a_key_are_spread_evenly(tmp_path, count, partitions):
+    rows = pa.table({"n": range(count), "text": [f"row {n:08}" for n in range(count)]})
+    written = boundary.write(tmp_path, "x", rows, [], partitions, seed=7)
+    sizes = [written.slices[p].rows if p in written.slices else 0 for p in range(partitions)]
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes) <= 1 + count // (16 * partitions)  # a record, and a turn
+    back = [n for p in range(partitions) for n in boundary.read(tmp_path, [written], p)["n"].to_pylist()]
+    assert sorted(back) == list(range(count))
+    again = boundary.write(tmp_path, "y", rows, [], partitions, seed=7)
+    assert again.slices == written.slices
+
+
+def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
+    rows = pa.table({"n": [1]})
+    taken = {next(iter(boundary.write(tmp_path, f"{s}", rows, [], 6, seed=s).slices)) for s in range(60)}
+    assert taken == set(range(6))

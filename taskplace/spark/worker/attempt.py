@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -317,7 +318,8 @@ def _sealed_outputs(
     for topic, rows in outputs.topics.items():
         to = program.repartitions[topic]
         file = f"{folder}/topics/{file_name(topic)}/{task}-{attempt}.arrow"
-        boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions)
+        seed = zlib.crc32(f"{topic} {task} {setting.batch}".encode())
+        boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions, seed)
     sinks = {}
     for sink, rows in outputs.sinks.items():
         if not rows.num_rows:

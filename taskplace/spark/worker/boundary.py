@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.state.files import READ, write_file, write_options
 from taskplace.spark.worker.hashing import partition_of
+
+
+TURNS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +56,13 @@ class Boundary:
         return cls(data["file"], data["schema"], slices)
 
 
-def write(root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions: int) -> Boundary:
-    """Write `rows` by partition of their key into `root/file` (none, if there are no rows). O(bytes)."""
+def write(
+    root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions: int, seed: int = 0
+) -> Boundary:
+    """Write `rows` by partition of their key into `root/file` (none, if there are no rows). O(bytes).
+
+    Without a key they are spread evenly, in runs; `seed` decides who gets which.
+    """
     if missing := set(key) - set(rows.column_names):
         raise InputError(
             "repartition", found=f"no column {sorted(missing)}", expected=f"one of {rows.column_names}"
@@ -61,7 +71,9 @@ def write(root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions:
     schema = base64.b64encode(rows.schema.serialize()).decode()
     if not rows.num_rows:
         return Boundary("", schema, {})
-    numbers = partition_of([rows[name] for name in key], partitions)
+    numbers = (
+        partition_of([rows[name] for name in key], partitions) if key else _spread(rows, partitions, seed)
+    )
     order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
     rows = rows.take(pa.array(order))
     edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
@@ -83,6 +95,14 @@ def write(root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions:
         p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
     return Boundary(file, schema, slices)
+
+
+def _spread(rows: pa.Table, partitions: int, seed: int) -> npt.NDArray[np.int64]:
+    """Return the partitions of rows without a key: KIP-794's, with some turns for each of them."""
+    size = max(1, rows.nbytes // rows.num_rows)
+    turn = max(1, size * rows.num_rows // (TURNS * partitions))
+    partitioner = UniformStickyPartitioner(partitions, PartitionerConfig(sticky_batch_size=turn), seed=seed)
+    return partitioner.assign(np.full(rows.num_rows, size, np.int64))
 
 
 def read(root: Path, boundaries: Iterable[Boundary], partition: int) -> pa.Table:
