@@ -73,23 +73,24 @@ def measure(way: Way, members: int, topics: int) -> tuple[int, int]:
     by_id = {member.member_id: member for member in group}
     waiting = [(m, effect) for m in group for effect in m.start(0.0)]
     replies = []
-    while True:
+    for now in (0.5, 2.0, 2.1, 2.2):
         for member, effect in waiting:
             if isinstance(effect, Send):
                 frame = encode(effect.message, compress=way.frames_compress)
                 up += len(frame)
-                replies += coordinator.handle(member.member_id, decode(frame), 0.5)  # type: ignore[arg-type]
+                replies += coordinator.handle(member.member_id, decode(frame), now)  # type: ignore[arg-type]
         if not replies and all(member.owned is None for member in group):
-            replies = coordinator.tick(1.0)
+            replies = coordinator.tick(2.0)
         waiting = []
         for address, message in replies:
             down += len(encode(message, compress=way.frames_compress))
             # Accepting is the members' own business; one of them is enough to see that it works.
             if way.mode is Mode.SINGLE or address == group[0].member_id:
-                waiting += [(by_id[address], e) for e in by_id[address].receive(message, 1.0)]  # type: ignore[arg-type]
+                waiting += [(by_id[address], e) for e in by_id[address].receive(message, 2.0)]  # type: ignore[arg-type]
         replies = []
         if any(isinstance(effect, Assigned) for _, effect in waiting):
             return up, down
+    raise RuntimeError(f"{way.name}: no rebalance came about")
 
 
 def main() -> None:

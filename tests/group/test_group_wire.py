@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 import zlib
 from collections.abc import Callable
 
@@ -237,6 +238,16 @@ def test_100000_random_and_mutated_byte_strings_raise_protocol_errors_only() -> 
     refused, read = _fuzz(seed=794, count=100_000)
     assert refused + read == 100_000
     assert refused > 50_000 and read > 1_000  # both ways were taken
+
+
+def test_nothing_allocates_wildly() -> None:
+    tracemalloc.start()
+    try:
+        _fuzz(seed=1, count=5_000)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * 2**20, f"{peak} bytes at once, for inputs of some hundred bytes"
 
 
 @pytest.mark.slow
