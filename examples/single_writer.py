@@ -25,8 +25,8 @@ from taskplace.group import (
 )
 
 GROUP = "ledger"
-# Short, for the example to be quick: a dead writer is noticed after half a second.
-MEMBER = MemberSettings(session_timeout_ms=500, heartbeat_interval_ms=50, max_poll_interval_ms=1_000)
+# Short, for the example to be quick: a dead writer is noticed after two seconds.
+MEMBER = MemberSettings(session_timeout_ms=2_000, heartbeat_interval_ms=100, max_poll_interval_ms=4_000)
 COORDINATOR = CoordinatorSettings(group_initial_rebalance_delay_ms=100, group_min_session_timeout_ms=100)
 
 

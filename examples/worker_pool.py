@@ -25,7 +25,7 @@ from taskplace.group import (
 
 GROUP = "connectors"
 JOBS = [f"job-{k}" for k in range(9)]
-MEMBER = MemberSettings(session_timeout_ms=500, heartbeat_interval_ms=50, max_poll_interval_ms=1_000)
+MEMBER = MemberSettings(session_timeout_ms=2_000, heartbeat_interval_ms=100, max_poll_interval_ms=4_000)
 COORDINATOR = CoordinatorSettings(group_initial_rebalance_delay_ms=100, group_min_session_timeout_ms=100)
 
 

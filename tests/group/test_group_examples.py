@@ -27,7 +27,8 @@ from taskplace.group import (
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = CoordinatorSettings(group_initial_rebalance_delay_ms=0, group_min_session_timeout_ms=100)
-MEMBER = MemberSettings(session_timeout_ms=2_000, heartbeat_interval_ms=30, max_poll_interval_ms=2_000)
+# Long sessions: nobody is to expire because the machine is busy.
+MEMBER = MemberSettings(session_timeout_ms=30_000, heartbeat_interval_ms=30, max_poll_interval_ms=30_000)
 
 
 def run(module: str) -> list[str]:
