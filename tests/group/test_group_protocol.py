@@ -254,6 +254,22 @@ def test_a_leader_that_answers_but_never_assigns_is_replaced_too() -> None:
     assert coordinator.handle("b", late, now)[-1][1].code is not Code.NONE
 
 
+def test_a_sync_of_an_older_generation_is_refused_even_from_the_same_leader() -> None:
+    coordinator = Coordinator(CoordinatorSettings(group_initial_rebalance_delay_ms=0))
+
+    def join(number: int) -> Any:
+        request = Join(GROUP, "a", "", number, number, 10_000, 20_000, Mode.SINGLE, "t", 0, 0, (Offer("p"),))
+        return coordinator.handle("a", request, 0.0)[-1][1]
+
+    def sync(generation: int, state: bytes) -> Any:
+        request = Sync(GROUP, "a", 9, generation, Code.NONE, "", (("a", state),))
+        return coordinator.handle("a", request, 0.0)[-1][1]
+
+    assert (join(1).generation, join(2).generation) == (1, 2)
+    assert sync(1, b"old").code is Code.ILLEGAL_GENERATION
+    assert (sync(2, b"new").state, sync(2, b"repeated").state) == (b"new", b"new")
+
+
 def test_an_error_of_the_leader_reaches_all_members() -> None:
     network = Network()
     for name, broken in (("a", ""), ("b", ""), ("c", "cannot read the metadata of 'a'")):
