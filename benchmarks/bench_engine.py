@@ -1,11 +1,13 @@
 """How fast the engine plans: fresh start, steady state, 10% more and 10% fewer instances, with one standby each.
 
-    python benchmarks/bench_engine.py [--sizes 1000x10,10000x100] [--repeat 3] [--json FILE]
+    python benchmarks/bench_engine.py [--sizes 1000x10,10000x100] [--repeat 3] [--json FILE] [--spread]
 
 Every size runs in a process of its own, so that its peak memory is its own. Times are from a typed problem to a
-verified plan, the best of `--repeat`, each on a new problem object (nothing is cached from one to the next) and after
-a garbage collection; the solver is loaded before. Conversion from JSON is a line of its own. The last lines give the
-growth of time with tasks + copies, as the exponent of a power law.
+verified plan, the best of `--repeat` (the median is in the JSON file), each on a new problem object (nothing is cached
+from one to the next) and after a garbage collection; the solver is loaded before. Conversion from JSON, and the
+explanations of all tasks of the plan after +10%, are columns of their own. The last lines give the growth of time with
+tasks + copies, as the exponent of a power law; and, with `--spread`, what sticky and the default lose if a tenth of
+the instances, neighbours by name, is lost.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import gc
 import json
 import math
 import resource
+import statistics
 import subprocess
 import sys
 import time
@@ -24,12 +27,13 @@ from typing import Any
 
 SIZES = "1000x10,10000x100,10000x1000,100000x1000"
 SUBTOPOLOGIES = 8
-CASES = ("fresh start", "steady", "+10% instances", "-10% instances", "from dict", "from JSON")
+CASES = ("fresh start", "steady", "+10% instances", "-10% instances", "from dict", "from JSON", "explain all")
 
 
 def measure(tasks: int, instances: int, repeat: int) -> dict[str, Any]:
     import taskplace
     from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
+    from taskplace.explain import Explainer
 
     config = PlacementConfig(num_standby_replicas=1)
     per = max(1, tasks // SUBTOPOLOGIES)
@@ -72,23 +76,66 @@ def measure(tasks: int, instances: int, repeat: int) -> dict[str, Any]:
         o = plan.optimality
         out[case] = {
             "seconds": min(seconds),
+            "median": statistics.median(seconds),
             "moves": o.moves,
             "bound": o.lower_bound,
             "forced": o.forced_promotions,
         }
-    for case, convert in (
+    grown = makers["+10% instances"]()
+    grown_plan = taskplace.plan(grown)
+
+    def explain_all() -> None:
+        explainer = Explainer(grown, grown_plan)
+        for task in all_tasks:
+            str(explainer.task(task.id))
+
+    work: tuple[tuple[str, Callable[[], object]], ...] = (
         ("from dict", lambda: Problem.from_dict(document)),
         ("from JSON", lambda: Problem.from_json(text)),
-    ):
+        ("explain all", explain_all),
+    )
+    for case, convert in work:
         seconds = []
         for _ in range(repeat):
             gc.collect()
             begin = time.perf_counter()
             convert()
             seconds.append(time.perf_counter() - begin)
-        out[case] = {"seconds": min(seconds)}
+        out[case] = {"seconds": min(seconds), "median": statistics.median(seconds)}
     out["peak_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return out
+
+
+def spread(tasks: int, instances: int) -> None:
+    """Print how many tasks lose both copies with a tenth of the instances, for every assignor."""
+    import taskplace
+    from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+
+    all_tasks = [
+        Task(TaskId(s, p), end_offset=100_000)
+        for s in range(SUBTOPOLOGIES)
+        for p in range(tasks // SUBTOPOLOGIES)
+    ]
+    names = [f"executor-{k:04}" for k in range(instances)]
+    few = max(2, instances // 10)
+    for assignor in ("sticky", "high_availability"):
+        config = PlacementConfig(num_standby_replicas=1, task_assignor_class=assignor)
+        begin = time.perf_counter()
+        plan = taskplace.plan(Problem(all_tasks, [Instance(name) for name in names], config))
+        seconds = time.perf_counter() - begin
+        where: dict[TaskId, set[str]] = {}
+        for name, roles in plan.assignment.items():
+            for t in (*roles.active, *roles.standby):
+                where.setdefault(t, set()).add(name)
+        lost = [
+            sum(places <= set(names[first : first + few]) for places in where.values())
+            for first in range(0, instances - few + 1, max(1, few // 2))
+        ]
+        print(
+            f"{tasks:,} x {instances:,}, {assignor}: {seconds:.2f} s; losing {few} neighbours, "
+            f"{sum(lost) / len(lost):.0f} tasks lose both copies on average, {max(lost)} at worst "
+            f"(evenly: {tasks * few / instances * (few - 1) / (instances - 1):.0f})"
+        )
 
 
 def exponent(points: list[tuple[float, float]]) -> float:
@@ -113,6 +160,9 @@ def main() -> None:
     parser.add_argument("--sizes", default=SIZES, help="tasks x instances, comma-separated (%(default)s)")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--json", help="write the figures to this file")
+    parser.add_argument(
+        "--spread", action="store_true", help="also: what is lost with a tenth of the instances"
+    )
     parser.add_argument("--one", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
@@ -139,10 +189,13 @@ def main() -> None:
         print(f"{size.replace('x', ' x '):>18}   {moves}")
     print()
     if len(results) > 1:
-        for case in CASES[:4]:
+        for case in (*CASES[:4], CASES[6]):
             points = [(2 * float(size.split("x")[0]), r[case]["seconds"]) for size, r in results.items()]
             print(f"time grows as (tasks + copies)^{exponent(points):.2f}   {case}")
     print(f"import taskplace: {import_seconds():.3f} s")
+    if args.spread:
+        for tasks, instances in ((1_000, 20), (10_000, 100)):
+            spread(tasks, instances)
     if args.json:
         Path(args.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 

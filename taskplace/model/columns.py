@@ -118,17 +118,19 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         raise InputError("tasks", found=str(ids[int(repeated[0])]), expected="every task once")
     stateful = np.fromiter(stateful_, np.bool_, n)
     logged = np.fromiter(logged_, np.bool_, n)
-    end = _filled(
-        (UNKNOWN if e is None else e for e in end_), n, lambda k: f"tasks[{ids[k]}].end_offset", end_
-    )
+    end = _filled(lambda: end_, n, lambda k: f"tasks[{ids[k]}].end_offset")
     weight = np.fromiter(weight_, np.float64, n)
     light, heavy = reading.LEAST_WEIGHT, reading.MOST_WEIGHT
     expected = f"a weight from {light:g} to {heavy:g}"
     _check(ids, ~((weight >= light) & (weight <= heavy)), "weight", weight, expected)
     universal = stateful & ((end == 0) | ~logged)
     draining = np.fromiter((i.draining for i in instances), np.bool_, m)
-    slots = [i.capacity for i in instances]
-    capacity = _filled(slots, m, lambda k: f"instances[{names[k]}].capacity", slots, reading.MOST_CAPACITY)
+    capacity = _filled(
+        lambda: (i.capacity for i in instances),
+        m,
+        lambda k: f"instances[{names[k]}].capacity",
+        reading.MOST_CAPACITY,
+    )
     notes: list[str] = []
     room = np.where(draining, 0, capacity)
     if not room.any():
@@ -246,13 +248,12 @@ def _lag_rows(
 ) -> tuple[Ints, Ints]:
     ids: list[Any] = [i.lags.keys() for i in instances]
     task, inst, known = _known(instances, ids, locate, unknown)
-    lags = list(chain.from_iterable(i.lags.values() for i in instances))
 
     def path(k: int) -> str:
         flat = list(chain.from_iterable(ids))
         return f"instances[{instances[int(inst[k])].id}].lags.{flat[k]}"
 
-    lag = _filled(lags, len(task), path, lags)
+    lag = _filled(lambda: chain.from_iterable(i.lags.values() for i in instances), len(task), path)
     pair = (task * m + inst)[known]
     order = np.argsort(pair, kind="stable")
     return pair[order], lag[known][order]
@@ -327,9 +328,11 @@ def _best(
     np.minimum.at(least, task[some], lag[some])
     ready = np.zeros(len(end), np.bool_)
     ready[task[caught]] = True
-    lead = np.where(some, lag - np.where(some, least[task], 0), 0)
-    stays = some & owns & (lead <= np.maximum(acceptable, lag // TENTH))
-    return np.where(ready[task], caught, some & (lead == 0) | stays)
+    best = np.where(ready[task], caught, some & (lag == least[task]))
+    mine = np.flatnonzero(some & owns & ~ready[task])
+    lead = lag[mine] - least[task[mine]]
+    best[mine[lead <= np.maximum(acceptable[mine], lag[mine] // TENTH)]] = True
+    return best
 
 
 def _owners(
@@ -358,27 +361,23 @@ def _parked(instances: Sequence[Instance], locate: Locator, room: Ints) -> tuple
 
 
 def _filled(
-    values: Iterable[Any],
-    count: int,
-    path: Callable[[int], str],
-    given: Sequence[Any],
-    most: int = reading.MOST,
+    given: Callable[[], Iterable[Any]], count: int, path: Callable[[int], str], most: int = reading.MOST
 ) -> Ints:
-    """Return `values` as a column; raise `InputError` with path(k) if given[k] is no integer from 0 to `most`.
+    """Return what `given()` yields as a column; raise `InputError` with path(k) if the k-th is no integer up to `most`.
 
     None stands for UNKNOWN.
     """
     try:
-        column = np.fromiter(values, np.int64, count)
+        column = np.fromiter(given(), np.int64, count)
     except (OverflowError, TypeError, ValueError):
         column = None
-    if column is None or (count and (column.min() < UNKNOWN or column.max() > most)) or -1 in given:
-        for k, value in enumerate(given):
-            if value is not None:
-                reading.integer(value, path(k), 0, most)
-    if column is None:
-        raise InputError(path(0), found=given[:3], expected="integers")
-    return column
+    if column is not None and (not count or (column.min() >= 0 and column.max() <= most)):
+        return column
+    values = list(given())
+    for k, value in enumerate(values):
+        if value is not None:
+            reading.integer(value, path(k), 0, most)
+    return np.fromiter((UNKNOWN if v is None else v for v in values), np.int64, count)
 
 
 def _check(ids: Sequence[TaskId], bad: Bools, what: str, values: npt.NDArray[Any], expected: str) -> None:
