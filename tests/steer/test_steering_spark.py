@@ -171,26 +171,6 @@ def test_a_restarted_query_is_spread_again(stream):
     assert len(one.result()) == 60
 
 
-@pytest.mark.slow
-def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
-    one = stream(aggregation, "leaves")
-    steering = one.steer()
-    one.feed()
-    bridge = one.bridge()
-    name = max(e.instance for e in bridge.executors())
-    try:
-        steering.decommission(name)
-        settle(one, lambda: one.ran_on()[name] == 0, "emptied")
-        one.feed()
-        wait_until(lambda: name not in {e.instance for e in bridge.executors()}, "it is ended")
-        one.feed()
-        assert name not in one.ran_on()
-        assert any("is empty: asked for its end" in change for change in steering.status().changes)
-    finally:
-        steering.undrain(name)
-        bridge._jsc.requestExecutors(1)  # the next test wants all of them
-
-
 def hold_slots(folder):
     """Return what a task does that keeps its slot until the folder says it is over."""
 
@@ -234,3 +214,26 @@ def test_when_spark_overrules_again_and_again_it_stands_down_with_the_reason(str
         blocker.join(timeout=60)
     steering.resume()
     settle(one, one.even, "even, once there are slots and patience")
+
+
+@pytest.mark.slow
+def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
+    one = stream(aggregation, "leaves")
+    steering = one.steer()
+    one.feed()
+    bridge = one.bridge()
+    executors = bridge.executors()
+    name = max(e.instance for e in executors)
+    try:
+        steering.decommission(name)
+        settle(one, lambda: one.ran_on()[name] == 0, "emptied")
+        one.feed()
+        wait_until(lambda: name not in {e.instance for e in bridge.executors()}, "it is ended")
+        one.feed()
+        assert name not in one.ran_on()
+        assert any("is empty: asked for its end" in change for change in steering.status().changes)
+    finally:
+        wait_until(lambda: len(bridge.executors()) < len(executors), "the count is known")
+        steering.undrain(name)
+        nothing = bridge._jvm.PythonUtils.toScalaMap(bridge._jvm.java.util.HashMap())
+        bridge._jsc.requestTotalExecutors(len(executors), 0, nothing)  # the next test wants all of them
