@@ -23,7 +23,6 @@ from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.state.files import READ, write_file, write_options
 from taskplace.spark.worker.hashing import partition_of
 
-
 TURNS = 16
 
 
