@@ -49,6 +49,8 @@ class StateBridge(Bridge):
                     f"this is a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
                 )
             raise InputError("query", found=query, expected="a running StreamingQuery")
+        if not pyspark.__version__.startswith("4."):
+            raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {WORKS}")
         super().__init__(SparkSession.builder.getOrCreate())
         self.run_id, self.id, self.name = query.runId, query.id, query.name
         self._package = self._jvm.org.apache.spark.sql.execution.streaming.state
@@ -61,8 +63,6 @@ class StateBridge(Bridge):
 
     def _probe(self) -> None:
         found = f"found PySpark {pyspark.__version__}"
-        if not pyspark.__version__.startswith("4."):
-            raise UnsupportedSpark(f"{found}; {WORKS}")
         execution = self._query.streamingQuery() if _has(self._query, "streamingQuery") else None
         if execution is None or not _has(execution, "lastExecution", "resolvedCheckpointRoot"):
             raise UnsupportedSpark(f"{found}, whose queries do not show their execution; {WORKS}")

@@ -161,6 +161,33 @@ def test_a_query_of_spark_connect_is_one_clear_error():
         steer(connect())
 
 
+def test_another_major_version_is_one_clear_error(monkeypatch):
+    from taskplace.spark import steer
+
+    monkeypatch.setattr("pyspark.__version__", "3.5.1")
+    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
+    with pytest.raises(
+        UnsupportedSpark, match=r"found PySpark 3\.5\.1; steering works with classic PySpark 4"
+    ):
+        steer(classic())
+
+
+def test_a_spark_whose_internals_are_elsewhere_is_one_clear_error(monkeypatch):
+    from taskplace.spark import bridge_state, steer
+
+    # What a session of some later version might look like: nothing is where it was.
+    monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
+    monkeypatch.setattr(bridge_state, "SparkSession", type("S", (), {"builder": Builder()}))
+    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
+    with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
+        steer(classic())
+
+
+class Builder:
+    def getOrCreate(self):
+        return self
+
+
 def test_what_is_no_query_is_one_clear_error():
     from taskplace.spark import steer
 
