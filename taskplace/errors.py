@@ -4,6 +4,7 @@ TaskplaceError
 ├── InputError            bad input: configuration, problem, plan file (exit code 2)
 │   └── ConfigError       a configuration key or value
 ├── InvalidPlan           a plan that breaks an invariant; it is never put in force
+├── GroupError            what goes wrong in a group, see taskplace.group.errors
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
 └── Fenced                another driver has taken this checkpoint over; this one must stop

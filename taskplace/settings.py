@@ -17,6 +17,8 @@ both mean the same, and a key given twice is an error. Kafka's own keys stand ve
     placement               Kafka's keys, see `taskplace.model.config`
     runtime:
       snapshot.interval.batches   batches between two snapshots of a task; default 10
+      snapshot.bytes              or so many bytes of its changelog; default 64 MiB
+      follower.share.percent      how much of the time standbys work while a batch runs; default 50
       changelog.compression       none, lz4 (default) or zstd
       locality.wait.ms            how long Spark waits for the planned executor; default 300000
       bytes.per.task.max          input of one task in one batch; default 128 MiB
@@ -72,6 +74,8 @@ class RuntimeSettings:
     """How a placed batch runs: batches, milliseconds, bytes."""
 
     snapshot_interval_batches: int = 10
+    snapshot_bytes: int = 64 * 2**20
+    follower_share_percent: int = 50
     changelog_compression: str = "lz4"
     locality_wait_ms: int = 30_000
     bytes_per_task_max: int = 128 * 2**20
@@ -177,6 +181,8 @@ KEYS: Mapping[str, Mapping[str, Reader]] = {
     "state": {"dir": _text(r"(?!\w+://).*\S.*", "a directory on the executors' local disk, no URI")},
     "runtime": {
         "snapshot.interval.batches": _integer(1),
+        "snapshot.bytes": _integer(1),
+        "follower.share.percent": _integer(1, 100),
         "changelog.compression": choice_key("none", "lz4", "zstd"),
         "locality.wait.ms": _integer(0),
         # One element of a partition travels as one Java array: 2 GiB is where those end.
