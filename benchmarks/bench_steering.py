@@ -8,6 +8,7 @@ Then an executor is killed and replaced. Executors have one slot, so that a mach
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import signal
 import statistics
@@ -117,9 +118,10 @@ def kill_one(bridge: StateBridge) -> None:
     before = {e.instance for e in bridge.executors()}
     lost = max(before)
     for process in psutil.Process().children(recursive=True):
-        line = process.cmdline()
-        if "--executor-id" in line and f"executor-{line[line.index('--executor-id') + 1]}" == lost:
-            os.kill(process.pid, signal.SIGKILL)
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+            line = process.cmdline()
+            if "--executor-id" in line and f"executor-{line[line.index('--executor-id') + 1]}" == lost:
+                os.kill(process.pid, signal.SIGKILL)
     while lost in {e.instance for e in bridge.executors()}:
         time.sleep(0.05)
 

@@ -8,6 +8,7 @@ batch query, since steering never changes one.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -74,10 +75,11 @@ def kill(which: str, steering: Steering) -> str:
         which = max(executors, key=lambda name: (executors[name][0], name))
     name = which.removeprefix("executor-")
     for process in psutil.Process().children(recursive=True):
-        line = process.cmdline()
-        if "--executor-id" in line and line[line.index("--executor-id") + 1] == name:
-            os.kill(process.pid, signal.SIGKILL)
-            return f"executor-{name}"
+        with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+            line = process.cmdline()
+            if "--executor-id" in line and line[line.index("--executor-id") + 1] == name:
+                os.kill(process.pid, signal.SIGKILL)
+                return f"executor-{name}"
     raise ConfigError("chaos.kill", found=which, expected=f"one of {sorted(executors)}")
 
 
