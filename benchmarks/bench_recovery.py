@@ -135,8 +135,9 @@ def held(stream: Stream) -> dict[str, tuple[int, int]]:
 def snapshots(stream: Stream) -> int:
     """Return how many tasks have a snapshot in the checkpoint."""
     if stream.placed is not None:
+        journal = stream.placed.journal  # one that was just made is named by the manifest of the next batch
         with stream.placed.cluster.lock:
-            return sum(bool(h.snapshots) for h in stream.placed.journal.history.values())
+            return sum(bool(h.snapshots) or journal.snapshot_pending(t) for t, h in journal.history.items())
     return sum(
         any(p.glob("*.zip")) for p in (stream.folder / "query" / "state" / "0").iterdir() if p.is_dir()
     )
