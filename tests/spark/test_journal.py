@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 import pytest
@@ -119,6 +120,17 @@ class NoBridge:
 
     def run(self, *_args, **_kwargs):
         return []
+
+
+def test_what_a_dead_executor_had_begun_to_write_goes_after_an_hour(tmp_path):
+    journal = Journal(tmp_path, {})
+    journal.commit(0, 1, {"0_0": change(journal, "0_0", 0)}, {}, {})
+    old, new = (tmp_path / "snapshots" / "0_0" / f"{n}.arrow.executor-1.tmp" for n in ("old", "new"))
+    for path in (old, new):
+        write_file(path, b"x", sync=False)
+    os.utime(old, (1e9, 1e9))
+    journal.prune()
+    assert (old.exists(), new.exists()) == (False, True)
 
 
 def test_of_two_drivers_at_one_batch_one_loses(tmp_path):

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -38,6 +39,7 @@ SCHEMA = "taskplace.manifest/2"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50
+ABANDONED_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -289,6 +291,7 @@ class Journal:
         sure = self._sure  # read once: a visit may end at any moment
         old = self._unneeded() if sure is None else self._unneeded() & sure
         old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
+        old.update(self._abandoned())
         old.update(self._folders(self._manifests, min(self._covered(), self.last_batch - 1)))
         for path in old:
             if path.is_dir():
@@ -313,6 +316,13 @@ class Journal:
                     if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= version:
                         found.add(path)
         return found
+
+    def _abandoned(self) -> Iterator[Path]:
+        """Yield what executors had begun to write when they died: nobody takes an hour for a snapshot's file."""
+        for path in self.root.glob("snapshots/*/*.tmp"):
+            with suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
+                    yield path
 
     def _covered(self) -> int:
         """Return the first batch whose manifest is still needed."""
