@@ -285,7 +285,7 @@ def standbys(spark: Any, out: Out, folder: Path, size: Size, blocks: int, length
             "all": seconds,
             "phases": {n: streams[n].phases(batches[n]) for n in streams},
         }
-        interval = round(2.5 * max(medians.values()), 1)
+        interval = round(2 * max(medians.values()), 1)
     for n, stream in streams.items():
         check(stream, stream.fed - 1, (size.keys, stream.fed * size.rows))
         found[f"followed records, {n} standby"] = stream.placed.stats.followed
@@ -328,9 +328,17 @@ def show_standbys(out: Out, size: Size, found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds (%(default)s)")
+    parser.add_argument("--parts", default="standbys,large,small", help="what to measure (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of measured batches (%(default)s)")
+    parser.add_argument(
+        "--often", type=int, default=3, help="batches a round, but for the Python APIs (%(default)s)"
+    )
+    parser.add_argument("--blocks", type=int, default=3, help="blocks with and without standby (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
+    parts = args.parts.split(",")
+    if not parts or set(parts) - {"standbys", "large", "small"}:
+        parser.error(f"--parts: found {args.parts!r}, expected some of standbys, large, small")
     out = Out(args, "bench-throughput")
     out.say(f"seed {args.seed}")
     rounds = 1 if args.quick else args.rounds
@@ -342,18 +350,23 @@ def main() -> None:
             NATIVE: native,
             NATIVE_PARQUET: native_parquet,
         }
-        small = Size(folder, *((1_200, 120) if args.quick else (200_000, 10_000)), args.seed)
-        large = Size(folder, *((6_000, 600) if args.quick else (2_000_000, 100_000)), args.seed)
-        blocks, length = (1, 2) if args.quick else (3, 6)
-        found = standbys(spark, out, folder, small, blocks, length)
-        out.keep("standbys", found)
-        show_standbys(out, small, found)
         pandas = {TWS: transform_with_state, APIWS: apply_in_pandas_with_state}
-        often = {} if args.quick else dict.fromkeys(both, 3)
-        for size, variants in ((large, both), (small, {**both, **pandas})):
-            found = turns(spark, out, folder, size, variants, rounds, often)
-            out.keep(f"{size.rows} rows, {size.keys} keys", found)
-            show(out, size, found)
+        small, large = (
+            ((1_200, 120), (6_000, 600)) if args.quick else ((200_000, 10_000), (2_000_000, 100_000))
+        )
+        often = {} if args.quick else dict.fromkeys(both, args.often)
+        for part in parts:
+            size = Size(folder / part, *(large if part == "large" else small), args.seed)
+            if part == "standbys":
+                blocks, length = (1, 2) if args.quick else (args.blocks, 5)
+                found = standbys(spark, out, folder / part, size, blocks, length)
+                out.keep(part, found)
+                show_standbys(out, size, found)
+            else:
+                variants = both if part == "large" else {**both, **pandas}
+                found = turns(spark, out, folder / part, size, variants, rounds, often)
+                out.keep(f"{size.rows} rows, {size.keys} keys", found)
+                show(out, size, found)
     out.close()
 
 
