@@ -60,6 +60,8 @@ class StateBridge(Bridge):
             self._jvm.java.util.ArrayList()
         ).toSeq()
         self._mapper: Any = None
+        self._ended: Any = None  # the progress of the last batch
+        self._searched: str | None = None  # the progress that had the recent ones searched
 
     def _probe(self) -> None:
         found = f"found PySpark {pyspark.__version__}"
@@ -88,16 +90,26 @@ class StateBridge(Bridge):
         return not self._query.status().isTriggerActive()
 
     def finished_batch(self) -> int | None:
-        """Return the id of the batch that the last progress is about; None if it is about waiting."""
-        progress = self._query.lastProgress()
-        if progress is None or not progress.durationMs().containsKey("addBatch"):
-            return None
-        return int(progress.batchId())
+        """Return the id of the last batch that has ended, None before the first one."""
+        progress = self._finished()
+        return None if progress is None else int(progress.batchId())
 
     def state_operators(self) -> list[Mapping[str, Any]]:
-        """Return what the last progress says of the state operators."""
-        progress = self._query.lastProgress()
-        return json.loads(progress.json()).get("stateOperators", []) if progress is not None else []
+        """Return what the progress of the last batch says of the state operators."""
+        progress = self._finished()
+        return [] if progress is None else json.loads(progress.json()).get("stateOperators", [])
+
+    def _finished(self) -> Any:
+        """Return the last progress of a batch; while a query waits, Spark reports that as progress too."""
+        last = self._query.lastProgress()
+        if last is not None and last.durationMs().containsKey("addBatch"):
+            self._ended = last
+        elif last is not None and self._ended is None and self._searched != last.timestamp():
+            # The query waits since before it was steered. Later on, a batch's own progress is not missed.
+            self._searched = last.timestamp()
+            ended = (p for p in reversed(self._query.recentProgress()) if "addBatch" in p.durationMs())
+            self._ended = next(ended, None)
+        return self._ended
 
     def facts(self) -> Facts:
         """Return what the configuration in force says that bears on steering."""

@@ -136,6 +136,15 @@ def test_moves_that_do_not_pay_are_left_and_made_once_they_do():
     assert len(run.batch(prices=Prices(task=5.0, reload=5.0)).moves) == 2
 
 
+def test_before_anything_is_measured_only_what_has_to_move_moves():
+    tasks = grid(1, 4)
+    places = {**dict.fromkeys(tasks, "executor-0"), tasks[0]: None}
+    run = cluster(tasks, slots(2), places)
+    run.seen = replace(run.seen, prices=Prices())
+    assert [move.why for move in run.batch().moves] == ["it ran nowhere"]
+    assert [move.why for move in run.batch(prices=CHEAP).moves] == ["balance"]
+
+
 def test_zero_batches_means_always():
     tasks = grid(1, 4)
     run = cluster(tasks, slots(2), dict.fromkeys(tasks, "executor-0"), worth_batches=0)

@@ -82,7 +82,7 @@ class Decision:
         parts = [f"batch {self.batch}: {_some(len(self.moves), 'move')} now, {self.waiting} later"]
         if self.why:
             parts.append("; ".join(map(str, self.why)))
-        if self.verdict.moves:
+        if self.verdict.moves and (self.why or not self.verdict.worth):
             parts.append(str(self.verdict))
         if self.overruled:
             parts.append(f"{_some(len(self.overruled), 'task')} ran elsewhere than intended")

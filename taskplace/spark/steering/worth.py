@@ -82,4 +82,5 @@ def judge(
     before = {task: places.get(task, goal[task]) if task in chosen else goal[task] for task in goal}
     gain = busiest(seconds, before, slots) - busiest(seconds, goal, slots)
     cost = prices.reload * len(chosen)
-    return Verdict(len(chosen), gain, cost, not batches or gain * batches >= cost)
+    known = prices.task > 0  # before the first batch nobody knows, and moves can wait for it
+    return Verdict(len(chosen), gain, cost, not batches or (known and gain * batches >= cost))
