@@ -63,6 +63,7 @@ class Pipeline:
     def __init__(self, spark, folder: Path, *, partitions: int = 6, reporter=None, **options) -> None:
         self.spark, self.folder, self.partitions = spark, folder, partitions
         self.rows: list[tuple[str, str, int]] = []
+        self.sink = "keys-out"
         self.placed = self.open(reporter=reporter, **options)
 
     def topology(self):
@@ -75,7 +76,7 @@ class Pipeline:
         by_key = source.process(
             Aggregate("by-key", by={"key": "string"}, n=count(), total=sum_("value", "int64")), name="keys"
         )
-        by_key.sink("keys-out", target=ParquetSink(self.folder / "keys"))
+        by_key.sink(self.sink, target=ParquetSink(self.folder / "keys"))
         groups = source.repartition(key=["group"], name="by-group", partitions=self.partitions).process(
             Aggregate("by-group", by={"group": "string"}, n=count(), total=sum_("value", "int64")),
             name="groups",

@@ -48,25 +48,25 @@ def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
     placed = opened()
     truth = Counter()
     try:
-        for number in range(16):
-            if number in (4, 9):
+        for number in range(11):
+            if number in (3, 7):
                 kill_executor(placed, sorted(placed.members.by_instance)[0])
-            if number == 7:
+            if number == 5:
                 placed.close()
                 placed = opened()
-            rows = batch(number) if number < 15 else [(-1, "u0", start + timedelta(days=2))]
+            rows = batch(number) if number < 10 else [(-1, "u0", start + timedelta(days=2))]
             placed.process_batch(cluster.createDataFrame(rows, "id long, user string, at timestamp"), number)
             for _, user, at in {row[0]: row for row in rows}.values():
                 truth[(user, at - timedelta(minutes=at.minute % 30))] += 1
         assert placed.watermark == int((start + timedelta(days=2, minutes=-10)).timestamp()) * 10**6
-        placed.process_batch(cluster.createDataFrame([], "id long, user string, at timestamp"), 16)
+        placed.process_batch(cluster.createDataFrame([], "id long, user string, at timestamp"), 11)
         found = pq.ParquetDataset(tmp_path / "out").read(["user", "window_start", "count"]).to_pylist()
         got = {(row["user"], row["window_start"]): row["count"] for row in found}
         assert len(got) == len(found), "a window was sent twice"
         del truth[("u0", start + timedelta(days=2))]  # is still open
         assert got == truth
         assert placed.store("seen").to_df().count() == 1
-        assert placed.store("seen").get({"id": 1500}) is None
+        assert placed.store("seen").get({"id": 1000}) is None
         assert placed.stats.late == 0
     finally:
         placed.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
@@ -12,6 +10,7 @@ from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver.programs import PARTITION, unite
 from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.files import unsealed_json
 from taskplace.spark.worker.hashing import partition_of
 
 pytestmark = pytest.mark.spark
@@ -50,7 +49,7 @@ def test_batches_commit_one_manifest_each_and_the_result_is_right(pipeline):
         p.run(batch)
     p.check()
     manifests = sorted((p.folder / "checkpoint" / "manifests").glob("*.json"))
-    assert [json.loads(m.read_text())["batch"] for m in manifests] == [0, 1, 2, 3]
+    assert [unsealed_json(m.read_text())["batch"] for m in manifests] == [0, 1, 2, 3]
     assert p.placed.stats.elsewhere == 0
     views = p.placed.placement()
     assert {(v.active, v.standby) for v in views} == {(4, 4)}  # 12 tasks, one standby each, three executors
@@ -125,6 +124,25 @@ def test_a_crash_after_the_manifest_publishes_again_and_counts_nothing_twice(pip
     p.placed.process_batch(p.frame(data), 1)  # Spark repeats what it has not seen end
     p.check()
     p.run(2)
+    p.check()
+
+
+def test_output_that_was_not_published_is_not_lost_with_its_sink(pipeline, monkeypatch):
+    p = pipeline()
+    p.run(0)
+    data = p.data(1)
+    monkeypatch.setattr(type(p.placed), "_publish", fail)
+    with pytest.raises(ZeroDivisionError):
+        p.placed.process_batch(p.frame(data), 1)
+    monkeypatch.undo()
+    p.rows.extend(data)
+    p.sink = "renamed"
+    p.reopen()
+    with pytest.raises(CheckpointError, match="batch 1 is committed and has output for sink 'keys-out'"):
+        p.placed.process_batch(p.frame(data), 1)
+    p.sink = "keys-out"
+    p.reopen()
+    p.placed.process_batch(p.frame(data), 1)
     p.check()
 
 

@@ -146,6 +146,14 @@ def test_rows_without_a_key_are_spread_evenly(tmp_path, count, partitions):
     assert again.slices == written.slices
 
 
+def test_rows_without_a_key_are_spread_by_their_bytes(tmp_path):
+    """Long rows and short ones in a pattern that lines up with the partitions."""
+    texts = ["x" * (50_000 if n % 8 == 0 else 5) for n in range(800)]
+    written = boundary.write(tmp_path, "x", pa.table({"text": texts}), [], 8, seed=3)
+    sizes = [len("".join(boundary.read(tmp_path, [written], p)["text"].to_pylist())) for p in range(8)]
+    assert max(sizes) - min(sizes) <= 16_384 + 2 * 50_000  # a turn, and the largest record at both ends
+
+
 def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
     rows = pa.table({"n": [1]})
     taken = {next(iter(boundary.write(tmp_path, f"{s}", rows, [], 6, seed=s).slices)) for s in range(60)}

@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 class Cluster:
     """Members and assignment of one placed stream.
 
+    The members' lag reports are what is planned from; the plan goes out as their work, under the group's next
+    generation, and a copy refuses work of an older one.
+
     Lifetime: `busy` while a batch runs;
     `members` follows the executors; `loop.plan` is the assignment in force, None before the first.
     """
@@ -56,6 +59,7 @@ class Cluster:
             stats,
             reporter,
         )
+        self._work: dict[str, Work] = {}
         group = ExecutorGroup(built.name, generation=loop.generation)
         self.members = Members(journal, loop.config.acceptable_recovery_lag, group)
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
@@ -68,9 +72,9 @@ class Cluster:
     # -- asking
 
     def roles(self, instance: str) -> Roles:
-        """Return what an instance is to run; nothing for one without a part in the assignment."""
-        plan = self.loop.plan
-        return plan.assignment.get(instance, Roles()) if plan else Roles()
+        """Return the work that the group has handed out to an instance; none for one that is no member."""
+        work = self._work.get(instance)
+        return Roles(work.active, work.standby, work.warmup) if work else Roles()
 
     def following(self, instance: str) -> list[str]:
         """Return the tasks that an instance is a standby or a warm-up for."""
@@ -81,9 +85,9 @@ class Cluster:
         """Return the executor of each task's active copy; None for one that is gone."""
         with self.lock:
             found: dict[str, Executor | None] = {}
-            for name, roles in (self.loop.plan.assignment if self.loop.plan else {}).items():
+            for name, work in self._work.items():
                 member = self.members.by_instance.get(name)
-                found.update({str(task): member.executor if member else None for task in roles.active})
+                found.update({str(task): member.executor if member else None for task in work.active})
             return found
 
     def placement(self) -> tuple[InstanceView, ...]:
@@ -180,7 +184,8 @@ class Cluster:
             given = {name: plan.assignment.get(name, Roles()) for name in reports}
             return {name: Work(*roles, probing_ms=due) for name, roles in given.items()}
 
-        self.members.group.rebalance(time.monotonic(), work)
+        states = self.members.group.rebalance(time.monotonic(), work)
+        self._work = {name: Work.decode(state) for name, state in states.items()}
         if self.members.group.generation != self.loop.generation:
             raise TaskplaceError(
                 f"the group is at generation {self.members.group.generation}, the plan at {self.loop.generation}"

@@ -61,9 +61,16 @@ class Members:
         member.copies, member.pid = dict(copies), pid
         for task in copies:
             self._report(executor.instance, task)
-        there = {TaskId.parse(task): (at.version, at.offset) for task, at in copies.items() if at != EMPTY}
-        said = LagReport(there, self._tags(executor), executor.cores)
-        self.group.report(executor.instance, said.encode(), self._clock())
+        self._say(executor.instance)
+
+    def _say(self, instance: str) -> None:
+        """Bring a member's report to the group: the copies it has, its tags, its slots."""
+        member = self.by_instance[instance]
+        there = {
+            TaskId.parse(task): (at.version, at.offset) for task, at in member.copies.items() if at != EMPTY
+        }
+        said = LagReport(there, self._tags(member.executor), member.executor.cores)
+        self.group.report(instance, said.encode(), self._clock())
 
     def followed(self, instance: str, records: int, seconds: float) -> None:
         """Take note of how fast copies catch up there: of visits that had enough to do to tell."""
@@ -106,22 +113,23 @@ class Members:
         self.lags.report(instance, TaskId.parse(task), max(0, behind))
 
     def instances(self) -> list[Instance]:
-        """Return the members as the engine sees them, without roles."""
-        found = []
-        for name, member in sorted(self.by_instance.items()):
-            lags = self.lags.lags(name)
-            executor = member.executor
-            found.append(
-                Instance(
-                    name,
-                    executor.cores,
-                    self._tags(executor),
-                    name in self.draining,
-                    lags=lags,
-                    restore_rate=self._rates.get(name),
-                )
+        """Return the members as the engine sees them, without roles: what their reports to the group say."""
+        for name in self.by_instance:  # a batch has moved active copies on since the last visit
+            self._say(name)
+        return [
+            Instance(
+                name,
+                said.capacity,
+                said.tags,
+                name in self.draining,
+                lags={
+                    task: max(0, self.journal.settled_offset(str(task)) - offset)
+                    for task, (_, offset) in said.copies.items()
+                },
+                restore_rate=self._rates.get(name),
             )
-        return found
+            for name, said in self.group.reports.items()
+        ]
 
     def _tags(self, executor: Executor) -> dict[str, str]:
         # Executors of one host fail together: with the tag "host", standbys can be kept on other hosts.

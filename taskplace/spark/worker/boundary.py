@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
@@ -97,11 +98,25 @@ def write(
 
 
 def _spread(rows: pa.Table, partitions: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the partitions of rows without a key: KIP-794's, with some turns for each of them."""
-    size = max(1, rows.nbytes // rows.num_rows)
-    turn = max(1, size * rows.num_rows // (TURNS * partitions))
+    """Return the partitions of rows without a key: KIP-794's, in bytes.
+
+    A turn is `batch.size` as Kafka has it, or less, so that each partition gets some turns of these rows.
+    """
+    sizes = _bytes(rows)
+    turn = min(PartitionerConfig().turn, max(1, int(sizes.sum()) // (TURNS * partitions)))
     partitioner = UniformStickyPartitioner(partitions, PartitionerConfig(sticky_batch_size=turn), seed=seed)
-    return partitioner.assign(np.full(rows.num_rows, size, np.int64))
+    return partitioner.assign(sizes)
+
+
+def _bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
+    """Return the bytes of each row: those of its texts and binaries, and its share of the other columns."""
+    total = np.full(rows.num_rows, 1, np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            total += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+        else:
+            total += column.nbytes // rows.num_rows
+    return total
 
 
 def read(root: Path, boundaries: Iterable[Boundary], partition: int) -> pa.Table:
