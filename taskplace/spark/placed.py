@@ -396,8 +396,8 @@ class Placed:
         known = {node.name for sub in self.built.subtopologies for node in sub.sinks}
         if gone := sorted(set(manifest.sinks) - known):
             raise CheckpointError(
-                f"{self.checkpoint}: batch {manifest.batch} is committed and has output for sink {gone[0]!r} that may not "
-                f"be published yet, and the topology has no such sink; start it once more as it was"
+                f"{self.checkpoint}: batch {manifest.batch} is committed and has output for sink {gone[0]!r} that may "
+                "not be published yet, and the topology has no such sink; start it once more as it was"
             )
         for sub in self.built.subtopologies:
             for node in sub.sinks:
