@@ -207,6 +207,7 @@ class Turn:
             "empty_seconds": median["empty"],
             "all": self.seconds,
             "phases": {kind: self.stream.phases(some) for kind, some in self.batches.items()},
+            "spans": {kind: self.stream.spans(some) for kind, some in self.batches.items()},
         }
 
 
@@ -253,9 +254,11 @@ def show(out: Out, size: Size, found: dict[str, dict[str, Any]]) -> None:
         rows.append([name, *speed, *cost, *ratios])
     out.table(head, rows)
     out.say("(rows with Parquet are beside `placed, Parquet`, the others beside `placed, no sink`)")
-    for name in (PLACED, PLACED_BARE):
-        for kind, phases in found[name]["phases"].items():
-            out.phases(f"{name}, {kind} batch", phases)
+    for name in (PLACED, PLACED_BARE, NATIVE):
+        for kind in ("data", "empty"):
+            out.phases(f"{name}, {kind} batch, as Spark sees it", found[name]["spans"][kind])
+            if found[name]["phases"][kind]:
+                out.phases(f"{name}, {kind} batch, as taskplace sees it", found[name]["phases"][kind])
 
 
 def standbys(spark: Any, out: Out, folder: Path, size: Size, blocks: int, length: int) -> dict[str, Any]:

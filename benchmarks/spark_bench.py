@@ -171,6 +171,14 @@ class Stream:
         """Return how long a committed batch took: planning, running and committing."""
         return self.progress(batch).durationMs["triggerExecution"] / 1000
 
+    def spans(self, batches: Sequence[int]) -> dict[str, float]:
+        """Return the median seconds of each phase that Spark reports of these batches; `addBatch` runs them."""
+        found: dict[str, list[float]] = {}
+        for batch in batches:
+            for name, milliseconds in self.progress(batch).durationMs.items():
+                found.setdefault(name, []).append(milliseconds / 1000)
+        return {name: statistics.median(seconds) for name, seconds in sorted(found.items())}
+
     def run(self, file: Path) -> float:
         """Feed a file, wait for its batch, and return the batch's seconds."""
         batch = self.feed(file)
