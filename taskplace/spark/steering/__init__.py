@@ -5,10 +5,11 @@
     watch.py     whether Spark did as intended, and why not
     loop.py      what to send where after a batch: the decisions, without Spark
     fleet.py     what the steered queries of an application have in common
+    observe.py   what is observed of each task
     handle.py    the thread that looks, and the handle that users hold
 
 Every private call into Spark is in `taskplace.spark.bridge_state`. The public names are loaded on first use: all but
-`handle` does without Spark.
+`handle` and `observe` does without Spark.
 """
 
 from typing import TYPE_CHECKING, Any

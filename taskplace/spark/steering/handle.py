@@ -25,6 +25,7 @@ from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
 from taskplace.spark.steering.loop import Decision, Seen, SteeringLoop
+from taskplace.spark.steering.observe import observed_load
 from taskplace.spark.steering.prices import PriceBook
 from taskplace.spark.steering.status import SteeringStatus
 from taskplace.spark.steering.watch import StandDown
@@ -117,7 +118,7 @@ class Steering:
                 query=self._bridge.name or self._bridge.id,
                 state="stood down" if down and self._state == "steering" else self._state,
                 batch=self._batch,
-                operators=_described(self._layout),
+                operators=self._layout.described,
                 executors={name: (now[name], goal[name]) for name in names},
                 draining=tuple(sorted(self._fleet.draining)),
                 moved=self._moved,
@@ -243,7 +244,7 @@ class Steering:
         self._layout, self._loop = found, SteeringLoop(self.config)
         if found.tasks or ran:
             self._state = "steering" if found.tasks else "nothing to steer"
-            self._say("; ".join(_described(found)) or "no stateful operators")
+            self._say("; ".join(found.described) or "no stateful operators")
 
     def _see(self, *, ran: bool) -> Seen:
         self._executors = {executor.instance: executor for executor in self._bridge.executors()}
@@ -251,7 +252,9 @@ class Steering:
         if ran:
             self._looks += 1
         due = self._looks in EARLY_LOOKS or self._looks % self.config.load_every_batches == 0
-        load = self._load() if ran and due else None
+        load = None
+        if ran and due:
+            load, self._load_note = observed_load(self._bridge, self._layout, self.config.load_by)
         if ran:
             seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
             self._prices = self._book.observe(
@@ -270,25 +273,6 @@ class Steering:
             others=others,
             base=base,
         )
-
-    def _load(self) -> dict[TaskId, float] | None:
-        """Return what was observed of each task; the best there is, since placing works without it."""
-        by = self.config.load_by
-        try:
-            if by == "even":
-                found, note = {}, "all tasks weigh the same, as configured"
-            elif by == "state.size":
-                found, note = self._bridge.state_sizes(self._layout), "by state.size"
-            elif not self._layout.chained and len(self._layout.subtopologies) > 1:
-                found, note = {}, "all tasks weigh the same: stages side by side cannot be told apart"
-            else:
-                found, note = self._bridge.task_load(self._layout, by), f"by {by}"
-                note = note if found else "all tasks weigh the same: no batch is on record"
-        except Exception as error:
-            log.debug("the load of tasks is not to be had", exc_info=True)
-            found, note = {}, f"all tasks weigh the same: {type(error).__name__}"
-        self._load_note = note
-        return found or None
 
     def _send(self, decision: Decision) -> None:
         sent = [
@@ -355,14 +339,6 @@ class Steering:
                 "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
             )
         return name
-
-
-def _described(found: Layout) -> tuple[str, ...]:
-    return tuple(
-        f"subtopology {number}: {' and '.join(f'{op.name} ({op.id})' for op in operators)}, "
-        f"{operators[0].partitions} partitions, {sum(len(op.stores) for op in operators)} stores each"
-        for number, operators in enumerate(found.subtopologies)
-    )
 
 
 __all__ = ["Steering", "steer"]

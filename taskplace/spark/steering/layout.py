@@ -53,6 +53,15 @@ class Layout:
             for partition in range(operators[0].partitions)
         )
 
+    @property
+    def described(self) -> tuple[str, ...]:
+        """A line for each subtopology."""
+        return tuple(
+            f"subtopology {number}: {' and '.join(f'{op.name} ({op.id})' for op in operators)}, "
+            f"{operators[0].partitions} partitions, {sum(len(op.stores) for op in operators)} stores each"
+            for number, operators in enumerate(self.subtopologies)
+        )
+
     def stores(self, task: TaskId) -> tuple[tuple[int, int, str], ...]:
         """Return (operator, partition, store) of all stores of a task; the first one tells where it ran."""
         operators = self.subtopologies[task.subtopology]
