@@ -16,8 +16,9 @@ node does and what it reads; everything else is spelled as the call's arguments 
       out:          {sink: stats, target: delays}
 
 Properties:
-- nodes may refer to nodes written further down; numbers and automatic names follow the written order, in which
-  a source stands before the first node that it reaches: a source and nodes added at the end renumber nothing;
+- nodes may refer to nodes written further down; numbers and automatic names follow the written order, in which a source
+  stands before the first node that it, or a source written below it, reaches: sources and nodes added at the ends of
+  their sections renumber nothing that is read. A source that nobody reads is numbered behind all others, until then;
 - `nodes` may also be a list, whose entries may have a `name` or go without;
 - what reads a repartition names the repartition;
 - `processor` is a name in the registry, called with `options` as keyword arguments; options stay on the node
@@ -91,7 +92,9 @@ def read_document(
     above = {draft.name: draft.inputs for draft in drafts}
     for draft in drafts:
         reached = _ancestors(draft.name, above)
-        for name in [name for name in sources if name in reached]:
+        # With all that are written above: one that nobody reads keeps its place when a node reads one below it.
+        places = [place for place, name in enumerate(sources) if name in reached]
+        for name in list(sources)[: places[-1] + 1 if places else 0]:
             _read_source(topo, name, sources.pop(name), f"sources.{name}")
         draft.add(topo, registry, outputs, targets)
     for name, spec in sources.items():

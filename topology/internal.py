@@ -4,9 +4,12 @@
 
 Properties: a changelog has one partition per task of its subtopology; a repartition topic has its settled
 count; clean-up is "delete" for repartitions, "compact" for changelogs, "compact,delete" for those of stores
-that forget by themselves (`retention_ms`), as in Kafka Streams.
+that forget by themselves (`retention_ms`), as in Kafka Streams; topics that come from outside or that sinks write to
+are never called unneeded, whatever their names.
 
-Non-goals: creating topics.
+Errors: `TopologyError` for what is no plan of topics that exist, with the topic.
+
+Non-goals: creating topics; telling whose a topic is that only looks like an internal one.
 
 Source: Kafka Streams' internal topics.
 """
@@ -14,13 +17,18 @@ Source: Kafka Streams' internal topics.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from topology.errors import TopologyNotReady
+from topology.errors import TopologyError, TopologyNotReady, nearest
+from topology.names import check_count, is_legal_name
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology
+
+_ENDS = ("-repartition", "-changelog")
+_FIELDS = ("partitions", "cleanup.policy")
+_POLICIES = ("compact", "delete")  # either, or both; in whatever order, as to Kafka it is a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,8 @@ class InternalTopic:
 class InternalTopics:
     """All internal topics of a topology, sorted by name; prints as a table.
 
+    `others` are the topology's topics that are not internal: its sources', and those its sinks name.
+
     >>> from topology import Topology
     >>> topo = Topology("t")
     >>> by_tail = topo.source("flights", partitions=2).repartition("tailnum", name="by-tail")
@@ -54,10 +64,11 @@ class InternalTopics:
     >>> print(plan.compare({"by-tail-repartition": 3, "old-changelog": 2, "flights": 2}))
     create: delays-changelog (2 partitions)
     differs: by-tail-repartition (3 partitions, needed are 2)
-    unneeded: old-changelog
+    unneeded, if no other application's: old-changelog
     """
 
     topics: tuple[InternalTopic, ...]
+    others: frozenset[str] = frozenset()
 
     def __iter__(self) -> Iterator[InternalTopic]:
         return iter(self.topics)
@@ -73,46 +84,106 @@ class InternalTopics:
             lines.append(f"{t.name:<{wide}}  {t.partitions:>10}  {t.cleanup_policy:<14}  {kept}")
         return "\n".join(lines)
 
-    def compare(self, existing: Mapping[str, int]) -> TopicChanges:
-        """Return what has to happen to the topics that exist (name to partition count).
+    def compare(self, existing: Mapping[str, int | Mapping[str, Any]], *, prefix: str = "") -> TopicChanges:
+        """Return what has to happen to the topics that exist: a partition count each, or what Kafka says of them.
 
-        Only names that end as internal ones do are called unneeded; other topics are not this topology's.
+        That is `{"partitions": 4, "cleanup.policy": "compact"}`; a policy that is not given is not compared. With
+        `prefix`, topics are called so in Kafka (Kafka Streams puts the application's id and "-" before all internal
+        ones), and only those that begin with it may be unneeded. Without one, unneeded is what has a name that this
+        topology could give, which other applications could as well.
+
+        >>> found = {"delays-changelog": {"partitions": 2, "cleanup.policy": "delete"}}
+        >>> changelog = InternalTopic("delays-changelog", "changelog", "delays", 2, "compact")
+        >>> print(InternalTopics((changelog,)).compare(found))
+        differs: delays-changelog (cleanup.policy delete, needed is compact)
         """
-        needed = {t.name: t for t in self.topics}
+        if not isinstance(prefix, str):
+            raise TopologyError(f"prefix: found {prefix!r}, expected text")
+        if not isinstance(existing, Mapping):
+            raise TopologyError(f"existing: found {existing!r}, expected a mapping of topics to counts")
+        found = {name: _existing(name, what) for name, what in existing.items()}
+        needed = {prefix + t.name: replace(t, name=prefix + t.name) for t in self.topics}
+        there = [(t, *found[name]) for name, t in needed.items() if name in found]
         return TopicChanges(
-            create=tuple(t for t in self.topics if t.name not in existing),
-            differ=tuple(
-                (t, existing[t.name])
-                for t in self.topics
-                if t.name in existing and existing[t.name] != t.partitions
+            create=tuple(t for name, t in needed.items() if name not in found),
+            differ=tuple((t, count) for t, count, _ in there if count != t.partitions),
+            policies=tuple(
+                (t, policy)
+                for t, _, policy in there
+                if policy and policy != frozenset(t.cleanup_policy.split(","))
             ),
             unneeded=tuple(
                 sorted(
                     name
-                    for name in existing
-                    if name.endswith(("-repartition", "-changelog")) and name not in needed
+                    for name in found
+                    if name not in needed and name not in self.others and _of_our_form(name, prefix)
                 )
             ),
+            owned=bool(prefix),
         )
+
+
+def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
+    """Return count and policies of a topic that exists; no policies: not known."""
+    if not isinstance(name, str):
+        raise TopologyError(f"existing: found {name!r}, expected the name of a topic")
+    where = f"existing[{name!r}]"
+    fields = what if isinstance(what, Mapping) else {"partitions": what}
+    for field in fields:
+        if field not in _FIELDS:
+            raise TopologyError(
+                f"{where}: found an unknown field {field!r}; {nearest(field, _FIELDS)}", node=name
+            )
+    if "partitions" not in fields:
+        raise TopologyError(f"{where}.partitions: missing, expected a whole number >= 1", node=name)
+    count = check_count(fields["partitions"], f"{where}.partitions" if fields is what else where, name)
+    policy = fields.get("cleanup.policy")
+    if policy is None:
+        return count, frozenset()
+    words = [word.strip() for word in policy.split(",")] if isinstance(policy, str) else []
+    if not words or not set(words) <= set(_POLICIES):
+        raise TopologyError(
+            f"{where}.cleanup.policy: found {policy!r}, expected compact, delete, or both with a comma",
+            node=name,
+        )
+    return count, frozenset(words)
+
+
+def _of_our_form(name: str, prefix: str) -> bool:
+    """Whether a topology could have an internal topic of this name."""
+    return name.startswith(prefix) and any(
+        name.endswith(end) and is_legal_name(name[len(prefix) : -len(end)]) for end in _ENDS
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class TopicChanges:
-    """The difference between a plan and the topics that exist; empty when they agree."""
+    """The difference between a plan and the topics that exist; empty when they agree.
+
+    `differ`: topics with the count that they have instead; `policies`: topics with the clean-up policies that they have
+    instead; `owned`: whether a prefix says that what is unneeded is this application's.
+    """
 
     create: tuple[InternalTopic, ...]
     differ: tuple[tuple[InternalTopic, int], ...]
+    policies: tuple[tuple[InternalTopic, frozenset[str]], ...]
     unneeded: tuple[str, ...]
+    owned: bool = False
 
     def __bool__(self) -> bool:
-        return bool(self.create or self.differ or self.unneeded)
+        return bool(self.create or self.differ or self.policies or self.unneeded)
 
     def __str__(self) -> str:
         lines = [f"create: {t.name} ({t.partitions} partitions)" for t in self.create]
         lines += [
             f"differs: {t.name} ({found} partitions, needed are {t.partitions})" for t, found in self.differ
         ]
-        lines += [f"unneeded: {name}" for name in self.unneeded]
+        lines += [
+            f"differs: {t.name} (cleanup.policy {','.join(sorted(found))}, needed is {t.cleanup_policy})"
+            for t, found in self.policies
+        ]
+        word = "unneeded" if self.owned else "unneeded, if no other application's"
+        lines += [f"{word}: {name}" for name in self.unneeded]
         return "\n".join(lines) or "internal topics are as planned"
 
 
@@ -141,4 +212,6 @@ def plan_internal_topics(built: BuiltTopology) -> InternalTopics:
                         store.changelog, "changelog", store.name, sub.partitions, policy, store.retention_ms
                     )
                 )
-    return InternalTopics(tuple(sorted(found, key=lambda t: t.name)))
+    others = {n.topic for n in built.nodes if n.kind == "source" and not n.internal and n.topic}
+    others |= {n.target for n in built.nodes if n.kind == "sink" and isinstance(n.target, str)}
+    return InternalTopics(tuple(sorted(found, key=lambda t: t.name)), frozenset(others))

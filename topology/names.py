@@ -48,12 +48,17 @@ def check_legal_name(value: object, where: str) -> str:
     Traceback (most recent call last):
     topology.errors.TopologyError: store: found 'a/b', expected 1 to 200 letters, digits, '.', '_', '-'
     """
-    if not isinstance(value, str) or not _LEGAL.fullmatch(value) or value in (".", ".."):
+    if not isinstance(value, str) or not is_legal_name(value):
         node = value if isinstance(value, str) else None
         raise TopologyError(
             f"{where}: found {value!r}, expected 1 to 200 letters, digits, '.', '_', '-'", node=node
         )
     return value
+
+
+def is_legal_name(text: str) -> bool:
+    """Return whether `check_legal_name` takes a name."""
+    return _LEGAL.fullmatch(text) is not None and text not in (".", "..")
 
 
 def check_key(value: object, where: str) -> tuple[str, ...]:

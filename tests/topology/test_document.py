@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from topology import Topology, TopologyError, compare
 
@@ -294,3 +296,41 @@ def test_a_registry_may_know_what_is_not_given() -> None:
     assert built.node("a-process").processor == ("aggregate of a-process", 1)
     assert built.node("n").processor == ("aggregate of n", 2)
     assert built.node("n").options == {"called": "aggregate of n", "keep": 2}
+
+
+def numbered(sources: str, **nodes: dict[str, Any]) -> dict[str, int]:
+    """The subtopology of every node; one letter per source."""
+    written = {name: {"key": "k", "partitions": 2} for name in sources}
+    built = Topology.from_dict({"name": "t", "sources": written, "nodes": nodes}).build()
+    return {node.name: sub.id for sub in built.subtopologies for node in sub.nodes}
+
+
+def test_appending_renumbers_nothing_though_a_source_is_not_read_yet() -> None:
+    first = {"p": {"process": "a"}}
+    one = numbered("ab", **first)
+    assert one == {"a": 0, "p": 0, "b": 1}
+    two = numbered("abc", **first, q={"process": "c"})
+    assert one.items() <= two.items()
+    three = numbered("abc", **first, q={"process": "c"}, r={"process": "b"})
+    assert two.items() <= three.items()
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_what_is_read_keeps_its_number_whatever_is_appended(data: st.DataObject) -> None:
+    sources = "abcdef"[: data.draw(st.integers(1, 5))]
+    nodes: dict[str, dict[str, Any]] = {}
+
+    def append(names: str, count: int) -> None:
+        for _ in range(count):
+            reads = data.draw(st.sampled_from([*names, *nodes]))
+            verb = data.draw(st.sampled_from(["process", "repartition"]))
+            nodes[f"n{len(nodes)}"] = {verb: reads}
+
+    append(sources, data.draw(st.integers(0, 5)))
+    before = numbered(sources, **nodes)
+    read = {spec.get("process", spec.get("repartition")) for spec in nodes.values()}
+    append("abcdef", data.draw(st.integers(0, 5)))
+    after = numbered("abcdef", **nodes)
+    kept = {name: number for name, number in before.items() if name not in sources or name in read}
+    assert kept.items() <= after.items()
