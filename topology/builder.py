@@ -27,7 +27,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from topology.errors import TopologyError
 from topology.names import AutoNames, check_count, check_key, check_legal_name, check_name
 from topology.node import Node, Store, StoreSpec
-from topology.stores import check_store, inline, listed
+from topology.options import SOURCE, STEP, STORE, check_options
+from topology.stores import check_store, inline, laid_out, listed, unlike
 from topology.stream import Stream
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Topology:
         self.name = check_name(name, "topology name")
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, Store] = {}
+        self._layouts: dict[str, Store] = {}  # store -> as the first processor that has it declares it
         self._names = AutoNames()
         self._topics: dict[str, str] = {}  # topic -> the node that brought it in
 
@@ -92,6 +94,7 @@ class Topology:
         Traceback (most recent call last):
         topology.errors.TopologyError: source 'trips'.partitions: found 0, expected a whole number >= 1
         """
+        check_options(options, SOURCE, f"source {topic!r}", topic)
         return self._source(topic, name, key, partitions, schema, options)
 
     def store(
@@ -102,7 +105,8 @@ class Topology:
         >>> Topology("t").store("weather-by-hour", logged=False, ttl=3600).options
         {'ttl': 3600}
         """
-        with self._all_or_nothing():
+        with self._all_or_nothing(name):
+            check_options(options, STORE, f"store {name!r}")
             return self._declare(Store(name, logged, retention_ms, tuple(options.items())))
 
     def process(
@@ -114,9 +118,13 @@ class Topology:
         stores: Iterable[StoreSpec] | str = (),
         **options: Any,
     ) -> Stream:
-        """Add a processor that reads one or several streams."""
+        """Add a processor that reads one or several streams.
+
+        Further keyword arguments are kept for whoever runs it; one like a parameter's name is refused as a slip.
+        """
         where = f"node {name!r}" if name is not None else f"topology {self.name!r}, process"
         given = listed(inputs, f"{where}.inputs", "a list of streams")
+        check_options(options, (*STEP, "inputs"), where, name)
         return self._step("processor", [self._own(i) for i in given], name, processor, stores, options)
 
     def build(self) -> BuiltTopology:
@@ -138,13 +146,24 @@ class Topology:
     # -- how parts get in ------------------------------------------------------------------------------
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """Take back what a refused call has added. All of it is added at the end, so the ends are cut off."""
-        grown: tuple[dict[str, Any], ...] = (self._nodes, self._stores, self._topics, self._names.stems)
+    def _all_or_nothing(self, node: object) -> Iterator[None]:
+        """Take back what a refused call has added; the error names the node, if it names nothing nearer.
+
+        All of it is added at the end, so the ends are cut off.
+        """
+        grown: tuple[dict[str, Any], ...] = (
+            self._nodes,
+            self._stores,
+            self._layouts,
+            self._topics,
+            self._names.stems,
+        )
         sizes = [len(each) for each in grown]
         try:
             yield
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, TopologyError) and error.node is None and isinstance(node, str):
+                error.node = node
             for each, size in zip(grown, sizes, strict=True):
                 while len(each) > size:
                     each.popitem()
@@ -155,17 +174,18 @@ class Topology:
     ) -> Stream:
         topic = check_name(topic, "source topic")
         where = f"source {topic!r}"
-        node = Node(
-            name=topic if name is None else name,
-            kind="source",
-            key=check_key(key, f"{where}.key"),
-            topic=topic,
-            partitions=None if partitions is None else check_count(partitions, f"{where}.partitions", topic),
-            schema=schema,
-            option_items=tuple(options.items()),
-        )
-        with self._all_or_nothing():
-            return self._add(node)
+        with self._all_or_nothing(topic):
+            return self._add(
+                Node(
+                    name=topic if name is None else name,
+                    kind="source",
+                    key=check_key(key, f"{where}.key"),
+                    topic=topic,
+                    partitions=None if partitions is None else check_count(partitions, f"{where}.partitions"),
+                    schema=schema,
+                    option_items=tuple(options.items()),
+                )
+            )
 
     def _declare(self, store: Store) -> Store:
         check_store(store)
@@ -203,23 +223,28 @@ class Topology:
         """Return `names` and the stores that the processor declares itself, declaring those that are new.
 
         A processor may have `layouts()`: store name -> options of the store, as Kafka Streams'
-        ConnectedStoreProvider. Two processors that share a store have to declare it alike.
+        ConnectedStoreProvider. Two processors that share a store have to declare it alike. A declaration of its own
+        (`Topology.store`) counts for what a processor leaves open, and may leave the options to it.
         """
-        # A class has the method too, but no stores: those are its instances' affair.
-        declare = None if isinstance(processor, type) else getattr(processor, "layouts", None)
-        layouts: Mapping[str, Mapping[str, Any]] = declare() if callable(declare) else {}
-        for store, layout in layouts.items():
-            if store not in self._stores:
-                self._declare(inline({**layout, "name": store}, where))
-            declared = self._stores[store].options
-            for option, value in layout.items():
-                if option in declared and declared[option] != value:
-                    raise TopologyError(
-                        f"{where}: store {store!r} is declared with {option} {declared[option]!r} elsewhere, "
-                        f"here with {value!r}",
-                        node=store,
-                    )
-        return (*names, *(store for store in layouts if store not in names))
+        found = laid_out(processor, where)
+        for name, (store, said) in found.items():
+            first = self._layouts.get(name)
+            if name not in self._stores:
+                self._declare(store)
+            elif (declared := self._stores[name]) is not first:
+                own = {"logged", "retention_ms"}
+                self._alike(declared, store, [f for f in said if f in own or declared.option_items], where)
+            if first is not None:
+                fields = ("logged", "retention_ms", *first.options, *store.options)
+                self._alike(first, store, fields, where)
+            self._layouts.setdefault(name, store)
+        return (*names, *(name for name in found if name not in names))
+
+    @staticmethod
+    def _alike(one: Store, other: Store, fields: Iterable[str], where: str) -> None:
+        how = unlike(one, other, fields)
+        if how is not None:
+            raise TopologyError(f"{where}: store {one.name!r} is declared {how}", node=one.name)
 
     def _own(self, stream: object) -> str:
         """Return the node name behind a handle of this topology."""
@@ -267,15 +292,18 @@ class Topology:
         target: Any = None,
     ) -> Stream:
         """Add a node that reads other nodes."""
-        with self._all_or_nothing():
+        with self._all_or_nothing(name if name is not None else next(iter(parents), None)):
             if name is None:
                 name = self._names.make(
                     "process" if kind == "processor" else kind, parents, taken=self._nodes
                 )
                 self._names.take(name, *parents[:1])
-            return self._add(
-                self._read(kind, parents, name, processor, stores, options or {}, join=join, target=target)
-            )
+            with self._all_or_nothing(name):  # which was made, if it was not given
+                return self._add(
+                    self._read(
+                        kind, parents, name, processor, stores, options or {}, join=join, target=target
+                    )
+                )
 
     def _read(
         self,
@@ -315,8 +343,9 @@ class Topology:
         self, parent: str, key: object, name: str | None, partitions: int | None, options: Mapping[str, Any]
     ) -> Stream:
         """Add both ends of a repartition: the node that writes the topic, and the source that reads it."""
-        columns = check_key(key, f"repartition {name!r}.key" if name is not None else "repartition.key")
-        with self._all_or_nothing():
+        where = f"repartition of {parent!r}" if name is None else f"repartition {name!r}"
+        with self._all_or_nothing(parent if name is None else name):
+            columns = check_key(key, f"{where}.key")
             if name is None:
                 made = self._names.make("repartition", [parent], columns, taken=self._nodes)
                 name = self._names.take(made, parent)

@@ -22,7 +22,7 @@ from topology.errors import TopologyError, TopologyNotReady, nearest
 from topology.graph import Shape, split
 from topology.names import check_count
 from topology.node import Node, Store
-from topology.partitions import Readiness, Reason, changed, settle, width
+from topology.partitions import Readiness, Reason, changed, differing, settle, width
 
 if TYPE_CHECKING:
     from topology.internal import InternalTopics
@@ -143,8 +143,8 @@ class BuiltTopology:
     def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
         """Return this topology under new topic metadata, checked again; O(nodes).
 
-        `counts` names the topics to update; None means that the topic is gone. A repartition topic may be
-        named with the count it was found to have (None: it is gone), which holds until it is named again. Whatever
+        `counts` names the topics to update; None means that the topic is gone. A repartition topic or a changelog may
+        be named with the count it was found to have (None: it is gone), which holds until it is named again. Whatever
         does not fit shows in `readiness()`, and is gone again once the metadata fits. The counts that stores hold
         their keys to are those of the first metadata that was ready.
 
@@ -163,10 +163,12 @@ class BuiltTopology:
         if not isinstance(counts, Mapping):
             raise TopologyError(f"with_partitions: found {counts!r}, expected a mapping of topics to counts")
         found = dict(self._found)
+        known = {*self.partitions, *(store.changelog for store in self.stores if store.changelog)}
         for topic, count in counts.items():
             where = f"with_partitions[{topic!r}]"
-            if topic not in self.partitions:
-                raise TopologyError(f"{where}: unknown topic; {nearest(topic, self.partitions)}", node=topic)
+            if topic not in known:
+                node = topic if isinstance(topic, str) else None
+                raise TopologyError(f"{where}: unknown topic; {nearest(topic, known)}", node=node)
             if topic in external:
                 external[topic] = None if count is None else check_count(count, where, topic)
             elif count is not None:
@@ -250,13 +252,10 @@ def _under(
 ) -> BuiltTopology:
     """Return the topology under these counts; `found` are counts that internal topics were seen to have."""
     counts, reasons = settle(shape, groups, external)
-    reasons += changed(shape, baseline, counts)
-    for topic, count in found.items():
-        if counts[topic] not in (None, count):
-            text = f"topic {topic!r}: exists with {count} partitions, needed are {counts[topic]}"
-            reasons.append(
-                Reason("internal", (topic,), f"{text}; delete it, or give its repartition {count}")
-            )
+    reasons += changed(shape, groups, baseline, counts)
+    home = {name: number for number, nodes in enumerate(shape.members) for n in nodes for name in n.stores}
+    changelogs = {store.changelog: home[store.name] for store in stores if store.changelog is not None}
+    reasons += differing(shape, groups, changelogs, baseline, counts, found)
 
     # Stores hold their keys to the counts that they first ran with; what was never ready has not run.
     if not reasons:

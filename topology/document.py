@@ -45,6 +45,7 @@ from topology.builder import Topology
 from topology.errors import TopologyError, nearest
 from topology.names import check_count, check_key, check_name
 from topology.node import Store
+from topology.options import check_options
 
 Registry = Mapping[str, Callable[..., Any]]
 
@@ -227,6 +228,14 @@ class _Draft:
                 f"{self.path}.options: found {options!r}, expected the options of {found!r}: {error}",
                 node=self.name,
             ) from error
+        except ImportError:  # something is not installed, which is no matter of the description
+            raise
+        except Exception as error:
+            raise TopologyError(
+                f"{self.path}.processor: {found!r} failed to make a processor with {options!r}: "
+                f"{type(error).__name__}: {error}",
+                node=self.name,
+            ) from error
 
 
 def _drafts(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_Draft]:
@@ -286,6 +295,7 @@ def _options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = (
     for name in reserved:
         if name in options:
             raise TopologyError(f"{path}.options.{name}: belongs one level higher, beside `options`")
+    check_options(options, reserved, f"{path}.options")
     return options
 
 

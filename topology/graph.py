@@ -109,6 +109,7 @@ def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
 def _refuse_collisions(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
     """Refuse internal topics that would be another topic, or that Kafka holds for one: "." and "_" are one there."""
     outside = [(n.topic, "source", n.name) for n in nodes if n.kind == "source" and not n.internal]
+    outside += [(n.target, "sink", n.name) for n in nodes if n.kind == "sink" and isinstance(n.target, str)]
     ours = [(n.topic, "repartition", n.name) for n in nodes if n.kind == "repartition"]
     ours += [(store.changelog, "store", store.name) for store in stores]
     # Topics as Kafka tells them apart; those from outside exist, so they do not collide with each other.

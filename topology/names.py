@@ -96,15 +96,18 @@ def check_count(value: object, where: str, node: str | None = None) -> int:
 def legal(text: str) -> str:
     """Return the nearest text that `check_legal_name` takes: accents go, what else is not legal becomes "_".
 
-    Too long a text ends in a hash of the whole, with room for a number behind it.
+    A text that is changed, or is too long, ends in a hash of the whole, so that two that look alike then stay two; with
+    room for a number behind it.
 
-    >>> legal("flüge-by-origin airport"), legal("x" * 300)[-10:], len(legal("x" * 300))
-    ('fluge-by-origin_airport', 'x-0d4e2ca9', 180)
+    >>> legal("flights-by-tailnum"), legal("flüge-by-origin airport")
+    ('flights-by-tailnum', 'fluge-by-origin_airport-2a44f188')
+    >>> legal("x" * 300)[-10:], len(legal("x" * 300))
+    ('x-0d4e2ca9', 180)
     """
     plain = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
     plain = re.sub(r"[^A-Za-z0-9._-]", "_", plain)
     room = _LONGEST - 20
-    if len(plain) <= room:
+    if plain == text and len(plain) <= room:
         return plain
     return f"{plain[: room - 9]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 

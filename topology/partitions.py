@@ -129,9 +129,11 @@ def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Re
         if len(group.joins) == 1
         else f"nodes {', '.join(map(repr, group.joins))}"
     )
+    # What comes from outside cannot be told a count here; repartitions can, if all that comes from outside agrees.
+    outside = {counts[t] for t in group.topics if t not in shape.writers and counts[t] is not None}
     remedy = (
         "give the repartition its group's count, or none"
-        if any(t in shape.writers for t in group.topics)
+        if len(outside) < 2
         else "create the topics with equal counts, or repartition one side"
     )
     return Reason(
@@ -141,28 +143,127 @@ def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Re
     )
 
 
-def changed(shape: Shape, baseline: Mapping[str, int], counts: Mapping[str, int | None]) -> list[Reason]:
-    """Return a reason for each topic whose count is not the one its subtopology's stores were built with."""
+def changed(
+    shape: Shape, groups: Iterable[Group], baseline: Mapping[str, int], counts: Mapping[str, int | None]
+) -> list[Reason]:
+    """Return a reason for each topic whose count is not the one that stores were built with.
+
+    The rule of `evolution.compare`: what counts for a store are the topics that the inputs of its nodes come from,
+    and the number of tasks.
+    """
+    groups = tuple(groups)
     reasons = []
     for members in shape.members:
-        stores = sorted({store for node in members for store in node.stores})
-        if not stores:
+        sources = {n.topic: n for n in members if n.kind == "source" and n.topic is not None}
+        now = {
+            topic: count
+            for topic in sources
+            if (count := counts[topic]) is not None and count != baseline.get(topic, count)
+        }
+        if not now:
             continue
-        for node in members:
-            topic = node.topic
-            if node.kind != "source" or topic is None:
+        reads = _reads(members)
+        for topic, count in now.items():
+            before = baseline[topic]
+            held = sorted(store for store, topics in reads.items() if topic in topics)
+            if not held:
                 continue
-            before, now = baseline.get(topic), counts[topic]
-            if before is None or now is None or now == before:
-                continue
-            what = f"store {stores[0]!r}" if len(stores) == 1 else f"stores {', '.join(map(repr, stores))}"
-            remedy = f"; give its repartition partitions={before} to keep it" if node.internal else ""
+            remedy = f"; give its repartition partitions={before} to keep it"
+            can = sources[topic].internal and takes_any_count(topic, groups, shape)
             reasons.append(
                 Reason(
                     "changed",
                     (topic,),
-                    f"topic {topic!r}: {before} -> {now} partitions under {what}, whose keys are split by "
-                    f"{before}; go back to {before}, or start from a new checkpoint{remedy}",
+                    f"topic {topic!r}: {before} -> {count} partitions under {_stores(held)}, whose keys are split "
+                    f"by {before}; go back to {before}, or start from a new checkpoint{remedy if can else ''}",
                 )
             )
+        reasons += _other_tasks(members, reads, tuple(now), baseline, counts)
+    return reasons
+
+
+def _other_tasks(
+    members: Iterable[Node],
+    reads: Mapping[str, frozenset[str]],
+    topics: tuple[str, ...],
+    baseline: Mapping[str, int],
+    counts: Mapping[str, int | None],
+) -> list[Reason]:
+    """Return the reason for stores that read none of the topics that changed, but get other tasks by them."""
+    kept = sorted(store for store, found in reads.items() if found.isdisjoint(topics))
+    before, now = (
+        width(members, {n.topic: known.get(n.topic) for n in members if n.topic is not None})
+        for known in (baseline, counts)
+    )
+    if not kept or before is None or now is None or before == now:
+        return []
+    listed = ", ".join(f"{topic!r}: {baseline[topic]} -> {counts[topic]}" for topic in topics)
+    return [
+        Reason(
+            "changed",
+            topics,
+            f"topic{'s' * (len(topics) > 1)} {listed} partitions: {_stores(kept)} would be split over {now} tasks, "
+            f"lies in {before}; go back to {before}, or start from a new checkpoint",
+        )
+    ]
+
+
+def _reads(members: Iterable[Node]) -> dict[str, frozenset[str]]:
+    """Return, for each store, the topics that the inputs of the nodes that use it come from."""
+    reach: dict[str, frozenset[str]] = {}
+    reads: dict[str, frozenset[str]] = {}
+    for node in members:  # in topological order
+        if node.kind == "source" and node.topic is not None:
+            reach[node.name] = frozenset((node.topic,))
+            continue
+        inputs = [reach[parent] for parent in node.parents]
+        reach[node.name] = inputs[0] if len(inputs) == 1 else frozenset().union(*inputs)
+        for store in node.stores:
+            reads[store] = reads.get(store, frozenset()) | reach[node.name]
+    return reads
+
+
+def _stores(names: Sequence[str]) -> str:
+    return f"store{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"
+
+
+def takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
+    """Return whether a repartition topic may be given any count: nothing else says how many its group has."""
+    together = next((group.topics for group in groups if topic in group.topics), ())
+    return all(t == topic or (t in shape.writers and shape.writers[t].partitions is None) for t in together)
+
+
+def differing(
+    shape: Shape,
+    groups: Iterable[Group],
+    changelogs: Mapping[str, int],
+    baseline: Mapping[str, int],
+    counts: Mapping[str, int | None],
+    found: Mapping[str, int],
+) -> list[Reason]:
+    """Return a reason for each internal topic that was found to have another count than it needs.
+
+    `changelogs` are the changelogs with their subtopologies.
+    """
+    groups = tuple(groups)
+    reasons = []
+    for topic, count in found.items():
+        log = topic in changelogs
+        needed = width(shape.members[changelogs[topic]], counts) if log else counts[topic]
+        if needed is None or needed == count:
+            continue
+        if log:
+            remedy = "one per task; delete it, and what it holds"
+        elif topic not in baseline and takes_any_count(topic, groups, shape):
+            remedy = f"delete it, or give its repartition {count}"
+        else:
+            remedy = "delete it"
+        mark = "," if log else ";"
+        reasons.append(
+            Reason(
+                "internal",
+                (topic,),
+                f"topic {topic!r}: exists with {count} partitions, needed are {needed}{mark} {remedy}",
+            )
+        )
     return reasons

@@ -1,4 +1,4 @@
-"""What a call was given for stores and inputs, read and judged: lists, stores described on the spot.
+"""What a call was given for stores and inputs, read and judged: lists, stores described on the spot or by processors.
 
 Errors: `TopologyError` with the place, what was found, what was expected.
 """
@@ -11,6 +11,7 @@ from typing import Any
 from topology.errors import TopologyError
 from topology.names import check_count, check_legal_name
 from topology.node import Store
+from topology.options import STORE, check_options
 
 
 def listed(given: Any, where: str, expected: str) -> list[Any]:
@@ -36,8 +37,8 @@ def inline(spec: Mapping[Any, Any], where: str) -> Store:
     for field in spec:
         if not isinstance(field, str):  # `on: 1` is true in YAML 1.1
             raise TopologyError(f"{where}: found the field {field!r}, expected fields that are text")
-    own = ("name", "logged", "retention_ms")
-    items = tuple((field, value) for field, value in spec.items() if field not in own)
+    check_options(spec, STORE, f"{where}, store {spec['name']!r}")
+    items = tuple((field, value) for field, value in spec.items() if field not in STORE)
     return Store(spec["name"], spec.get("logged", True), spec.get("retention_ms"), items)
 
 
@@ -55,3 +56,61 @@ def check_store(store: Store) -> None:
         )
     if store.retention_ms is not None:
         check_count(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
+
+
+def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
+    """Return the stores that a processor declares by `layouts()`, by name, each with what was said of it.
+
+    >>> class Counts:
+    ...     def layouts(self):
+    ...         return {"counts": {"ttl": 5}}
+    >>> laid_out(Counts(), "node 'stats'")["counts"][0].options
+    {'ttl': 5}
+    """
+    # A class has the method too, but no stores: those are its instances' affair.
+    declare = None if isinstance(processor, type) else getattr(processor, "layouts", None)
+    if not callable(declare):
+        return {}
+    given = declare()
+    if not isinstance(given, Mapping):
+        raise TopologyError(
+            f"{where}, layouts(): found {given!r}, expected a mapping of stores to their layouts"
+        )
+    found = {}
+    for name, layout in given.items():
+        check_legal_name(name, f"{where}, layouts(): store name")
+        if not isinstance(layout, Mapping):
+            raise TopologyError(
+                f"{where}, layouts(): found {layout!r} for store {name!r}, expected a mapping"
+            )
+        store = inline({**layout, "name": name}, f"{where}, layouts()")
+        try:
+            check_store(store)
+        except TopologyError as error:
+            raise TopologyError(f"{where}, layouts(): {error}") from error
+        found[name] = (store, layout)
+    return found
+
+
+def unlike(one: Store, other: Store, fields: Iterable[str]) -> str | None:
+    """Return how two declarations of a store differ in a field, None if they do not.
+
+    >>> unlike(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
+    'without retention_ms elsewhere, here with 5'
+    """
+    here, there = (
+        {
+            "logged": store.logged,
+            **store.options,
+            **({"retention_ms": kept} if (kept := store.retention_ms) else {}),
+        }
+        for store in (other, one)
+    )
+    for field in fields:
+        if field in here and field in there and here[field] != there[field]:
+            return f"with {field} {there[field]!r} elsewhere, here with {here[field]!r}"
+        if field in here and field not in there:
+            return f"without {field} elsewhere, here with {here[field]!r}"
+        if field in there and field not in here:
+            return f"with {field} {there[field]!r} elsewhere, here without"
+    return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from topology.node import StoreSpec
+from topology.options import MERGE, REPARTITION, SINK, STEP, check_options
 
 if TYPE_CHECKING:
     from topology.builder import Topology
@@ -34,6 +35,7 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Add a processor; it is trusted to leave the key columns as they are (else: `repartition`)."""
+        self._check(options, STEP, "process", name)
         return self.topology._step("processor", [self.name], name, processor, stores, options)
 
     def join_table(
@@ -46,6 +48,7 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Join this stream with a table; the topics of both become one co-partition group."""
+        self._check(options, (*STEP, "table"), "join_table", name)
         pair = [self.name, self.topology._own(table)]
         return self.topology._step("join", pair, name, processor, stores, options, join="table")
 
@@ -59,11 +62,13 @@ class Stream:
         **options: Any,
     ) -> Stream:
         """Join two streams; the topics of both become one co-partition group."""
+        self._check(options, (*STEP, "other"), "join_stream", name)
         pair = [self.name, self.topology._own(other)]
         return self.topology._step("join", pair, name, processor, stores, options, join="stream")
 
     def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
         """Put the records of several streams into one; their partition counts may differ."""
+        self._check(options, MERGE, "merge", name)
         parents = [self.name, *(self.topology._own(o) for o in others)]
         return self.topology._step("merge", parents, name, options=options)
 
@@ -80,8 +85,14 @@ class Stream:
         Cuts the subtopology: what follows is another one. Without `partitions` the topic takes the count of
         its co-partition group; without a group, the partitions of the subtopology that writes it.
         """
+        self._check(options, REPARTITION, "repartition", name)
         return self.topology._repartition(self.name, key, name, partitions, options)
 
     def sink(self, name: str | None = None, target: Any = None, **options: Any) -> None:
         """Send the records out of the topology to `target`, an object only the runtime understands."""
+        self._check(options, SINK, "sink", name)
         self.topology._step("sink", [self.name], name, options=options, target=target)
+
+    def _check(self, options: Iterable[str], parameters: tuple[str, ...], call: str, name: object) -> None:
+        where = f"{call} of {self.name!r}" if name is None else f"node {name!r}"
+        check_options(options, parameters, where, self.name if name is None else name)

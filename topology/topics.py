@@ -9,7 +9,8 @@ Properties:
   of the same group, is renumbered;
 - every partition is in exactly one task; the order of the input does not matter.
 
-Errors: `TopologyError` for a count that is none, or a changelog that is not among the topics.
+Errors: `TopologyError` for a count that is none, or a changelog that is not among the topics or has a count that no
+other topic has.
 
 Non-goals: repartitioning topics so that they can meet; checking that they are keyed alike.
 
@@ -79,6 +80,14 @@ def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = 
         check_name(topic, "topic")
         by_count.setdefault(check_count(counts[topic], f"topic {topic!r}", topic), []).append(topic)
     logs = frozenset(changelogs)
+    for count, topics in by_count.items():
+        if logs.issuperset(topics):  # tasks that read nothing would own it
+            known = ", ".join(f"{c}" for c in sorted(by_count) if not logs.issuperset(by_count[c])) or "none"
+            raise TopologyError(
+                f"changelogs: {topics[0]!r} has {count} partitions, as no topic has that a task reads; "
+                f"counts of topics: {known}",
+                node=topics[0],
+            )
     return tuple(
         TopicGroup(
             topics=tuple(t for t in topics if t not in logs),

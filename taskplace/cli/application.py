@@ -92,7 +92,8 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
     are not made. Of an application without a class, neither `input` nor `output` matters, and Spark is not needed.
     """
     document = read(Path(file))
-    if "sources" in document and not any(f"{key}".partition(".")[0] == "application" for key in document):
+    sections = {f"{key}".partition(".")[0] for key in document}
+    if not {"sources", "nodes"}.isdisjoint(document) and "application" not in sections:
         return _plain(document, overrides)
     settings = Settings.from_mapping(document, overrides)
     if settings.application.cls != DECLARED:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from topology import Topology, TopologyError
+from topology import Store, Topology, TopologyError
 
 
 class Keeps:
@@ -39,3 +39,98 @@ def test_sharing_joins_subtopologies_and_needs_one_layout():
         TopologyError, match=r"'counts' is declared with value .*int64.* elsewhere, here with .*string"
     ):
         topo.source("c", partitions=2).process(Keeps("counts", "string"), name="three")
+
+
+class Lays:
+    def __init__(self, **layout):
+        self._layout = layout
+
+    def layouts(self):
+        return {"s": {"key": {"k": "string"}, **self._layout}}
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "says"),
+    [
+        ({"logged": False}, {"logged": True}, "with logged False elsewhere, here with True"),
+        ({"logged": True}, {"logged": False}, "with logged True elsewhere, here with False"),
+        ({"logged": False}, {}, "with logged False elsewhere, here with True"),
+        ({"retention_ms": 5}, {}, "with retention_ms 5 elsewhere, here without"),
+        ({}, {"retention_ms": 5}, "without retention_ms elsewhere, here with 5"),
+        ({"retention_ms": 5}, {"retention_ms": 6}, "with retention_ms 5 elsewhere, here with 6"),
+        ({"ttl": 5}, {}, "with ttl 5 elsewhere, here without"),
+        ({}, {"ttl": 5}, "without ttl elsewhere, here with 5"),
+        ({"ttl": None}, {}, "with ttl None elsewhere, here without"),
+    ],
+)
+def test_processors_that_share_a_store_declare_it_alike(one, two, says):
+    topo = Topology("t")
+    source = topo.source("a", key="k", partitions=1)
+    source.process(Lays(**one), name="p")
+    with pytest.raises(TopologyError, match=rf"^node 'q': store 's' is declared {says}$"):
+        source.process(Lays(**two), name="q")
+    source.process(Lays(**one), name="q")
+    assert [node.stores for node in topo.build().nodes] == [(), ("s",), ("s",)]
+
+
+@pytest.mark.parametrize(
+    ("declared", "layout", "says"),
+    [
+        ({"logged": False}, {"logged": True}, "with logged False elsewhere, here with True"),
+        ({}, {"logged": False}, "with logged True elsewhere, here with False"),
+        ({}, {"retention_ms": 5}, "without retention_ms elsewhere, here with 5"),
+        ({"ttl": 3}, {}, "without key elsewhere, here with .*"),
+        ({"key": {"k": "long"}}, {}, "with key .*long.* elsewhere, here with .*string.*"),
+    ],
+)
+def test_a_declaration_and_a_processor_that_say_otherwise(declared, layout, says):
+    topo = Topology("t")
+    topo.store("s", **declared)
+    with pytest.raises(TopologyError, match=rf"^node 'p': store 's' is declared {says}$"):
+        topo.source("a").process(Lays(**layout), name="p")
+
+
+def test_a_declaration_counts_for_what_processors_leave_open():
+    topo = Topology("t")
+    topo.store("s", logged=False, retention_ms=5)
+    source = topo.source("a")
+    source.process(Lays(), name="p")
+    source.process(Lays(), name="q")
+    with pytest.raises(
+        TopologyError, match=r"node 'r': store 's' is declared without ttl elsewhere, here with 3"
+    ):
+        source.process(Lays(ttl=3), name="r")
+    assert [(s.logged, s.retention_ms) for s in topo.build().stores] == [(False, 5)]
+
+
+@pytest.mark.parametrize(
+    ("layouts", "says"),
+    [
+        (5, "found 5, expected a mapping of stores to their layouts"),
+        (None, "found None, expected a mapping"),
+        (["s"], r"found \['s'\], expected a mapping"),
+        ({"s": 5}, "found 5 for store 's', expected a mapping"),
+        ({5: {}}, "store name: found 5, expected 1 to 200 letters"),
+        ({"a/b": {}}, "store name: found 'a/b', expected 1 to 200 letters"),
+        ({"s": {"logged": "no"}}, "store 's'.logged: found 'no', expected true or false"),
+        ({"s": {3: 4}}, "found the field 3, expected fields that are text"),
+    ],
+)
+def test_layouts_that_are_none_are_an_error_that_names_the_node(layouts, says):
+    class Bad:
+        def layouts(self):
+            return layouts
+
+    topo = Topology("t")
+    with pytest.raises(TopologyError, match=rf"^node 'p', layouts\(\): {says}") as caught:
+        topo.source("a").process(Bad(), name="p")
+    assert caught.value.node is not None
+    topo.store("s")  # nothing of the refused call is left
+
+
+def test_two_equal_stores_are_two_declarations():
+    topo = Topology("t")
+    source = topo.source("a")
+    source.process(name="p", stores=[Store("s")])
+    with pytest.raises(TopologyError, match="store 's': declared twice"):
+        source.process(name="q", stores=[Store("s", option_items=(("ttl", 2),))])

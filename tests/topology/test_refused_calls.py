@@ -137,10 +137,10 @@ def test_what_is_no_list_is_one_error(call: Callable[[Any, Any], object], messag
 @pytest.mark.parametrize(
     ("topic", "key", "name"),
     [
-        ("flüge", "k", "fluge-by-k"),
-        ("flights", "origin airport", "flights-by-origin_airport"),
-        ("flights", ["a/b", "c"], "flights-by-a_b-c"),
-        ("航班", None, "__-spread"),
+        ("flüge", "k", "fluge-by-k-13c26d3a"),
+        ("flights", "origin airport", "flights-by-origin_airport-e4216460"),
+        ("flights", ["a/b", "c"], "flights-by-a_b-c-6a73f3c3"),
+        ("航班", None, "__-spread-d91d2a0a"),
     ],
 )
 def test_automatic_names_of_repartitions_are_legal(topic: str, key: Any, name: str) -> None:
@@ -159,6 +159,17 @@ def test_every_topic_and_key_has_a_repartition(text: str) -> None:
     again = [source.repartition([text, f"{text}k"]), source.repartition(text), source.repartition(text)]
     assert len({stream.name for stream in again}) == 3
     assert violations(topo.build()) == ()
+
+
+def test_names_that_would_look_alike_stay_two_in_any_order() -> None:
+    def made(*topics: str) -> dict[str, str]:
+        topo = Topology("t")
+        return {topic: topo.source(topic, partitions=1).repartition("k").name for topic in topics}
+
+    alike = ("a b", "a/b", "a_b", "ä", "a")
+    assert made(*alike) == made(*reversed(alike)), "no number that hangs on who was first"
+    assert len(set(made(*alike).values())) == 5
+    assert made("a_b") == {"a_b": "a_b-by-k-source"}, "what is legal stays as it is"
 
 
 def test_long_names_end_in_a_hash() -> None:
@@ -240,3 +251,114 @@ def test_topics_from_outside_and_stores_without_a_changelog_collide_with_nothing
         name="p", stores=[{"name": "s", "logged": False}, {"name": "a.b"}, {"name": "a_b", "logged": False}]
     )
     assert violations(topo.build()) == ()
+
+
+# -- options that are slips of the pen -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "node"),
+    [
+        (lambda t, _: t.source("b", partition=8), "source 'b'.partition: found an unknown option", "b"),
+        (lambda t, _: t.source("b", keys="k"), "did you mean 'key'?", "b"),
+        (lambda t, _: t.store("s", loged=False), "store 's'.loged: found an unknown option", "s"),
+        (lambda t, _: t.store("s", retention=5), "did you mean 'retention_ms'?", "s"),
+        (lambda _, a: a.process(name="p", store=["s"]), "node 'p'.store: found an unknown option", "p"),
+        (lambda _, a: a.process(store=["s"]), "process of 'a'.store: found an unknown option", "a"),
+        (lambda _, a: a.process(name="p", stores=[{"name": "s", "loged": 1}]), "did you mean 'logged'?", "p"),
+        (lambda t, a: t.process(inputs=[a], name="p", store="s"), "node 'p'.store: found", "p"),
+        (lambda t, a: a.join_table(t.source("b", key="k"), store="s"), "did you mean 'stores'?", "a"),
+        (lambda t, a: a.join_stream(t.source("b", key="k"), store="s"), "did you mean 'stores'?", "a"),
+        (lambda _, a: a.repartition("k", partition=8), "did you mean 'partitions'?", "a"),
+        (lambda _, a: a.sink("o", targets="x"), "node 'o'.targets: found an unknown option", "o"),
+        (lambda t, a: a.merge(t.source("b"), names="x"), "did you mean 'name'?", "a"),
+    ],
+)
+def test_a_misspelt_parameter_is_not_kept_as_an_option(
+    call: Callable[[Any, Any], object], message: str, node: str
+) -> None:
+    topo = Topology("t")
+    a = topo.source("a", key="k")
+    with pytest.raises(TopologyError) as caught:
+        call(topo, a)
+    assert message in str(caught.value)
+    assert caught.value.node == node
+
+
+def test_options_that_are_like_no_parameter_are_kept() -> None:
+    topo = Topology("t")
+    source = topo.source("a", event_time="at", delay="5 minutes", rows=3)
+    source.process(
+        name="p", by="k", keep=10, ttl=5, time="at", window="1 h", stores=[{"name": "s", "value": 1}]
+    )
+    built = topo.build()
+    assert built.node("a").options == {"event_time": "at", "delay": "5 minutes", "rows": 3}
+    assert built.node("p").options == {"by": "k", "keep": 10, "ttl": 5, "time": "at", "window": "1 h"}
+
+
+def test_a_misspelt_field_among_a_sources_or_a_stores_options_has_its_path() -> None:
+    written: dict[str, Any] = {"name": "t", "sources": {"a": {"options": {"partition": 8}}}}
+    with pytest.raises(
+        TopologyError, match=r"^sources.a.options.partition: found an unknown option; did you"
+    ):
+        Topology.from_dict(written)
+    written = {"name": "t", "sources": {"a": None}, "stores": {"s": {"options": {"loged": True}}}}
+    with pytest.raises(
+        TopologyError, match=r"^stores.s.options.loged: found an unknown option; did you mean"
+    ):
+        Topology.from_dict(written)
+    # A step's options are its processor's own.
+    step = {"process": "a", "processor": "p", "options": {"store": "s"}}
+    topo = Topology.from_dict({"name": "t", "sources": {"a": None}, "nodes": {"n": step}}, {"p": dict})
+    assert topo.build().node("n").processor == {"store": "s"}
+
+
+# -- errors that name the node ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "node", "message"),
+    [
+        (lambda a: a.repartition(5), "a", "repartition of 'a'.key: found 5"),
+        (lambda a: a.repartition(["x", "x"], name="r"), "r", "repartition 'r'.key: found"),
+        (lambda a: a.topology.source("b", key=5), "b", "source 'b'.key: found 5"),
+        (lambda a: a.process(name="p", stores=["s", "s"]), "p", "node 'p'.stores: found"),
+        (lambda a: a.process(name="p", stores=None), "p", "node 'p'.stores: found None"),
+        (lambda a: a.process(stores=[{"logged": False}]), "a-process", "node 'a-process'.stores: found"),
+        (lambda a: a.process(stores=[{"name": None}]), "a-process", "store name: found None"),
+        (lambda a: a.process(stores=[Store("")]), "", "store name: found ''"),
+        (lambda a: a.process(name=5), None, "processor name: found 5"),
+        (lambda a: a.sink("o", target=" "), "o", "node 'o'.target: found ' '"),
+    ],
+)
+def test_the_error_of_a_call_names_the_node(call: Callable[[Any], object], node: Any, message: str) -> None:
+    with pytest.raises(TopologyError) as caught:
+        call(Topology("t").source("a", key="k"))
+    assert message in str(caught.value)
+    assert caught.value.node == node
+
+
+def test_a_sink_may_not_write_to_an_internal_topic() -> None:
+    for target in ("s-changelog", "r-repartition"):
+        topo = Topology("t")
+        a = topo.source("a", key="k", partitions=1)
+        a.repartition("k", name="r").process(name="p", stores=[{"name": "s"}]).sink("o", target=target)
+        with pytest.raises(
+            TopologyError, match=f"its topic '{target}' and that of sink 'o' are one; rename one"
+        ):
+            topo.build()
+    topo = Topology("t")
+    a = topo.source("a", key="k", partitions=1)
+    a.process(name="p", stores=[{"name": "s.t"}]).sink("o", target="s_t-changelog")
+    with pytest.raises(TopologyError, match=r"are one to Kafka, as 's_t-changelog' differs"):
+        topo.build()
+
+
+def test_sinks_may_share_a_topic_and_write_to_one_that_is_read() -> None:
+    topo = Topology("t")
+    a = topo.source("a", key="k", partitions=1)
+    a.sink("one", target="a")
+    a.sink("two", target="x")
+    a.sink("three", target="x")
+    a.sink("four", target=object())
+    assert topo.build().readiness()

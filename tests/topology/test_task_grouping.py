@@ -77,7 +77,12 @@ counts = st.dictionaries(
 def test_equal_counts_always_meet_and_every_partition_has_one_task(
     found: dict[str, int], data: st.DataObject
 ) -> None:
-    logs = data.draw(st.sets(st.sampled_from(sorted(found))))
+    drawn = data.draw(st.sets(st.sampled_from(sorted(found))))
+    read = {count for topic, count in found.items() if topic not in drawn}
+    logs = {topic for topic in drawn if found[topic] in read}
+    if logs != drawn:
+        with pytest.raises(TopologyError, match="as no topic has that a task reads"):
+            group_topics(found, drawn)
     tasks = [task for group in group_topics(found, logs) for task in group.tasks()]
     owner = {tp: task.id for task in tasks for tp in (*task.topic_partitions, *task.changelog_partitions)}
     assert owner.keys() == {(topic, p) for topic, count in found.items() for p in range(count)}
@@ -105,6 +110,15 @@ def test_bad_topics_are_named() -> None:
         group_topics({"a": 0})
     with pytest.raises(TopologyError, match=r"changelogs: unknown topic 'totls'; did you mean 'totals'\?"):
         group_topics({"totals": 2}, changelogs=["totls"])
+
+
+def test_a_changelog_that_no_tasks_could_own_is_refused() -> None:
+    with pytest.raises(TopologyError) as caught:
+        group_topics({"orders": 4, "totals-changelog": 6}, changelogs=["totals-changelog"])
+    assert caught.value.node == "totals-changelog"
+    assert str(caught.value) == (
+        "changelogs: 'totals-changelog' has 6 partitions, as no topic has that a task reads; counts of topics: 4"
+    )
 
 
 def test_one_changelog_may_be_plain_text() -> None:

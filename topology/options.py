@@ -1,0 +1,44 @@
+"""Further keyword arguments: kept for whoever runs the topology, unless they look like a slip of the pen.
+
+**Idea.** The calls that describe a topology take any option, because what runs it may know more. A misspelt parameter
+would be kept silently as one (`partition=8`), and the default be used; so an option that is nearly the name of a
+parameter is refused. The written form (`topology.document`) has its options apart: there a step's go to its
+processor, whose own names count.
+
+Errors: `TopologyError` with the nearest name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+from topology.errors import TopologyError
+
+SOURCE = ("topic", "key", "partitions", "schema", "name")
+STORE = ("name", "logged", "retention_ms")
+STEP = ("processor", "name", "stores")
+MERGE = ("name",)
+REPARTITION = ("key", "name", "partitions")
+SINK = ("name", "target")
+_CUTOFF = 0.8  # one letter too many or too few in a word of five
+
+
+def check_options(
+    options: Iterable[str], parameters: tuple[str, ...], where: str, node: object = None
+) -> None:
+    """Refuse an option that is nearly a parameter.
+
+    >>> check_options({"event_time": "at", "delay": "5 minutes"}, SOURCE, "source 'flights'")
+    >>> check_options({"partition": 8}, SOURCE, "source 'flights'")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: source 'flights'.partition: found an unknown option; did you mean 'partitions'?
+    """
+    for option in options:
+        for parameter in difflib.get_close_matches(option, parameters, n=1, cutoff=_CUTOFF):
+            if parameter == option:  # in a mapping; as a keyword argument it would have been the parameter
+                continue
+            raise TopologyError(
+                f"{where}.{option}: found an unknown option; did you mean {parameter!r}?",
+                node=node if isinstance(node, str) else None,
+            )
