@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
 
 from taskplace.group.errors import ProtocolError
@@ -35,7 +35,8 @@ T = TypeVar("T")
 class ConsumerMetadata(Generic[T]):
     """What is known of one consumer: its name, the topics it is subscribed to (sorted), and what its strategy says.
 
-    `owned` is what it had in `generation`, the newest one it took part in; empty if it starts afresh.
+    `owned` is what it had in `generation`, the newest one it took part in; empty if it starts afresh; `standby` what
+    it followed.
     """
 
     name: str
@@ -44,6 +45,20 @@ class ConsumerMetadata(Generic[T]):
     rack: str = ""
     owned: tuple[TopicPartition, ...] = ()
     generation: int = 0
+    standby: tuple[TopicPartition, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Who gets what, by name: partitions, and partitions to follow (`standby`).
+
+    `followup`: assign again once the standbys are there. `warnings`: what could not be met, with the remedy.
+    """
+
+    active: Mapping[str, Sequence[TopicPartition]]
+    standby: Mapping[str, Sequence[TopicPartition]] = field(default_factory=dict)
+    followup: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class PartitionAssigner(ABC, Generic[T]):
@@ -52,6 +67,7 @@ class PartitionAssigner(ABC, Generic[T]):
     `needs_agreement`: whether members have to see the same topics; without, the metadata hash is not compared.
     `looks_at_leaders`: whether the hash has to cover the racks of the partitions' leaders.
     `remembers`: whether it wants to know what members owned before; they say so only then, to keep joins small.
+    `replicates`: whether it gives out partitions to follow (`shares`).
     `metadata_version`: the version of the subscription it travels in, for groups with members from before.
     """
 
@@ -60,6 +76,7 @@ class PartitionAssigner(ABC, Generic[T]):
     needs_agreement: bool = True
     looks_at_leaders: bool = False
     remembers: bool = False
+    replicates: bool = False
     metadata_version: int = 1
 
     def metadata(self) -> T:
@@ -84,6 +101,12 @@ class PartitionAssigner(ABC, Generic[T]):
         """Return the partitions of all consumers by name: what a leader asks for."""
         return {c.name: self.assign(c.name, partitions_per_topic, consumers) for c in consumers}
 
+    def shares(
+        self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
+    ) -> Shares:
+        """Return the partitions of all consumers with their standbys: what a strategy with replicas overrides."""
+        return Shares(self.assign_all(partitions_per_topic, consumers))
+
     def encode(self, metadata: T) -> bytes:
         """Return the bytes of this strategy's metadata; None takes none."""
         if metadata is None:
@@ -91,7 +114,11 @@ class PartitionAssigner(ABC, Generic[T]):
         return json.dumps(metadata, sort_keys=True, separators=(",", ":")).encode()
 
     def decode(self, data: bytes) -> T:
-        """Return the metadata in `data`, which another member has sent."""
+        """Return the metadata in `data`, which another member has sent.
+
+        Check here whatever `assign` relies on: a member whose metadata this refuses is left out, but an exception of
+        `assign` ends the membership of whoever calls it.
+        """
         try:
             found: Any = json.loads(data) if data else None
         except (ValueError, RecursionError):

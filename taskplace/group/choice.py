@@ -118,3 +118,18 @@ def largest_matching(hashes: Mapping[str, bytes]) -> frozenset[str]:
     counts = Counter(hashes.values())
     winner = min(counts, key=lambda found: (-counts[found], found))
     return frozenset(name for name, found in hashes.items() if found == winner)
+
+
+def in_step(said: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
+    """Return the members that see what most members with their subscription see; the others are the odd ones.
+
+    `said` is the subscription and the metadata hash of each. Every subscription is judged by itself, since hashes
+    of different topics cannot be compared; the tie-break is the smallest hash.
+
+    >>> sorted(in_step({"A": ("t", b"new"), "B": ("t", b"new"), "C": ("t", b"old"), "D": ("u", b"one")}))
+    ['A', 'B', 'D']
+    """
+    by_subscription: dict[Hashable, dict[str, bytes]] = {}
+    for name, (subscription, found) in said.items():
+        by_subscription.setdefault(subscription, {})[name] = found
+    return frozenset().union(*(largest_matching(hashes) for hashes in by_subscription.values()))

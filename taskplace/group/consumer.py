@@ -3,7 +3,9 @@
 EVERY: each member computes the whole assignment for itself from the full list, and takes its part. All have to
 see the same topics, so each compares everybody's metadata hash with what it sees itself; if one differs it
 takes nothing, looks at the topics again, and joins again. Two members that both accept see the same for all
-topics subscribed to: so they compute the same, and no partition is taken twice.
+topics subscribed to: so they compute the same, and no partition is taken twice. If it lasts, the odd ones give up:
+among members with one subscription those whose hash is not the most frequent, which everybody reads from the same
+list. The others go on, without them if need be. A member whose metadata nobody can read is left out by all.
 
 SINGLE: the leader computes for all from what it sees; nobody has to agree on topics, nor on a strategy.
 Metadata of a version that the leader does not know is answered with the highest that it does.
@@ -22,13 +24,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin
-from taskplace.group.choice import largest_matching
-from taskplace.group.errors import ProtocolError, UnknownVersion
+from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
+from taskplace.group.choice import in_step, largest_matching
+from taskplace.group.errors import Code, GroupFailed, ProtocolError, UnknownVersion
 from taskplace.group.messages import Mode, Offer
+from taskplace.group.pattern import check
 from taskplace.group.protocol import Round, TryAgain
 from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
 from taskplace.group.topics import Topics, subscription_hash
+from taskplace.model.reading import optional_text, text
 from topology.node import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -40,12 +44,17 @@ DEFAULT = "default"  # the one protocol of the mode SINGLE: which strategy is th
 class ConsumerProtocol:
     """A consumer of topics, for a `Member`.
 
-    `topics`, or a regular `pattern` that whole names match. `fetch` returns what is seen of the topics now; it
-    is called before the first join, and again on a disagreement or when `refresh` is called. `assigners` by
-    preference; in the mode SINGLE the first is the one it would lead with. `newest` is the newest metadata
-    version it speaks.
+    `topics`, or a `pattern` that whole names match (`taskplace.group.pattern`). `fetch` returns what is seen of
+    the topics now; it is called before the first join, by a leader before it assigns, on a disagreement, and when
+    `refresh` is called (`LocalMember` does, every `metadata.max.age.ms`). If it raises, the member tries again
+    after a back-off; a leader goes on with what it saw last.
+    `assigners` by preference; in the mode SINGLE the first is the one it would lead with. `newest` is the newest
+    metadata version it speaks.
 
-    Errors: `InputError` for a combination that cannot work.
+    After an assignment, `standby` are the partitions to follow, and `followup` says to join again once they
+    are caught up: strategies with replicas.
+
+    Errors: `InputError` for a combination that cannot work, a pattern that is none, a name that is no text.
 
     >>> view = Topics({"orders": 4})
     >>> a, b = (ConsumerProtocol(["orders"], fetch=lambda: view) for _ in "ab")
@@ -72,6 +81,13 @@ class ConsumerProtocol:
         if bool(topics) == bool(pattern):
             found = {"topics": list(topics), "pattern": pattern}
             raise InputError("subscription", found=found, expected="either topics or a pattern")
+        if isinstance(topics, str):  # it would be taken for its letters
+            raise InputError("topics", found=topics, expected="a list of topics")
+        for k, topic in enumerate(topics):
+            text(topic, f"topics[{k}]")
+        if pattern:
+            check(text(pattern, "pattern"))
+        optional_text(rack, "rack")
         if hashed and mode is not Mode.EVERY:
             raise InputError("hashed", found=mode.name, expected="the mode EVERY: a leader needs the lists")
         if not 0 <= newest <= NEWEST:
@@ -83,6 +99,8 @@ class ConsumerProtocol:
         self.rack = rack
         self.newest = newest
         self.dormant = False
+        self.standby: tuple[TopicPartition, ...] = ()
+        self.followup = False
         self._fetch = fetch
         self._view: Topics | None = None
         self._hashed = hashed
@@ -95,19 +113,35 @@ class ConsumerProtocol:
     def view(self) -> Topics:
         """What this member sees of the topics."""
         if self._view is None:
-            self._view = self._fetch()
+            self._view = self._look()
         return self._view
 
     def refresh(self) -> bool:
-        """Look at the topics again; return whether they have changed: then the member has to join again."""
-        before, self._view = self._view, self._fetch()
+        """Look at the topics again; return whether they have changed: then the member has to join again.
+
+        Errors: `TryAgain` if `fetch` raises; what was seen before stays.
+        """
+        before, self._view = self._view, self._look()
         return before != self._view
+
+    def _look(self) -> Topics:
+        try:
+            seen = self._fetch()
+        except Exception as error:  # whatever it is, it may be over soon
+            log.warning("the topics cannot be fetched", exc_info=True)
+            detail = f"the topics cannot be fetched: {type(error).__name__}: {error}"
+            raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE) from error
+        if not isinstance(seen, Topics):
+            found = f"fetch returned {type(seen).__name__}, expected Topics"
+            raise TryAgain(found, code=Code.TOPICS_UNAVAILABLE)
+        return seen
 
     # ------------------------------------------------------------------------------- what a member asks for
 
     def offers(self) -> list[Offer]:
         """Return a protocol for each strategy; in the mode SINGLE the one that all share."""
         if self.mode is Mode.SINGLE:
+            _ = self.view  # whoever joins may have to lead, and then needs it
             return [Offer(DEFAULT, 0, self._said(self.assigners[0], self._speak))]
         return [
             Offer(a.name + (HASHED if self._hashed else ""), a.version, self._said(a, a.metadata_version))
@@ -129,87 +163,166 @@ class ConsumerProtocol:
                 raise ProtocolError(
                     f"members[{name!r}].{error.path}", found=error.found, expected=error.expected
                 ) from None
-        self._view = self._fetch()  # the only view that counts: it had better be new
-        assigned = self._assign(self.assigners[0], readable)
-        for name, partitions in assigned.items():
-            states[name] = Assignment(tuple(sorted(partitions)), self.newest).encode()
+        try:
+            self._view = self._look()  # the only view that counts: it had better be new
+        except TryAgain:
+            if self._view is None:
+                raise
+            log.warning("group %s: assigning by what was seen before", found.group)
+        made = self._assign(self.assigners[0], readable)
+        for name, partitions in made.active.items():
+            new = readable[name].newest >= 2  # it can read what standbys travel in
+            follows = tuple(sorted(made.standby.get(name, ()))) if new else ()
+            states[name] = Assignment(
+                tuple(sorted(partitions)), self.newest, follows, made.followup and new
+            ).encode()
         return states
 
     def accept(self, found: Round) -> tuple[TopicPartition, ...]:
         """Return this member's partitions, sorted; empty when it is dormant."""
-        owned = self._given(found) if self.mode is Mode.SINGLE else self._computed(found)
-        self._owned, self._generation = owned, found.generation
-        return owned
+        given = self._given(found) if self.mode is Mode.SINGLE else self._computed(found)
+        return self._take(found, given)
+
+    def _take(self, found: Round, given: Assignment) -> tuple[TopicPartition, ...]:
+        self._owned, self._generation = given.partitions, found.generation
+        self.standby, self.followup = given.standby, given.followup
+        return given.partitions
 
     def lost(self) -> None:
         """Nothing to do: what it owned is said in the next join, with its generation."""
 
     # ------------------------------------------------------------------------------------------- mode SINGLE
 
-    def _given(self, found: Round) -> tuple[TopicPartition, ...]:
+    def _given(self, found: Round) -> Assignment:
         state = Assignment.decode(found.state)
         if isinstance(state, Probe):
             self._speak = min(self._speak, state.newest)
             raise TryAgain(f"the leader reads versions up to {state.newest}", at_once=True)
         # A leader that knows more than the last one: the next join says more.
         self._speak = min(self.newest, state.newest) if found.state else self._speak
-        return state.partitions
+        return state
 
     # -------------------------------------------------------------------------------------------- mode EVERY
 
-    def _computed(self, found: Round) -> tuple[TopicPartition, ...]:
+    def _computed(self, found: Round) -> Assignment:
         name = found.protocol.removesuffix(HASHED)
         assigner = next(a for a in self.assigners if (a.name, a.version) == (name, found.version))
-        said = {member: Subscription.decode(data) for member, data in found.members.items()}
+        said = self._readable(found, assigner)
         self.dormant = False
         if self._hashed:
             awake = largest_matching({member: s.subscription_hash for member, s in said.items()})
             self.dormant = found.name not in awake
             if self.dormant:
-                return ()
+                return Assignment()
             said = {member: self._as_mine(s) for member, s in said.items() if member in awake}
         if assigner.needs_agreement:
-            self._agree(found.name, assigner, said)
-        return tuple(sorted(self._assign(assigner, said, only=found.name)[found.name]))
+            self._agree(found, assigner, said)
+        return self._mine(found.name, assigner, said)
+
+    def _mine(
+        self, me: str, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+    ) -> Assignment:
+        made = self._assign(assigner, said, only=me)
+        standby = tuple(sorted(made.standby.get(me, ())))
+        return Assignment(tuple(sorted(made.active[me])), standby=standby, followup=made.followup)
+
+    def _readable(self, found: Round, assigner: PartitionAssigner[Any]) -> dict[str, Subscription]:
+        """Return what members say, without those that cannot be read: all others leave them out alike.
+
+        What can be read depends on the bytes and on the strategy that was agreed on, and on nothing else.
+        """
+        said: dict[str, Subscription] = {}
+        for member, data in found.members.items():
+            try:
+                one = Subscription.decode(data, known=assigner.metadata_version)
+                _strategy(assigner, one.strategy)
+            except ProtocolError as error:
+                named = f"members[{member!r}].{error.path}: found {error.found}, expected {error.expected}"
+                if member == found.name:
+                    raise GroupFailed(Code.INVALID_REQUEST, named) from None
+                log.warning("group %s: left out, as it cannot be read: %s", found.group, named)
+            else:
+                said[member] = one
+        return said
 
     def _as_mine(self, other: Subscription) -> Subscription:
         """Return the subscription of a member of the same sub-group: it equals this one's."""
         return Subscription(
             self.topics, self.pattern, other.metadata_hash, other.strategy, other.rack, other.owned,
-            other.generation,
+            other.generation, other.subscription_hash, other.standby,
         )  # fmt: skip
 
-    def _agree(self, me: str, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]) -> None:
+    def _agree(
+        self, found: Round, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+    ) -> None:
+        """Raise TryAgain unless all see what this member sees."""
+        away = self._differing(assigner, said)
+        if not away:
+            return
+        me = found.name
+        steps = {m: ((s.topics, s.pattern), s.metadata_hash) for m, s in said.items()}
+        usual = in_step(steps)
+        why = f"{me} and {min(away - {me}, default=me)} see different topics"
+        if self.refresh() or me not in usual:
+            raise TryAgain(why, odd=me not in usual)
+        kept = {m: said[m] for m in sorted(usual)}
+        apart = self._differing(assigner, kept)
+        if not apart:
+            # Whoever goes on does so with the same members, and sees what they see.
+            raise TryAgain(why, otherwise=lambda: self._take(found, self._mine(me, assigner, kept)))
+        # Among different subscriptions nobody can be told apart by the list alone: the larger side of those that
+        # share topics with this member stays.
+        near = {m for m in usual if _meet(said[me], said[m])}
+        mine, other = near - apart, near & apart
+        if not other:
+            raise TryAgain(why, odd=False)
+        sides = sorted((mine, other), key=lambda side: (-len(side), min((steps[m][1], m) for m in side)))
+        raise TryAgain(why, odd=me not in sides[0])
+
+    def _differing(
+        self, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+    ) -> frozenset[str]:
+        """Return the members that see something else than this one."""
         expected: dict[tuple[tuple[str, ...], str], bytes] = {}
+        away = set()
         for name, other in said.items():
             key = (other.topics, other.pattern)
             if key not in expected:
                 expected[key] = self._hash(assigner, *key)
             if other.metadata_hash != expected[key]:
-                self.refresh()
-                raise TryAgain(f"{me} and {name} see different topics")
+                away.add(name)
+        return frozenset(away)
 
     # ------------------------------------------------------------------------------------------------- both
 
     def _assign(
         self, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription], only: str | None = None
-    ) -> dict[str, list[TopicPartition]]:
+    ) -> Shares:
         consumers = [self._consumer(name, said[name], assigner) for name in sorted(said)]
         subscribed = {topic for consumer in consumers for topic in consumer.topics}
         seen = {t: self.view.partitions[t] for t in sorted(subscribed) if t in self.view.partitions}
         assigner.see(self.view)
-        if only is not None:
-            return {only: assigner.assign(only, seen, consumers)}
-        return assigner.assign_all(seen, consumers)
+        if only is not None and not assigner.replicates:
+            return Shares({only: assigner.assign(only, seen, consumers)})
+        made = assigner.shares(seen, consumers)
+        for warning in made.warnings:
+            log.warning("%s: %s", assigner.name, warning)
+        return made
 
     def _consumer(
         self, name: str, said: Subscription, assigner: PartitionAssigner[Any]
     ) -> ConsumerMetadata[Any]:
         topics = tuple(self.view.matching(said.pattern)) if said.pattern else said.topics
-        owned = tuple(TopicPartition(topic, p) for topic, ps in sorted(said.owned.items()) for p in ps)
-        return ConsumerMetadata(
-            name, topics, assigner.decode(said.strategy), said.rack, owned, said.generation
+        owned, standby = (
+            tuple(TopicPartition(topic, p) for topic, ps in sorted(held.items()) for p in ps)
+            for held in (said.owned, said.standby)
         )
+        try:
+            metadata = _strategy(assigner, said.strategy)
+        except ProtocolError as error:
+            path = f"members[{name!r}].{error.path}"
+            raise ProtocolError(path, found=error.found, expected=error.expected) from None
+        return ConsumerMetadata(name, topics, metadata, said.rack, owned, said.generation, standby)
 
     def _said(self, assigner: PartitionAssigner[Any], version: int) -> bytes:
         hashed = subscription_hash(self.topics, self.pattern) if self._hashed else b""
@@ -223,9 +336,28 @@ class ConsumerProtocol:
             by_topics(self._owned) if assigner.remembers else {},
             self._generation if assigner.remembers else 0,
             hashed,
+            by_topics(self.standby) if assigner.replicates else {},
         )
+        if not said.standby and self.mode is Mode.SINGLE:
+            version = min(version, 1)  # the next one would say no more
         return said.encode(version, newest=self.newest, compress=self._compress)
 
     def _hash(self, assigner: PartitionAssigner[Any], topics: Sequence[str], pattern: str) -> bytes:
         # With a pattern, a topic that only another member sees may match: the hash covers all of them.
         return self.view.hash(None if pattern else topics, leaders=assigner.looks_at_leaders)
+
+
+def _meet(a: Subscription, b: Subscription) -> bool:
+    """Return whether two members are subscribed to a common topic, as far as can be told."""
+    return bool(a.pattern or b.pattern or set(a.topics) & set(b.topics))
+
+
+def _strategy(assigner: PartitionAssigner[Any], data: bytes) -> Any:
+    """Return what a strategy says of itself; whatever goes wrong in reading it is the sender's."""
+    try:
+        return assigner.decode(data)
+    except ProtocolError:
+        raise
+    except Exception as error:
+        expected = f"metadata of {assigner.name}: {type(error).__name__}: {error}"
+        raise ProtocolError("strategy", found=data[:40], expected=expected) from error

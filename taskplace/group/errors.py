@@ -35,6 +35,7 @@ class Code(IntEnum):
     # Not Kafka's: what its clients settle among themselves.
     ASSIGNMENT_FAILED = 1001
     METADATA_DISAGREEMENT = 1002
+    TOPICS_UNAVAILABLE = 1003
 
 
 class GroupError(TaskplaceError):

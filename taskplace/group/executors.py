@@ -64,8 +64,8 @@ class LagReport:
         """Return the report in `data`; `ProtocolError` if there is none."""
         r = _reader(data, "report")
         capacity = r.uint(_I31)
-        tags = dict(r.many(lambda: (r.text(), r.text()), least=2))
-        copies = dict(r.many(lambda: (_task(r), (r.uint(), r.uint())), least=4))
+        tags = dict(r.rising(lambda: (r.text(), r.text()), least=2, key=lambda tag: tag[0]))
+        copies = dict(r.rising(lambda: (_task(r), (r.uint(), r.uint())), least=4, key=lambda copy: copy[0]))
         r.end()
         return cls(copies, tags, capacity)
 
@@ -98,7 +98,7 @@ class Work:
             return cls()
         r = _reader(data, "work")
         probing = r.uint(_I31)
-        roles = [tuple(r.many(lambda: _task(r), least=2)) for _ in range(3)]
+        roles = [tuple(r.rising(lambda: _task(r), least=2)) for _ in range(3)]
         r.end()
         return cls(roles[0], roles[1], roles[2], probing)
 

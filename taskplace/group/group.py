@@ -28,6 +28,8 @@ from taskplace.group.phases import Phases, Replies
 from taskplace.group.settings import CoordinatorSettings
 from taskplace.group.state import Description, GroupState, Seat
 
+# A group goes on from what a member has heard, but no jump of its may use up the numbers that are left on the wire.
+_JUMP, _LATEST = 2**32, 2**52
 _REMEMBERED = 1_000  # replaced members that are told so; older ones are merely unknown
 
 
@@ -187,6 +189,10 @@ class Group(Phases):
             detail = f"found a session of {request.session_ms} ms, a rebalance of {request.rebalance_ms} ms"
             expected = f"expected a session of {least} to {most} ms, and a rebalance not shorter"
             return Code.INVALID_SESSION_TIMEOUT, f"{detail}; {expected}"
+        furthest = max(self.generation, min(self.generation + _JUMP, _LATEST))
+        if request.generation > furthest:
+            detail = f"found generation {request.generation}, expected one up to {furthest}"
+            return Code.INVALID_REQUEST, detail
         taken = self._by_id.get(request.member_id, request.instance_id or request.member_id)
         if (
             not (request.member_id and request.offers)

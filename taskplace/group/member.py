@@ -12,9 +12,11 @@ Properties:
   given away. This rests on clocks that run equally fast, not on clocks that agree.
 - A request without an answer is repeated every `heartbeat.interval.ms`; an answer to anything but the newest
   join is ignored.
-- Disagreement on metadata leads to another join after a back-off that doubles. The member gives up after more than
-  `metadata.max.retries` in a row that took two sessions or longer: never an endless loop, and never because of a
-  member that has died and still has its seat.
+- Disagreement on metadata leads to another join after a back-off that doubles. The member's patience ends after
+  more than `metadata.max.retries` in a row that took two sessions or longer: never an endless loop, and never
+  because of a member that has died and still has its seat. Then the odd one gives up, and the others go on.
+- An exception of the protocol's ends the membership, with a leave: no member stays that takes its seat and does
+  nothing.
 - A static member leaves silently: it is expected back within its session.
 
 Source: "Consumer Embedded Protocol" and "Single Client Assignor" in the client-side assignment proposal.
@@ -139,12 +141,14 @@ class Member:
         """Return when `tick` has something to do at the latest, None for never."""
         if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
             return None
-        times = [self._next_send]
+        # A member that cannot say yet what it wants has nothing to send.
+        silent = self.state is MemberState.JOINING and self._request is None
+        times = [] if silent else [self._next_send]
         if self.owned:
             times.append(self._lease)
         if self._rejoin_at is not None:
             times.append(self._rejoin_at)
-        return min(times)
+        return min(times, default=None)
 
     # ----------------------------------------------------------------------------------------- answers
 
@@ -205,36 +209,61 @@ class Member:
         try:
             value = self.protocol.accept(found)
         except TryAgain as wish:
-            return self._try_again(wish, now)
-        except GroupError as error:
-            return self._fail(error, now)
+            return self._try_again(wish, now, found)
+        except Exception as error:
+            return self._fail(self._final(error, "could not take its part"), now)
         self._disagreements = 0
         self.owned = Assigned(found.generation, value, found.leader)
         return [self.owned]
 
-    def _try_again(self, wish: TryAgain, now: float) -> list[Effect]:
+    def _final(self, error: Exception, what: str) -> GroupError:
+        """Return what ends this membership: an error of the group as it is, any other as what it came to."""
+        if isinstance(error, GroupError):
+            return error
+        log.error("group %s: %s %s", self.group, self.member_id, what, exc_info=error)
+        return GroupFailed(Code.ASSIGNMENT_FAILED, f"{what}: {type(error).__name__}: {error}")
+
+    def _try_again(self, wish: TryAgain, now: float, found: Round | None = None) -> list[Effect]:
         if not self._disagreements:
             self._disagreed_at = now
         self._disagreements += 1
-        patience = 2 * self.settings.session_timeout_ms / 1000
-        if self._disagreements > self.settings.metadata_max_retries and now >= self._disagreed_at + patience:
+        times = 1 if wish.odd or wish.otherwise else 4
+        patience = times * 2 * self.settings.session_timeout_ms / 1000
+        most = times * self.settings.metadata_max_retries
+        if self._disagreements > most and now >= self._disagreed_at + patience:
+            if wish.otherwise and found:
+                return self._go_on(wish, found, now)
             detail = f"given up after {self._disagreements} rebalances in a row: {wish}"
             return self._fail(GroupFailed(wish.code, detail), now)
         log.info("group %s: %s joins again: %s", self.group, self.member_id, wish)
-        if wish.at_once and self._disagreements == 1:
+        if wish.at_once and self._disagreements == 1 and found:
             return self._begin_join(now)
         least, most = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
         wait = min(most, least * 2 ** min(self._disagreements - 1, 31)) / 1000
         self._rejoin_at = now + wait * self._chance.uniform(0.8, 1.2)
         return []
 
+    def _go_on(self, wish: TryAgain, found: Round, now: float) -> list[Effect]:
+        """Take what can be had without the others; the count of disagreements stands, as they are not over."""
+        try:
+            value = wish.otherwise() if wish.otherwise else None
+        except Exception as error:
+            return self._fail(self._final(error, "could not take its part"), now)
+        log.warning("group %s: %s goes on without those that disagree: %s", self.group, self.member_id, wish)
+        self.owned = Assigned(found.generation, value, found.leader)
+        return [self.owned]
+
     # ------------------------------------------------------------------------------------------- steps
 
     def _begin_join(self, now: float) -> list[Effect]:
         try:
             offers = tuple(self.protocol.offers())
-        except GroupError as error:
-            return self._fail(error, now)
+        except TryAgain as wish:
+            self.state = MemberState.JOINING
+            self._request = self._rejoin_at = None
+            return self._try_again(wish, now)
+        except Exception as error:
+            return self._fail(self._final(error, "could not say what it wants"), now)
         self._join += 1
         self.state = MemberState.JOINING
         self._rejoin_at = None

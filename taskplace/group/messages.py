@@ -23,10 +23,9 @@ from enum import IntEnum
 from typing import TypeAlias
 
 from taskplace.group.errors import Code, ProtocolError
-from taskplace.group.wire import Reader, Writer, seal, unseal
+from taskplace.group.wire import GENERATION, Reader, Writer, seal, unseal
 
 _I32 = 2**31 - 1
-_GENERATION = 2**53  # far from where numbers end: the next one has to fit as well
 
 
 class Mode(IntEnum):
@@ -186,11 +185,11 @@ def _code(reader: Reader) -> Code:
 
 
 def _pairs(writer: Writer, pairs: tuple[tuple[str, bytes], ...]) -> None:
-    writer.many(pairs, lambda pair: writer.text(pair[0]).blob(pair[1]))
+    writer.many(sorted(pairs), lambda pair: writer.text(pair[0]).blob(pair[1]))
 
 
 def _read_pairs(reader: Reader) -> tuple[tuple[str, bytes], ...]:
-    return tuple(reader.many(lambda: (reader.text(), reader.blob()), least=2))
+    return tuple(reader.rising(lambda: (reader.text(), reader.blob()), least=2, key=lambda pair: pair[0]))
 
 
 def _write_join(w: Writer, m: Join) -> None:
@@ -201,7 +200,7 @@ def _write_join(w: Writer, m: Join) -> None:
 
 def _read_join(r: Reader, group: str, member_id: str, sequence: int) -> Join:
     instance_id, join, session, rebalance = r.text(), r.uint(), r.uint(_I32), r.uint(_I32)
-    mode, kind, newest, generation = Mode(r.uint(1)), r.text(), r.uint(_I32), r.uint(_GENERATION)
+    mode, kind, newest, generation = Mode(r.uint(1)), r.text(), r.uint(_I32), r.uint(GENERATION)
     offers = tuple(r.many(lambda: Offer(r.text(), r.uint(_I32), r.blob()), least=3))
     return Join(
         group, member_id, instance_id, sequence, join, session, rebalance, mode, kind, newest, generation,
@@ -215,7 +214,7 @@ def _write_sync(w: Writer, m: Sync) -> None:
 
 
 def _read_sync(r: Reader, group: str, member_id: str, sequence: int) -> Sync:
-    return Sync(group, member_id, sequence, r.uint(), _code(r), r.text(), _read_pairs(r))
+    return Sync(group, member_id, sequence, r.uint(GENERATION), _code(r), r.text(), _read_pairs(r))
 
 
 def _write_heartbeat(w: Writer, m: Heartbeat) -> None:
@@ -223,7 +222,7 @@ def _write_heartbeat(w: Writer, m: Heartbeat) -> None:
 
 
 def _read_heartbeat(r: Reader, group: str, member_id: str, sequence: int) -> Heartbeat:
-    return Heartbeat(group, member_id, sequence, r.uint())
+    return Heartbeat(group, member_id, sequence, r.uint(GENERATION))
 
 
 def _write_leave(w: Writer, m: Leave) -> None:
@@ -242,7 +241,7 @@ def _write_joined(w: Writer, m: Joined) -> None:
 
 
 def _read_joined(r: Reader, group: str, member_id: str, sequence: int) -> Joined:
-    join, code, detail, generation = r.uint(), _code(r), r.text(), r.uint()
+    join, code, detail, generation = r.uint(), _code(r), r.text(), r.uint(GENERATION)
     protocol, version, role = r.text(), r.uint(_I32), Role(r.uint(1))
     name, leader, members, state = r.text(), r.text(), _read_pairs(r), r.blob()
     return Joined(
@@ -256,7 +255,7 @@ def _write_ack(w: Writer, m: Ack) -> None:
 
 
 def _read_ack(r: Reader, group: str, member_id: str, sequence: int) -> Ack:
-    return Ack(group, member_id, sequence, r.uint(), _code(r), r.text())
+    return Ack(group, member_id, sequence, r.uint(GENERATION), _code(r), r.text())
 
 
 # The place in this list is the kind on the wire: append, never reorder.

@@ -9,7 +9,7 @@ Source: "Consumer Embedded Protocol" in the client-side assignment proposal, wit
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -38,15 +38,25 @@ class Round:
 class TryAgain(GroupError):
     """Raised by `accept`: this outcome cannot be used; join again, with what `offers` says then.
 
-    `at_once` leaves out the back-off, the first time. The member gives up after more than `metadata.max.retries` in
-    a row; `code` is what it gives up with.
+    `at_once` leaves out the back-off, the first time. The member's patience ends after more than
+    `metadata.max.retries` in a row; then it takes what `otherwise` returns, if there is that, and gives up with
+    `code` if there is not. Who is not `odd` has four times the patience, for those that are to give up first.
+    `accept` and `offers` may raise it.
     """
 
     def __init__(
-        self, reason: str, *, at_once: bool = False, code: Code = Code.METADATA_DISAGREEMENT
+        self,
+        reason: str,
+        *,
+        at_once: bool = False,
+        code: Code = Code.METADATA_DISAGREEMENT,
+        odd: bool = True,
+        otherwise: Callable[[], Any] | None = None,
     ) -> None:
         self.at_once = at_once
         self.code = code
+        self.odd = odd
+        self.otherwise = otherwise
         super().__init__(reason)
 
 

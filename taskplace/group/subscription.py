@@ -7,6 +7,10 @@ Each version adds fields at the end of the one before, and is written and read a
 
     0   topics, pattern, metadata hash, the strategy's own bytes        (the text's format)
     1   + rack, owned partitions with their generation, subscription hash
+    2   + followed partitions (standbys); who speaks it reads states of version 1
+
+    state 0   the partitions; or a probe
+          1   + partitions to follow as standbys, and whether to assign again once they are made
 
 A reader that meets a newer version raises `UnknownVersion`; a leader answers it with `Probe`, the highest
 version that it can read, and the member joins again with that.
@@ -16,15 +20,17 @@ Source: "Consumer Embedded Protocol" in the client-side assignment proposal; KIP
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from taskplace.errors import InputError
+from taskplace.group import pattern as patterns
 from taskplace.group.errors import ProtocolError, UnknownVersion
-from taskplace.group.wire import WORTH_IT, Reader, Writer, deflate, inflate
+from taskplace.group.wire import GENERATION, WORTH_IT, Reader, Writer, deflate, inflate
 from topology.node import TopicPartition
 
-NEWEST = 1
+NEWEST = 2
+_STATE = 1  # the newest version of a state
 _ASSIGNED, _PROBE = 0, 1
 _MOST_BYTES = 16 * 2**20
 
@@ -34,7 +40,7 @@ class Subscription:
     """A consumer's metadata. Topics are sorted; `owned` maps topics to partition numbers, as of `generation`.
 
     `topics` or a `pattern` that whole topic names match, or, to keep it small, neither but their
-    `subscription_hash`.
+    `subscription_hash`. `standby` are the partitions it follows; `newest` is the newest version its writer knows.
 
     >>> said = Subscription(("orders",), metadata_hash=b"16 bytes, really")
     >>> Subscription.decode(said.encode()) == said
@@ -51,17 +57,23 @@ class Subscription:
     owned: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     generation: int = 0
     subscription_hash: bytes = b""
+    standby: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    newest: int = field(default=NEWEST, compare=False)
 
     def encode(self, version: int = NEWEST, *, newest: int = NEWEST, compress: bool = True) -> bytes:
         """Return the bytes of a version; `newest` is the newest that the writer knows, for its reader to see."""
         if not 0 <= version <= NEWEST:
             raise UnknownVersion("subscription", version=version, known=NEWEST)
         w = Writer()
-        w.many(self.topics, w.text).text(self.pattern).blob(self.metadata_hash).blob(self.strategy)
+        w.many(sorted(set(self.topics)), w.text).text(self.pattern).blob(self.metadata_hash).blob(
+            self.strategy
+        )
         if version >= 1:
             w.text(self.rack).uint(self.generation)
-            w.many(sorted(self.owned.items()), lambda item: w.text(item[0]).ascending(item[1]))
+            _write_held(w, self.owned)
             w.blob(self.subscription_hash)
+        if version >= 2:
+            _write_held(w, self.standby)
         body = w.take()
         packed = deflate(body) if compress and len(body) >= WORTH_IT else body
         smaller = len(packed) < len(body)
@@ -72,41 +84,53 @@ class Subscription:
     def decode(cls, data: bytes, *, known: int = NEWEST) -> Subscription:
         """Return what was said; `UnknownVersion` for a version above `known`, `ProtocolError` for anything else."""
         head = Reader(data, "subscription")
-        version, _ = head.uint(), head.uint()
+        version, newest = head.uint(), head.uint()
         if version > known:
             raise UnknownVersion("subscription", version=version, known=known)
         packed = head.flag()
         body = data[len(data) - head.left :]
         r = Reader(inflate(body, "subscription", _MOST_BYTES) if packed else body, "subscription")
-        topics, pattern = tuple(r.many(r.text)), r.text()
+        topics, pattern = tuple(r.rising(r.text)), r.text()
         _regular(pattern)
         seen, strategy = r.blob(), r.blob()
         if version == 0:
             r.end()
-            return cls(topics, pattern, seen, strategy)
-        rack, generation = r.text(), r.uint()
-        owned = dict(r.many(lambda: (r.text(), tuple(r.ascending())), least=2))
-        hashed = r.blob()
+            return cls(topics, pattern, seen, strategy, newest=newest)
+        rack, generation = r.text(), r.uint(GENERATION)
+        owned, hashed = _read_held(r), r.blob()
+        standby = _read_held(r) if version >= 2 else {}
         r.end()
-        return cls(topics, pattern, seen, strategy, rack, owned, generation, hashed)
+        return cls(
+            topics, pattern, seen, strategy, rack, owned, generation, hashed, standby, newest
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """A consumer's state: its partitions, and the newest metadata version that its leader knows."""
+    """A consumer's state: its partitions, and the newest metadata version that its leader knows.
+
+    `standby`: partitions to follow; `followup`: assign again once these are made.
+    """
 
     partitions: tuple[TopicPartition, ...] = ()
     newest: int = NEWEST
+    standby: tuple[TopicPartition, ...] = ()
+    followup: bool = False
 
-    def encode(self) -> bytes:
-        """Return the bytes of the state.
+    def encode(self, version: int | None = None) -> bytes:
+        """Return the bytes of the state; by default in the oldest version that has room for it.
 
         >>> Assignment.decode(Assignment((TopicPartition("orders", 3),)).encode()).partitions
         (TopicPartition(topic='orders', partition=3),)
         """
-        w = Writer().uint(0).uint(self.newest).uint(_ASSIGNED)
-        by_topic = sorted(by_topics(self.partitions).items())
-        return w.many(by_topic, lambda item: w.text(item[0]).ascending(item[1])).take()
+        if version is None:
+            version = 1 if self.standby or self.followup else 0
+        w = Writer().uint(version).uint(self.newest).uint(_ASSIGNED)
+        _write_held(w, by_topics(self.partitions))
+        if version >= 1:
+            _write_held(w, by_topics(self.standby))
+            w.flag(self.followup)
+        return w.take()
 
     @classmethod
     def decode(cls, data: bytes) -> Assignment | Probe:
@@ -115,15 +139,16 @@ class Assignment:
             return cls()
         r = Reader(data, "assignment")
         version = r.uint()
-        if version > 0:
-            raise UnknownVersion("assignment", version=version, known=0)
+        if version > _STATE:
+            raise UnknownVersion("assignment", version=version, known=_STATE)
         newest, kind = r.uint(), r.uint(_PROBE)
         if kind == _PROBE:
             r.end()
             return Probe(newest)
-        listed = r.many(lambda: (r.text(), r.ascending()), least=2)
+        held = _pairs(_read_held(r))
+        standby, followup = (_pairs(_read_held(r)), r.flag()) if version >= 1 else ((), False)
         r.end()
-        return cls(tuple(TopicPartition(topic, p) for topic, numbers in listed for p in numbers), newest)
+        return cls(held, newest, standby, followup)
 
 
 @dataclass(frozen=True)
@@ -149,8 +174,23 @@ def by_topics(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]
     return {topic: tuple(numbers) for topic, numbers in found.items()}
 
 
+def _write_held(w: Writer, held: Mapping[str, tuple[int, ...]]) -> None:
+    w.many(sorted(held.items()), lambda item: w.text(item[0]).ascending(item[1]))
+
+
+def _read_held(r: Reader) -> dict[str, tuple[int, ...]]:
+    found = r.rising(lambda: (r.text(), tuple(r.ascending())), least=2, key=lambda item: item[0])
+    return dict(found)
+
+
+def _pairs(held: Mapping[str, tuple[int, ...]]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(topic, p) for topic, numbers in held.items() for p in numbers)
+
+
 def _regular(pattern: str) -> None:
+    """Refuse what is no pattern; it is not built before it is used."""
     try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ProtocolError("subscription.pattern", found=repr(pattern), expected=str(error)) from None
+        patterns.check(pattern)
+    except InputError as error:
+        found = repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
+        raise ProtocolError("subscription.pattern", found=found, expected=error.expected) from None

@@ -9,14 +9,16 @@ Source: "Metadata" and "Dropping Topic Lists" in the client-side assignment prop
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
+from taskplace.group.pattern import compiled
 from taskplace.group.wire import Writer
+from taskplace.model.reading import text
 
 HASH_BYTES = 16
+MOST_PARTITIONS = 10_000_000  # beyond, nobody could list them
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,12 @@ class Topics:
         for topic, count in self.partitions.items():
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
                 raise InputError(f"partitions[{topic!r}]", found=count, expected="a number of partitions")
+            text(topic, "partitions")
+        if sum(self.partitions.values()) > MOST_PARTITIONS:
+            found = sum(self.partitions.values())
+            raise InputError(
+                "partitions", found=found, expected=f"at most {MOST_PARTITIONS:,} partitions in all"
+            )
         for topic, racks in self.leaders.items():
             count = self.partitions.get(topic, 0)
             if len(racks) != count:
@@ -53,9 +61,9 @@ class Topics:
         object.__setattr__(self, "leaders", {topic: tuple(racks) for topic, racks in self.leaders.items()})
 
     def matching(self, pattern: str) -> list[str]:
-        """Return the topics whose whole name matches a regular expression, sorted."""
-        compiled = re.compile(pattern)
-        return sorted(topic for topic in self.partitions if compiled.fullmatch(topic))
+        """Return the topics whose whole name matches a regular expression (`taskplace.group.pattern`), sorted."""
+        ready = compiled(pattern)
+        return sorted(topic for topic in self.partitions if ready.matches(topic))
 
     def hash(self, topics: Iterable[str] | None = None, *, leaders: bool = False) -> bytes:
         """Return the hash of what is seen of `topics`, of all topics if there are none given.

@@ -20,9 +20,10 @@ Source: "Compression" in the client-side assignment proposal.
 
 from __future__ import annotations
 
+import itertools
 import zlib
 from collections.abc import Callable, Iterable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from taskplace.group.errors import ProtocolError, UnknownVersion
 
@@ -31,6 +32,7 @@ T = TypeVar("T")
 VERSION = 1  # of the frame and of the messages in it
 LIMIT = 64 * 2**20  # bytes of one body, inflated
 WORTH_IT = 128  # bytes: below, compression does not pay for its own header
+GENERATION = 2**53  # the largest one on the wire: far from where numbers end
 _MAGIC = b"tg"
 _DEFLATED = 1
 _BEST_RATIO = 1032  # deflate cannot do better
@@ -154,6 +156,18 @@ class Reader:
     def many(self, read: Callable[[], T], least: int = 1) -> list[T]:
         """Read a list of values that take at least `least` bytes each."""
         return [read() for _ in range(self._count(least))]
+
+    def rising(
+        self, read: Callable[[], T], least: int = 1, *, key: Callable[[T], Any] | None = None
+    ) -> list[T]:
+        """Read a list as `many` does, and refuse one that is not sorted or has something twice (by its key)."""
+        values = self.many(read, least)
+        for a, b in itertools.pairwise(values if key is None else map(key, values)):
+            if not a < b:
+                raise self._error(
+                    f"{str(b)[:40]!r} after {str(a)[:40]!r}", "a sorted list with nothing twice"
+                )
+        return values
 
     def ascending(self, most: int = 2**31 - 1) -> list[int]:
         """Read distinct numbers up to `most`, in ascending order."""

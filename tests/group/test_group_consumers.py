@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,6 +20,7 @@ from taskplace.group import (
     ConsistentHash,
     ConsumerMetadata,
     ConsumerProtocol,
+    MemberSettings,
     Mode,
     PartitionAssigner,
     ProtocolError,
@@ -66,7 +68,7 @@ def test_all_members_compute_the_same_bytes(
         listed = dict(sorted(offered.items(), reverse=len(name) % 2 == 0))
         said = {n: Subscription.decode(data) for n, data in listed.items()}
         every = protocol._assign(assigner, said)
-        whole.append({n: Assignment(tuple(sorted(parts))).encode() for n, parts in every.items()})
+        whole.append({n: Assignment(tuple(sorted(parts))).encode() for n, parts in every.active.items()})
         own = protocol.accept(Round("g", 1, name, assigner.name, 0, members=listed))
         assert Assignment(own).encode() == whole[0][name]
     assert all(found == whole[0] for found in whole)
@@ -94,9 +96,160 @@ def test_lasting_disagreement_ends_in_an_error_for_each() -> None:
     started = network.coordinator.describe(GROUP).generation
     network.run(120)
     codes = {name: failed.error.code for name, failed in network.failures().items()}  # type: ignore[attr-defined]
-    # Whoever gives up first leaves the other one to itself, with its own view.
-    assert set(codes.values()) == {Code.METADATA_DISAGREEMENT} and len(codes) in (1, 2)
+    # One gives up, by the tie-break, and leaves the other one to itself, with its own view.
+    assert list(codes.values()) == [Code.METADATA_DISAGREEMENT]
+    assert len(network.owned()) == 1 and numbers(network)
     assert network.coordinator.describe(GROUP).generation - started < 40
+
+
+@pytest.mark.parametrize("stale", ["a", "c", "e"])
+def test_one_member_that_stays_behind_gives_up_alone(stale: str) -> None:
+    network = Network()
+    for name in "abcde":
+        network.join(name, consumer({"t": 4 if name == stale else 9}))
+    network.run(150)
+    assert set(network.failures()) == {stale}
+    assert "see different topics" in str(network.failures()[stale].error)
+    assert sorted(p for parts in numbers(network).values() for p in parts) == list(range(9))
+    assert network.coordinator.describe(GROUP).members == tuple(n for n in "abcde" if n != stale)
+
+
+def test_the_others_go_on_without_a_member_that_stays_behind_and_does_not_give_up() -> None:
+    patient = MemberSettings(
+        session_timeout_ms=10_000, heartbeat_interval_ms=1_000, max_poll_interval_ms=20_000,
+        metadata_max_retries=10**6,
+    )  # fmt: skip
+    network = Network()
+    for name in "abd":
+        network.join(name, consumer({"t": 9}))
+    network.join("c", consumer({"t": 4}), patient)
+    network.run(200)
+    assert not network.failures()
+    assert numbers(network) == {"a": [0, 3, 6], "b": [1, 4, 7], "d": [2, 5, 8]}
+    generation = network.coordinator.describe(GROUP).generation
+    network.run(60)
+    assert network.coordinator.describe(GROUP).generation == generation  # in peace
+
+
+def test_members_with_different_subscriptions_settle_a_lasting_disagreement_too() -> None:
+    network = Network()
+    for name, count, topics in (("a", 4, ["t"]), ("b", 4, ["t", "u"]), ("c", 4, ["u"]), ("d", 7, ["t", "v"])):
+        network.join(name, consumer({"t": count, "u": 2, "v": 1}, topics))
+    network.run(400)
+    assert set(network.failures()) == {"d"}
+    owned = sorted(p for parts in network.owned().values() for p in parts)
+    assert owned == [TopicPartition("t", p) for p in range(4)] + [TopicPartition("u", p) for p in range(2)]
+
+
+class Broken(RoundRobin):
+    """A strategy of one's own, with a mistake in it."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+
+    def metadata(self) -> Any:
+        if self.where == "metadata":
+            raise KeyError("no such thing")
+        return None
+
+    def assign(self, consumer: str, *more: Any) -> list[TopicPartition]:
+        if self.where == "assign":
+            raise ZeroDivisionError("shares of nobody")
+        return super().assign(consumer, *more)
+
+
+@pytest.mark.parametrize(("where", "what"), [("assign", "shares of nobody"), ("metadata", "no such thing")])
+def test_an_exception_of_a_strategy_ends_that_membership_and_gives_its_place_away(
+    where: str, what: str
+) -> None:
+    network = Network()
+    network.join("a", consumer({"t": 4}))
+    network.join("b", consumer({"t": 4}, assigners=[Broken(where)]))
+    network.settle(10)
+    assert list(network.failures()) == ["b"] and what in str(network.failures()["b"].error)
+    assert numbers(network) == {"a": [0, 1, 2, 3]}
+    assert network.coordinator.describe(GROUP).members == ("a",)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_topics_that_cannot_be_fetched_are_asked_for_again_with_a_back_off(mode: Mode) -> None:
+    network = Network()
+    asked: list[float] = []
+
+    def fetch() -> Topics:
+        asked.append(network.now)
+        if network.now < 5:
+            raise ConnectionError("no broker")
+        return Topics({"t": 4})
+
+    network.join("b", ConsumerProtocol(["t"], fetch=fetch, mode=mode))
+    network.join("a", consumer({"t": 4}, mode=mode))
+    network.settle(30)
+    assert sum(map(len, numbers(network).values())) == 4 and len(network.owned()) == 2
+    assert len(asked) < 20
+    gaps = [b - a for a, b in itertools.pairwise(asked)]
+    assert mode is Mode.SINGLE or gaps[1] > gaps[0] > 0.05
+
+
+def test_topics_that_can_never_be_fetched_end_the_membership_with_the_reason() -> None:
+    network = Network()
+
+    def fetch() -> Topics:
+        raise ConnectionError("no broker")
+
+    network.join("b", ConsumerProtocol(["t"], fetch=fetch))
+    network.run(120)
+    assert "no broker" in str(network.failures()["b"].error)
+    assert network.failures()["b"].error.code is Code.TOPICS_UNAVAILABLE  # type: ignore[attr-defined]
+
+
+class Odd(ConsumerProtocol):
+    """A consumer whose metadata nobody can read."""
+
+    says = b""
+
+    def _said(self, *_: Any) -> bytes:
+        return self.says
+
+
+@pytest.mark.parametrize(
+    "says",
+    [b"", b"\xff" * 9, Writer().uint(99).uint(99).take(), Subscription(pattern="(a").encode(version=0),
+     Subscription(("t",), strategy=b"{").encode(), Subscription(("t",), generation=2**60).encode()],
+    ids=["nothing", "noise", "newer", "pattern", "strategy", "generation"],
+)  # fmt: skip
+def test_a_member_that_cannot_be_read_is_left_out_by_all_and_named(
+    says: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = Network()
+    for name in "ac":
+        network.join(name, consumer({"t": 4}))
+    odd = Odd(["t"], fetch=lambda: Topics({"t": 4}))
+    odd.says = says
+    network.join("b", odd)
+    network.settle(20)
+    assert list(network.failures()) == ["b"]
+    assert "members['b']." in str(network.failures()["b"].error)
+    assert "left out, as it cannot be read: members['b']." in caplog.text
+    assert numbers(network) == {"a": [0, 2], "c": [1, 3]}
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [("pattern", {"pattern": "(a"}), ("pattern", {"pattern": "a{" + "9" * 5_000 + "}"}),
+     ("pattern", {"pattern": "(?i)a"}), (r"topics\[0\]", {"topics": ["\ud800"]}), ("topics", {"topics": "t"}),
+     ("rack", {"topics": ["t"], "rack": "\udfff"}), ("pattern", {"pattern": "\udc00"})],
+)  # fmt: skip
+def test_what_an_application_says_wrongly_is_refused_where_it_says_it(
+    path: str, more: dict[str, Any]
+) -> None:
+    with pytest.raises(InputError, match=f"^{path}: found"):
+        ConsumerProtocol(**more, fetch=lambda: Topics({}))
+    with pytest.raises(InputError, match="surrogates"):
+        Topics({"\ud800": 1})
+    with pytest.raises(InputError, match="partitions in all"):
+        Topics({"t": 2**31 - 1})
 
 
 def test_a_pattern_covers_all_topics_in_its_hash() -> None:
@@ -243,7 +396,7 @@ def test_metadata_of_a_newer_version_is_answered_with_the_highest_known_one() ->
     network.leave("old")
     network.join("other", consumer({"t": 4}, mode=Mode.SINGLE))
     network.settle(10)
-    assert network.members["new"].protocol.offers()[0].metadata[0] == NEWEST
+    assert network.members["new"].protocol.offers()[0].metadata[0] == 1  # a rack, no standbys
 
 
 def test_by_default_the_newest_leads_so_that_nobody_is_probed() -> None:

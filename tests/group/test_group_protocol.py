@@ -15,6 +15,7 @@ from taskplace.group import (
     CoordinatorSettings,
     GroupFailed,
     GroupState,
+    Member,
     MemberSettings,
     MemberState,
     Mode,
@@ -401,3 +402,17 @@ def test_doubled_and_late_messages_change_nothing(seed: int) -> None:
     network.run(60)
     network.settle()
     assert network.owned() == {"a": ("A",), "b": ("B",), "c": ("C",)}
+
+
+def test_a_generation_that_nobody_can_have_reached_is_refused_and_does_no_harm() -> None:
+    network = Network()
+    liar = Member(GROUP, "liar", Plain(), SETTINGS)
+    liar.generation = 2**53
+    network.members["liar"] = liar
+    network._apply("liar", liar.start(network.now))
+    network.run(2)
+    assert "found generation 9007199254740992, expected one up to" in str(network.failures()["liar"].error)
+    del network.members["liar"]
+    network.join("a", Plain())
+    network.settle(20)
+    assert network.coordinator.describe(GROUP).generation < 10

@@ -6,6 +6,7 @@ import random
 import tracemalloc
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
@@ -32,7 +33,7 @@ names = st.text(max_size=8)
 numbers = st.integers(0, 2**31 - 1)
 large = st.integers(0, 2**53)
 blobs = st.binary(max_size=300)
-pairs = st.lists(st.tuples(names, blobs), max_size=4).map(tuple)
+pairs = st.dictionaries(names, blobs, max_size=4).map(lambda found: tuple(sorted(found.items())))
 codes = st.sampled_from(Code)
 
 messages = st.one_of(
@@ -54,8 +55,8 @@ partitions = st.dictionaries(
     names, st.sets(st.integers(0, 2**31 - 1), max_size=9).map(lambda s: tuple(sorted(s)))
 )
 said = st.builds(
-    Subscription, st.lists(names, max_size=9).map(tuple), st.sampled_from(["", "a.*"]), blobs, blobs, names,
-    partitions, large, blobs,
+    Subscription, st.sets(names, max_size=9).map(lambda found: tuple(sorted(found))), st.sampled_from(["", "a.*"]),
+    blobs, blobs, names, partitions, large, blobs, partitions,
 )  # fmt: skip
 tasks = st.builds(TaskId, numbers, numbers)
 roles = st.sets(tasks, max_size=5).map(lambda s: tuple(sorted(s)))
@@ -85,26 +86,30 @@ def test_work_comes_back(work: Work) -> None:
     assert Work.decode(work.encode()) == work
 
 
-@given(st.sets(st.tuples(names, numbers)))
-def test_assignments_come_back(owned: set[tuple[str, int]]) -> None:
-    given_out = tuple(sorted(TopicPartition(*p) for p in owned))
-    found = Assignment.decode(Assignment(given_out).encode())
-    assert isinstance(found, Assignment) and found.partitions == given_out
+held = st.sets(st.tuples(names, numbers)).map(lambda found: tuple(sorted(TopicPartition(*p) for p in found)))
+
+
+@given(st.builds(Assignment, held, numbers, held, st.booleans()))
+def test_assignments_come_back(given_out: Assignment) -> None:
+    assert Assignment.decode(given_out.encode()) == given_out
+    assert given_out.encode()[0] == (1 if given_out.standby or given_out.followup else 0)
 
 
 @given(said)
 def test_an_old_reader_reads_what_is_written_for_it_and_a_new_reader_the_old(written: Subscription) -> None:
     old = Subscription(written.topics, written.pattern, written.metadata_hash, written.strategy)
     assert Subscription.decode(written.encode(version=0), known=0) == old
-    assert Subscription.decode(old.encode(version=0), known=1) == old
+    assert Subscription.decode(old.encode(version=0)) == old
+    middle = replace(written, standby={})
+    assert Subscription.decode(written.encode(version=1), known=1) == middle
 
 
 def test_a_newer_version_is_named_with_the_highest_known_one() -> None:
     future = Writer().uint(7).uint(7).take() + b"whatever version 7 may be"
-    with pytest.raises(UnknownVersion, match="found version 7, expected one up to 1") as caught:
+    with pytest.raises(UnknownVersion, match="found version 7, expected one up to 2") as caught:
         Subscription.decode(future)
-    assert (caught.value.version, caught.value.known) == (7, 1)
-    with pytest.raises(UnknownVersion, match="found version 1, expected one up to 0"):
+    assert (caught.value.version, caught.value.known) == (7, 2)
+    with pytest.raises(UnknownVersion, match="found version 2, expected one up to 0"):
         Subscription.decode(Subscription(("t",)).encode(), known=0)
     frame = bytearray(encode(Leave("g", "m", 1)))
     frame[2] = 9
@@ -142,6 +147,35 @@ def test_counts_are_compared_with_what_is_left() -> None:
         Reader(Writer().uint(2**40).take() + b"abc", "list").many(lambda: b"")
     with pytest.raises(ProtocolError, match="numbers up to 10"):
         Reader(Writer().ascending([3, 12]).take(), "list").ascending(10)
+
+
+def test_lists_are_sorted_and_have_nothing_twice() -> None:
+    def pairs(*items: tuple[str, int]) -> bytes:
+        w = Writer().uint(0).uint(0).uint(0)
+        return w.many(items, lambda item: w.text(item[0]).ascending([item[1]])).take()
+
+    assert Assignment.decode(pairs(("a", 1), ("b", 1))) == Assignment(
+        (TopicPartition("a", 1), TopicPartition("b", 1)), 0
+    )
+    topics = Writer().uint(0).uint(0).flag(False)
+    task = Writer().uint(0).uint(0).many([(0, 1), (0, 1)], lambda t: None)
+    for what in (
+        lambda: Assignment.decode(pairs(("b", 1), ("a", 1))),
+        lambda: Assignment.decode(pairs(("a", 1), ("a", 2))),
+        lambda: Subscription.decode(topics.many(["b", "a"], topics.text).take() + bytes(3)),
+        lambda: Work.decode(task.take()[:2] + b"\x02" + b"\x00\x01" * 2 + b"\x00\x00"),
+        lambda: LagReport.decode(b"\x00\x01\x02" + b"\x01a\x01x" * 2 + b"\x00"),
+        lambda: LagReport.decode(b"\x00\x01\x00\x02" + b"\x00\x02\x01\x01" + b"\x00\x01\x01\x01"),
+    ):
+        with pytest.raises(ProtocolError, match="a sorted list with nothing twice"):
+            what()
+
+
+def test_generations_end_far_from_where_numbers_end() -> None:
+    said = Subscription(("t",), owned={"t": (0,)}, generation=2**53)
+    assert Subscription.decode(said.encode()) == said
+    with pytest.raises(ProtocolError, match="a number up to 9007199254740992"):
+        Subscription.decode(replace(said, generation=2**53 + 1).encode())
 
 
 @given(st.binary(max_size=400))
@@ -191,6 +225,11 @@ def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
         (Subscription.decode, wide.encode()),
         (Subscription.decode, wide.encode(compress=False)),
         (Subscription.decode, Subscription(pattern="a.*").encode(version=0)),
+        (Subscription.decode, Subscription(pattern="(ord|us)[a-z]{2,9}(s|ers)?").encode(compress=False)),
+        (
+            Assignment.decode,
+            Assignment((TopicPartition("t", 1),), 2, (TopicPartition("u", 1),), True).encode(),
+        ),
         (Assignment.decode, Assignment((TopicPartition("t", 1), TopicPartition("t", 9))).encode()),
         (Assignment.decode, Probe(1).encode()),
         (LagReport.decode, report.encode()),
