@@ -71,11 +71,17 @@ class Declared:
 
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics, programs
+        from taskplace.spark.keyed import check_keys
 
         output = entries("output", settings.output, OUTPUT)
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         self._topology = declared_topology(settings, targets)
         built = self._topology.build()
+        try:
+            check_keys(built)
+        except TopologyError as error:
+            text = str(error).replace(f"node {error.node!r}", f"topology.nodes.{error.node}", 1)
+            raise TopologyError(text, node=error.node) from error
         _check_sinks(built)
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)

@@ -1,0 +1,161 @@
+"""State kept by columns that the input is not split by: refused where it shows, left alone where it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from taskplace.settings import Settings
+from taskplace.spark.declared import Declared
+from taskplace.spark.keyed import check_keys
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
+from topology import Stream, Topology, TopologyError
+
+
+def by(*columns: str) -> dict[str, str]:
+    return dict.fromkeys(columns, "string")
+
+
+def source(key, partitions=4) -> Stream:
+    return Topology("t").source("flights", key=key, partitions=partitions)
+
+
+def judged(stream: Stream) -> None:
+    check_keys(stream.topology.build())
+
+
+@pytest.mark.parametrize(
+    ("key", "columns", "lacking"),
+    [
+        ("tailnum", ["tailnum"], None),
+        ("tailnum", ["tailnum", "day"], None),
+        ("tailnum", ["day", "tailnum"], None),
+        (None, ["tailnum"], None),
+        ("origin", ["tailnum"], "'origin'"),
+        (["tailnum", "day"], ["tailnum"], "'day'"),
+        (["origin", "day"], ["tailnum"], "'origin', 'day'"),
+    ],
+)
+def test_the_key_has_to_be_among_the_columns(key, columns, lacking):
+    counted = source(key).process(Count("c", by=by(*columns)), name="count")
+    if lacking is None:
+        judged(counted)
+        return
+    with pytest.raises(
+        TopologyError, match=rf"node 'count': keeps state by \(.*have {lacking} in `by`$"
+    ) as caught:
+        judged(counted)
+    assert caught.value.node == "count"
+
+
+def per_key(*columns):
+    return PerKey("s", lambda key, rows, state: (state, rows), by=by(*columns), state=by("x"), output=by("x"))
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [
+        Aggregate("s", by=by("tailnum"), n=count()),
+        Count("s", by=by("tailnum"), window=Tumbling("at", "1 hour")),
+        per_key("tailnum"),
+    ],
+    ids=["aggregate", "window", "per key"],
+)
+def test_all_that_keep_state_by_key_are_judged(processor):
+    judged(source("tailnum").process(processor))
+    with pytest.raises(TopologyError, match=r"split by \(origin\)"):
+        judged(source("origin").process(processor))
+
+
+def test_a_repartition_is_what_counts():
+    again = source("origin").repartition("tailnum", name="again")
+    judged(again.process(Count("c", by=by("tailnum"))))
+    with pytest.raises(TopologyError, match=r"input 'again-source' is split by \(tailnum\)"):
+        judged(again.process(Count("d", by=by("origin"))))
+
+
+def test_either_side_of_a_table_join_is_judged():
+    topo = Topology("t")
+    flights, weather = (
+        topo.source(name, key=["origin", "hour"], partitions=4) for name in ("flights", "weather")
+    )
+    right = TableJoin("w", on=by("origin", "hour"), columns=by("visib"))
+    joined = flights.join_table(weather, right, name="join")
+    judged(joined)
+    judged(joined.process(Count("c", by=by("hour", "origin", "visib"))))
+    with pytest.raises(TopologyError, match="node 'again'"):
+        judged(joined.process(Count("d", by=by("visib")), name="again"))
+    wrong = Topology("t")
+    sides = [wrong.source(name, key=["origin", "hour"], partitions=4) for name in ("flights", "weather")]
+    with pytest.raises(TopologyError, match="have 'hour' in `by`"):
+        judged(sides[0].join_table(sides[1], TableJoin("w", on=by("origin"), columns=by("visib"))))
+
+
+def test_columns_that_are_kept_stay_known():
+    once = source("tailnum").process(Deduplicate("seen", by=by("id")))
+    counted = once.process(Count("c", by=by("tailnum", "day")))
+    judged(counted.process(Count("d", by=by("tailnum"))))
+    with pytest.raises(TopologyError, match="node 'days'"):
+        judged(counted.process(Count("e", by=by("day")), name="days"))
+
+
+def test_streams_keyed_alike_stay_known_when_they_are_merged():
+    def merged(other):
+        topo = Topology("t")
+        one, two = topo.source("a", key="k", partitions=4), topo.source("b", key=other, partitions=2)
+        return one.merge(two).process(Count("c", by=by("l")))
+
+    with pytest.raises(TopologyError, match=r"split by \(k\)"):
+        judged(merged("k"))
+    judged(merged("m"))  # what they are split by has no one name
+
+
+class Derived(Count):
+    """May do otherwise than what it is derived from."""
+
+
+@pytest.mark.parametrize("hides", [lambda context, rows: rows, Derived("x", by=by("z")), per_key("origin")])
+def test_what_may_rename_columns_hides_the_key(hides):
+    judged(source("origin").process(hides, name="hides").process(Count("c", by=by("tailnum"))))
+
+
+def test_one_task_has_all_rows():
+    judged(source("origin", partitions=1).process(Count("c", by=by("tailnum"))))
+    with pytest.raises(TopologyError):
+        judged(source("origin", partitions=None).process(Count("c", by=by("tailnum"))))
+
+
+@settings(deadline=None)
+@given(st.lists(st.sampled_from("abc"), min_size=1, unique=True), st.sets(st.sampled_from("abc"), min_size=1))
+def test_refused_is_exactly_what_splits_a_key(key, columns):
+    counted = source(key).process(Count("c", by=by(*sorted(columns))))
+    if set(key) <= columns:
+        judged(counted)
+    else:
+        with pytest.raises(TopologyError):
+            judged(counted)
+
+
+def test_an_application_in_yaml_is_judged_before_anything_starts(tmp_path):
+    document = {
+        "application": {"id": "t"},
+        "topology": {
+            "sources": {"a": {"key": "origin", "partitions": 4}},
+            "nodes": {
+                "n": {"process": "a", "processor": "count", "options": {"by": {"tailnum": "string"}}},
+                "out": {"sink": "n"},
+            },
+        },
+        "input": {"a": {"format": "parquet", "path": "in", "schema": "origin string, tailnum string"}},
+        "output": {"out": {"path": str(tmp_path)}},
+    }
+    with pytest.raises(
+        TopologyError, match=r"^topology.nodes.n: keeps state by \(tailnum\), but its input 'a'"
+    ):
+        Declared(Settings.from_mapping(document))
+    document["topology"]["sources"]["a"]["key"] = "tailnum"
+    assert Declared(Settings.from_mapping(document)).topology().name == "t"
