@@ -1,8 +1,8 @@
 """Whether the rows of a key meet: what a processor keeps state by, against what its input is split by.
 
 **Idea.** A row's task follows from the columns its topic is keyed by. A processor that keeps state by other columns
-sees the rows of one key in several tasks, each with a state of its own, and counts each key in pieces. So the columns of
-`by` have to contain those of the key: by (tailnum) or by (tailnum, day) behind a topic keyed by tailnum is right, by
+sees the rows of one key in several tasks, each with a state of its own, and counts each key in pieces. So the columns
+of `by` have to contain those of the key: by (tailnum) or by (tailnum, day) behind a topic keyed by tailnum is right, by
 (tailnum) behind one keyed by (tailnum, day), or by origin, is not.
 
 Properties:
