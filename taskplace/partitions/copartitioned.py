@@ -15,10 +15,12 @@ Properties:
 - the standbys of one member's tasks are spread over the others. Ties are broken by a hash of the member's name and the
   `seed`: all runs agree, and another seed spreads differently;
 - a topic that comes at run time joins the group of its count and subscribers: each of its partitions goes to where the
-  group's is;
+  group's is. If it came to one member after the other, no more partitions move than balance needs;
+- topics with the same count and different subscribers: who subscribes to both gets the same partition numbers, as far
+  as each of them stays balanced (`taskplace.partitions.together`);
 - standbys that cannot be placed are a warning with counts and remedy, never silence.
 
-Non-goals: racks; topics with different subscribers are balanced separately, as nobody else could take them.
+Non-goals: racks; topics with different subscribers are balanced separately.
 
 Source: Faust's partition assignor, "PartitionGrouper", "StickyAssignor" and "Concerns".
 """
@@ -40,6 +42,7 @@ from taskplace.partitions.columns import Bools, Columns, Ints, locate
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
 from taskplace.partitions.subscriptions import Subscriptions
+from taskplace.partitions.together import open_questions, settle
 from taskplace.planner import plan
 from topology.ids import TaskId
 
@@ -72,8 +75,11 @@ class CopartitionedAssignor:
         copies: list[tuple[Ints, int]] = []  # (partitions, the member that follows them)
         warnings: list[str] = []
         followup = False
+        settled: dict[int, list[Ints]] = {}  # homes of partition numbers, by the count of their topics
         for members, groups in _by_subscribers(c).items():
-            placed = _place(self, c, members, groups, followed * c.m + follower)
+            placed = _place(self, c, members, groups, followed * c.m + follower, settled)
+            for group, homes in zip(groups, placed.homes, strict=True):
+                settled.setdefault(group.size, []).append(homes)
             followup |= placed.followup
             goal[placed.partitions] = placed.active
             copies += placed.copies
@@ -113,10 +119,15 @@ class Placed(NamedTuple):
     active: Ints
     copies: list[tuple[Ints, int]]
     followup: bool
+    homes: list[Ints]
+    """Per group, the member of each partition number, or -1 while it waits for a copy elsewhere."""
 
 
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
-    """Return the groups of each set of subscribers (members by number); groups in the order of counts."""
+    """Return the groups of each set of subscribers (members by number); groups in the order of counts.
+
+    The sets with most members come first: the others then find out where to be with them.
+    """
     found: dict[tuple[int, ...], dict[int, list[int]]] = {}
     for t, count in enumerate((c.start[1:] - c.start[:-1]).tolist()):
         members = tuple(np.flatnonzero(c.subscribed[t]).tolist())
@@ -124,20 +135,25 @@ def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
             found.setdefault(members, {}).setdefault(count, []).append(t)
     return {
         members: [Group(count, tuple(topics)) for count, topics in sorted(groups.items())]
-        for members, groups in sorted(found.items())
+        for members, groups in sorted(found.items(), key=lambda item: (-len(item[0]), item[0]))
     }
 
 
 def _place(
-    a: CopartitionedAssignor, c: Columns, members: Sequence[int], groups: Sequence[Group], followed: Ints
+    a: CopartitionedAssignor,
+    c: Columns,
+    members: Sequence[int],
+    groups: Sequence[Group],
+    followed: Ints,
+    settled: Mapping[int, Sequence[Ints]],
 ) -> Placed:
     """Return where the tasks of these groups go, and their standbys."""
     parts = {  # [topics of the group, partitions]
         g: c.start[list(group.topics)][:, None] + np.arange(group.size) for g, group in enumerate(groups)
     }
-    owners = {g: _owners(c, members, part) for g, part in parts.items()}
     following = np.zeros((c.m, c.n), np.bool_)
     following[followed % c.m, followed // c.m] = True
+    owners = _owners(c, members, parts, following, {g: settled.get(x.size, ()) for g, x in enumerate(groups)})
     names = {m: _hashed(c.members[m], a.seed) for m in members}
     instances = []
     for m in members:
@@ -173,15 +189,33 @@ def _place(
         partitions.append(mine)
         homes.append(np.full(len(mine), m, np.int64))
         copies.append((_of(parts, copies_of[names[m]]), m))
-    return Placed(np.concatenate(partitions), np.concatenate(homes), copies, bool(waits))
+    at = {g: np.full(group.size, -1, np.int64) for g, group in enumerate(groups)}
+    for m in members:
+        for t in active_of[names[m]]:
+            if t not in waits:
+                at[t.subtopology][t.partition] = m
+    return Placed(np.concatenate(partitions), np.concatenate(homes), copies, bool(waits), list(at.values()))
 
 
-def _owners(c: Columns, members: Sequence[int], part: Ints) -> Ints:
-    """Return, per partition number, the member that owns most of its topics' partitions, or -1."""
-    owner = c.owner[part]
-    votes = np.stack([(owner == m).sum(axis=0) for m in members])
-    best = votes.argmax(axis=0)
-    return np.where(votes.max(axis=0) > 0, np.asarray(members, np.int64)[best], -1)
+def _owners(
+    c: Columns,
+    members: Sequence[int],
+    parts: Mapping[int, Ints],
+    following: Bools,
+    settled: Mapping[int, Sequence[Ints]],
+) -> dict[int, Ints]:
+    """Return, per group and partition number, the member that counts as its owner, or -1."""
+    number = np.full(c.m + 1, -1, np.int64)  # of a member among these; nobody (-1) stays nobody
+    number[list(members)] = np.arange(len(members))
+    owner = {g: number[c.owner[part]] for g, part in parts.items()}
+    near = {g: [number[homes] for homes in settled[g]] for g in parts}
+    if not open_questions(owner, near):
+        found = {g: held.max(axis=0) for g, held in owner.items()}
+    else:
+        followed = {g: np.asarray(following[list(members)][:, part].any(axis=1)) for g, part in parts.items()}
+        found = settle(owner, followed, near, len(members))
+    back = np.array([*members, -1], np.int64)
+    return {g: back[at] for g, at in found.items()}
 
 
 def _homes(assignment: Mapping[str, Roles]) -> dict[TaskId, str]:

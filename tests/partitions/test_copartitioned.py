@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping
 
 import hypothesis.strategies as st
 import pytest
 from groups import group, home_of
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskplace.errors import InputError
@@ -168,6 +169,101 @@ def test_topics_with_other_subscribers_are_groups_of_their_own() -> None:
         {n: tuple(tp for tp in h if tp.topic == "a") for n, h in made.assignment.items()},
     )[4] in ([2, 1, 1], [1, 2, 1], [1, 1, 2])
     assert {n for n, h in made.assignment.items() if any(tp.topic == "b" for tp in h)} == {"C1", "C2"}
+
+
+def rollout(replicas: int, *stages: str) -> list[PartitionAssignment]:
+    """Return the assignments of each stage: u comes to more and more of the members a, b, c; o is everybody's."""
+    topics, made = {"o": 6, "u": 6}, []
+    held = PartitionAssignment({}, "copartitioned")
+    for stage in stages:
+        members = {
+            n: Member(
+                ("o", "u") if n in stage else ("o",),
+                held.assignment.get(n, ()),
+                standby=held.standby.get(n, ()),
+            )
+            for n in "abc"
+        }
+        s = Subscriptions(topics, members)
+        held = CopartitionedAssignor(replicas).assign(s)
+        assert verify(s, held) == []
+        made.append(held)
+    return made
+
+
+@pytest.mark.parametrize("replicas", [0, 1])
+def test_a_topic_that_comes_to_one_member_after_the_other_moves_no_more_than_it_must(replicas: int) -> None:
+    for stages, moves in ((("", "a", "abc"), [0, 0, 4]), (("", "a", "ab", "abc"), [0, 0, 3, 2])):
+        made = rollout(replicas, *stages)
+        assert [m.moved for m in made] == moves, stages
+        homes = [home_of(m.assignment) for m in made]
+        for home in homes:
+            assert [home[TopicPartition("o", p)] for p in range(6)] == [
+                homes[0][TopicPartition("o", p)] for p in range(6)
+            ]
+        last = homes[-1]
+        assert all(last[TopicPartition("o", p)] == last[TopicPartition("u", p)] for p in range(6))
+        if len(stages) == 4:  # in between, u is with o wherever both may be
+            there = [homes[2][TopicPartition("o", p)] for p in range(6)]
+            assert all(homes[2][TopicPartition("u", p)] == n for p, n in enumerate(there) if n != "c")
+
+
+def test_who_subscribes_to_both_gets_the_same_numbers_whatever_others_subscribe_to() -> None:
+    s = group({"o": 4, "u": 4}, a="o u", b="o u", c="o")
+    for replicas in (0, 1):
+        made = CopartitionedAssignor(replicas).assign(s)
+        assert verify(s, made) == []
+        home = home_of(made.assignment)
+        for p in range(4):
+            there = home[TopicPartition("o", p)]
+            assert there == "c" or home[TopicPartition("u", p)] == there
+        again = CopartitionedAssignor(replicas).assign(s.owning(made.assignment, standby=made.standby))
+        assert (again.assignment, again.standby, again.moved) == (made.assignment, made.standby, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 3), st.data())
+def test_split_groups_move_the_fewest_partitions_that_balance_allows(
+    size: int, members: int, data: st.DataObject
+) -> None:
+    names, topics = "abc"[:members], ("t", "u")
+    draw = st.sampled_from([*names, ""])
+    owner = {(t, p): data.draw(draw) for t in topics for p in range(size)}
+    s = Subscriptions(
+        dict.fromkeys(topics, size),
+        {n: Member(topics, [tp for tp, who in owner.items() if who == n]) for n in names},
+    )
+    made = CopartitionedAssignor(0).assign(s)
+    assert verify(s, made) == []
+    fewest = min(
+        sum(who not in ("", at[p]) for (_, p), who in owner.items())
+        for at in itertools.product(names, repeat=size)
+        if level([at.count(n) for n in names])
+    )
+    assert made.moved == fewest
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data(), st.integers(0, 1))
+def test_different_subscribers_stay_together_and_at_rest(data: st.DataObject, replicas: int) -> None:
+    topics = data.draw(st.dictionaries(st.sampled_from("tuvw"), st.integers(1, 4), min_size=1))
+    heard = {n: data.draw(st.sets(st.sampled_from(sorted(topics)), min_size=1)) for n in "abcd"}
+    owned: dict[str, list[tuple[str, int]]] = {n: [] for n in heard}
+    for t, count in topics.items():
+        for p in range(count):
+            who = data.draw(st.sampled_from([*heard, ""]))
+            if who:
+                owned[who].append((t, p))
+    s = Subscriptions(topics, {n: Member(sorted(heard[n]), owned[n]) for n in heard})
+    assignor = CopartitionedAssignor(replicas)
+    for _ in range(4):
+        made = assignor.assign(s)
+        assert verify(s, made) == []
+        s = s.owning(made.assignment, standby=made.standby)
+        if not made.followup:
+            break
+    again = assignor.assign(s)
+    assert (again.assignment, again.moved, again.followup) == (made.assignment, 0, False)
 
 
 def test_bad_options_are_refused() -> None:

@@ -1,0 +1,119 @@
+"""Who counts as the owner of a partition number when the topics of its group are not on one member.
+
+A topic that was subscribed to by one member after the other comes into its group with owners of its own; and topics
+with different subscribers are placed one set of subscribers after the other. In both cases some partition numbers
+have more than one home to choose from. Which of them is taken decides how many partitions move, and balance has a say
+in it, so it is one minimum-cost flow over all of them.
+
+Properties, in this order: balanced (floor and ceiling, of each group and of all together); with the partition number
+of topics that are placed already, where their member subscribes; fewest partitions moved; with the owner of the
+topic that is spread over most members (the older one: a new one begins on the few that know it).
+
+Work: a flow of one node for each partition number and one for each member and group; arcs only to members that
+have something of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from taskplace.errors import TaskplaceError
+from taskplace.model.flow import Network, cost_budget
+from taskplace.model.shares import floors_and_ceilings
+from taskplace.partitions.columns import Bools, Ints
+
+
+def settle(
+    owner: Mapping[int, Ints], followed: Mapping[int, Bools], near: Mapping[int, Sequence[Ints]], m: int
+) -> dict[int, Ints]:
+    """Return, per group and partition number, the member that counts as its owner, or -1.
+
+    `owner[g]`: [topics, size] members (0 to m - 1) or -1; `followed[g]`: [m, size] who has a standby;
+    `near[g]`: homes [size] of the same partition numbers of topics that are placed already, or -1.
+
+    A number that nobody owns any more stays without an owner unless its new home has a copy, or nobody has.
+
+    >>> split = {0: np.array([[0, 0, 1, 1], [0, 0, 0, 0]])}  # the second topic is still all on member 0
+    >>> settle(split, {0: np.zeros((2, 4), bool)}, {0: []}, 2)[0].tolist()
+    [0, 0, 1, 1]
+    """
+    gain = _gains(owner, near, m)
+    home = _flow(gain, m)
+    found = {}
+    for g, held in owner.items():
+        lost = (held < 0).all(axis=0)
+        at = home[g]
+        has = followed[g][at, np.arange(len(at))]
+        wanted = gain[g][at, np.arange(len(at))] > 0
+        stays = ~lost | (wanted & (has | ~followed[g].any(axis=0)))
+        found[g] = np.where(stays, at, -1)
+    return found
+
+
+def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]) -> bool:
+    """Return whether any partition number has more than one home to choose from, or weighs more than another."""
+    for held in owner.values():
+        most = held.max(axis=0)
+        owned = (held >= 0).sum(axis=0)
+        split = ((held >= 0) & (held != most)).any()
+        if split or len(np.unique(owned[owned > 0])) > 1:
+            return True
+    return any(bool((at >= 0).any()) for homes in near.values() for at in homes)
+
+
+def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int) -> dict[int, Ints]:
+    """Return what it is worth [m, size] to have a partition number on a member; each level outweighs all below."""
+    numbers = sum(held.shape[1] for held in owner.values())
+    most = max(held.shape[0] for held in owner.values())
+    spread = numbers * most * m + 1
+    nodes = numbers + (m + 1) * len(owner) + m + 2
+    if spread * (numbers * most + 1) * (1 + max(len(homes) for homes in near.values())) > cost_budget(nodes):
+        spread = 1  # too large for the last level: it is left out
+    together = spread * (numbers * most + 1)
+    found = {}
+    for g, held in owner.items():
+        gain = np.zeros((m, held.shape[1]), np.int64)
+        for topic in held:
+            p = np.flatnonzero(topic >= 0)
+            span = len(np.unique(topic[p])) if spread > 1 else 0
+            gain[topic[p], p] += spread + span
+        for homes in near[g]:
+            p = np.flatnonzero(homes >= 0)
+            gain[homes[p], p] += together
+        found[g] = gain
+    return found
+
+
+def _flow(gain: Mapping[int, Ints], m: int) -> dict[int, Ints]:
+    """Return the home of each partition number: balanced, and of the highest gain."""
+    net = Network()
+    member, sink = net.nodes(m), net.nodes(1)
+    total = sum(g.shape[1] for g in gain.values())
+    low, high = floors_and_ceilings(total, np.ones(m, np.int64))
+    net.arcs(member, np.full(m, sink[0]), high, 0, low=low)
+    arcs = {}
+    for g, worth in gain.items():
+        size = worth.shape[1]
+        task, seat, hub = net.nodes(size), net.nodes(m), net.nodes(1)
+        who, p = np.nonzero(worth)
+        liked = net.arcs(task[p], seat[who], 1, -worth[who, p])
+        other = net.arcs(task, np.full(size, hub[0]), 1, 0)
+        spread = net.arcs(np.full(m, hub[0]), seat, size, 0)
+        low, high = floors_and_ceilings(size, np.ones(m, np.int64))
+        net.arcs(seat, member, high, 0, low=low)
+        net.supply(task, 1)
+        arcs[g] = (who, p, liked, other, spread)
+    net.supply(sink, -total)
+    flow = net.solve()
+    if flow is None:
+        raise TaskplaceError(f"{total} partition numbers do not fit on {m} members: a defect of this module")
+    found = {}
+    for g, (who, p, liked, other, spread) in arcs.items():
+        home = np.full(gain[g].shape[1], -1, np.int64)
+        kept = flow[liked] > 0
+        home[p[kept]] = who[kept]
+        home[np.flatnonzero(flow[other])] = np.repeat(np.arange(m), flow[spread])
+        found[g] = home
+    return found
