@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 from topology.errors import TopologyError
 from topology.splits import Inputs, Layout
-from topology.structure import SCHEMA
+from topology.structure import SCHEMA, damage
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology
@@ -104,7 +104,11 @@ def _read(given: object, side: str) -> Layout:
     if found.get("schema") != SCHEMA:
         raise TopologyError(f"{side}.schema: found {found.get('schema')!r}, expected {SCHEMA!r}")
     try:
+        for wrong in damage(found):
+            raise TopologyError(f"{side}: not a topology's structure, {wrong}")
         return Layout.of(found)
+    except TopologyError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise TopologyError(f"{side}: not a topology's structure, {error!r} in it") from error
 
@@ -243,6 +247,10 @@ def _notes(old: Layout, new: Layout) -> Iterator[str]:
     for store in new.stores:
         if store not in old.stores:
             yield f"store {store!r} is new: it starts empty"
+    for node, join in old.joins.items():
+        now_a = new.joins.get(node, join)
+        if now_a != join:
+            yield f"node {node!r}: was a {join} join, is a {now_a} join"
     stateful = {pair for s in _kept(old, new) for pair in [(old.store_home[s], new.store_home[s])]}
     for was, now in _renumbered(old, new):
         if (was, now) not in stateful:

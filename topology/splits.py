@@ -29,6 +29,7 @@ class Layout:
     - `tasks`: tasks of each subtopology, 0 while unknown; `node_home`: the subtopology of each node
     - `pipeline`: subtopology -> the first of those that repartitions connect it with
     - `external`: the topics that come from outside, and the subtopologies that read them
+    - `joins`: the joins, and the kind of each
     """
 
     stores: Mapping[str, Mapping[str, Any]]
@@ -40,6 +41,7 @@ class Layout:
     node_home: Mapping[str, int]
     pipeline: Mapping[int, int]
     external: Mapping[str, int]
+    joins: Mapping[str, str]
 
     @classmethod
     def of(cls, structure: Mapping[str, Any]) -> Layout:
@@ -75,6 +77,7 @@ class Layout:
             node_home={node["name"]: number for node, number in nodes},
             pipeline=_pipelines(nodes, subs),
             external={node["topic"]: number for node, number in sources if not node.get("internal")},
+            joins={node["name"]: node["join"] for node, _ in nodes if node["kind"] == "join"},
         )
 
     def topics(self, store: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ works on this form, so that a checkpoint needs to keep nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -83,3 +84,54 @@ def fingerprint(built: BuiltTopology) -> str:
     # Sorted keys and no spaces: one spelling only.
     text = json.dumps(to_dict(built), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def damage(structure: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what in a structure `to_dict` cannot have written, with its path; nothing for one that it has.
+
+    Errors: KeyError, TypeError or AttributeError for what has not even the form.
+
+    >>> list(damage({"subtopologies": [{"id": 0, "partitions": "4", "nodes": [], "stores": []}]}))
+    ["subtopologies[0].partitions: found '4', expected a whole number >= 0"]
+    """
+    seen: set[tuple[str, object]] = set()
+    for place, sub in enumerate(structure["subtopologies"]):
+        path = f"subtopologies[{place}]"
+        yield from _fields(sub, path, {"id": _WHOLE, "partitions": _WHOLE})
+        yield from _twice(seen, "id", sub["id"], path)
+        for number, node in enumerate(sub["nodes"]):
+            at = f"{path}.nodes[{number}]"
+            if node.get("kind") in ("source", "repartition"):
+                yield from _fields(node, at, {"topic": _TEXT, "partitions": _COUNT})
+            yield from _fields(node, at, {"name": _TEXT, "kind": _TEXT})
+            lists = {field: _TEXTS for field in ("key", "parents", "stores") if field in node}
+            yield from _fields(node, at, lists)
+            yield from _twice(seen, "name", node["name"], at)
+        for number, store in enumerate(sub["stores"]):
+            at = f"{path}.stores[{number}]"
+            yield from _fields(store, at, {"name": _TEXT, "logged": _TRUTH})
+            yield from _twice(seen, "store", store["name"], at)
+
+
+Rule = tuple[Callable[[Any], bool], str]
+
+_TEXT: Rule = (lambda found: isinstance(found, str), "text")
+_TEXTS: Rule = (
+    lambda found: isinstance(found, list | tuple) and all(isinstance(each, str) for each in found),
+    "a list of texts",
+)
+_TRUTH: Rule = (lambda found: isinstance(found, bool), "true or false")
+_WHOLE: Rule = (lambda found: type(found) is int and found >= 0, "a whole number >= 0")
+_COUNT: Rule = (lambda found: found is None or (type(found) is int and found >= 1), "a whole number >= 1")
+
+
+def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> Iterator[str]:
+    for field, (fits, expected) in rules.items():
+        if not fits(entry[field]):
+            yield f"{path}.{field}: found {entry[field]!r}, expected {expected}"
+
+
+def _twice(seen: set[tuple[str, object]], what: str, found: object, path: str) -> Iterator[str]:
+    if (what, found) in seen:
+        yield f"{path}: {found!r} is there twice"
+    seen.add((what, found))

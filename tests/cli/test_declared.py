@@ -488,16 +488,22 @@ def test_a_topology_in_yaml_shows_without_spark(missing):
     assert json.loads(shown.stdout) == known.to_dict()
 
 
-def test_a_class_that_needs_spark_is_one_error_that_names_the_extra():
-    for arguments in (("topology", "conf/flights.yaml"), ("run", "--check", "conf/flights.yaml")):
-        shown = command(WITHOUT_SPARK, *arguments)
+def test_a_class_that_needs_spark_is_one_error_that_names_the_extra(tmp_path):
+    (tmp_path / "needy.py").write_text("import pyspark\nclass App:\n    pass\n")
+    (tmp_path / "needy.yaml").write_text("application: {id: needy, class: 'needy:App'}\n")
+    for arguments in (("topology", "needy.yaml"), ("run", "--check", "needy.yaml")):
+        shown = command(WITHOUT_SPARK, *arguments, where=tmp_path)
         assert (shown.returncode, shown.stdout) == (2, "")
-        assert shown.stderr.startswith(
-            "taskplace: application.class: found 'examples.flights:Flights', expected"
-        )
+        assert shown.stderr.startswith("taskplace: application.class: found 'needy:App', expected")
         assert "it needs 'pyspark" in shown.stderr
         assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
         assert shown.stderr.count("\n") == 1
+
+
+def test_the_main_example_shows_without_spark():
+    shown = command(WITHOUT_SPARK, "topology", "conf/flights.yaml")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Processor: with-weather (stores: [weather-by-hour])" in shown.stdout
 
 
 @pytest.mark.parametrize("missing", [WITHOUT_SPARK, WITHOUT_THE_EXTRA])
@@ -564,3 +570,10 @@ def test_what_is_neither_is_still_said_to_be_no_application(tmp_path, monkeypatc
     Path("x.yaml").write_text("topologi: {}\n")
     assert main(["topology", "x.yaml"]) == 2
     assert "did you mean 'topology'" in capsys.readouterr().err
+
+
+def test_a_topology_without_sources_is_said_to_lack_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("name: t\nnodes:\n  p: {process: a}\n")
+    assert main(["topology", "x.yaml"]) == 2
+    assert capsys.readouterr().err == "taskplace: sources: missing, expected the topology's sources\n"

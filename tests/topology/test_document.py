@@ -334,3 +334,25 @@ def test_what_is_read_keeps_its_number_whatever_is_appended(data: st.DataObject)
     after = numbered("abcdef", **nodes)
     kept = {name: number for name, number in before.items() if name not in sources or name in read}
     assert kept.items() <= after.items()
+
+
+def test_a_factory_that_fails_has_its_path() -> None:
+    def broken(keep: int = 0) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x"}}}
+    with pytest.raises(TopologyError) as caught:
+        Topology.from_dict(written, {"x": broken})
+    assert str(caught.value) == (
+        "nodes.p.processor: 'x' failed to make a processor with {}: ZeroDivisionError: division by zero"
+    )
+    assert caught.value.node == "p"
+
+
+def test_a_package_that_a_factory_needs_is_no_mistake_of_the_document() -> None:
+    def needs() -> None:
+        raise ModuleNotFoundError("No module named 'pyspark'", name="pyspark")
+
+    written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x"}}}
+    with pytest.raises(ModuleNotFoundError):
+        Topology.from_dict(written, {"x": needs})

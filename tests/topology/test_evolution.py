@@ -186,6 +186,89 @@ def test_any_damage_inside_is_one_error(field: str, value: object) -> None:
         assert str(error).startswith("old: not a topology's structure")
 
 
+@pytest.mark.parametrize(
+    ("way", "value", "wrong"),
+    [
+        (("partitions",), "4", r"subtopologies\[0\].partitions: found '4', expected a whole number >= 0"),
+        (("partitions",), -1, "partitions: found -1"),
+        (("partitions",), True, "partitions: found True"),
+        (("id",), "x", "id: found 'x', expected a whole number"),
+        (("nodes", 0, "partitions"), "4", r"nodes\[0\].partitions: found '4', expected a whole number >= 1"),
+        (("nodes", 0, "partitions"), 0, "partitions: found 0"),
+        (("nodes", 0, "topic"), 5, "topic: found 5, expected text"),
+        (("nodes", 0, "key"), "tailnum", "key: found 'tailnum', expected a list of texts"),
+        (("nodes", 0, "key"), None, "key: found None"),
+        (("nodes", 0, "key"), [5], r"key: found \[5\]"),
+        (("nodes", 0, "name"), None, "name: found None, expected text"),
+        (("nodes", 1, "name"), "flights", r"nodes\[1\]: 'flights' is there twice"),
+        (("nodes", 1, "stores"), "delays", "stores: found 'delays', expected a list"),
+        (("nodes", 1, "stores"), ["other"], "KeyError"),
+        (("nodes", 1, "parents"), ["other"], "KeyError"),
+        (("nodes", 1, "parents"), "flights", "parents: found 'flights'"),
+        (("stores", 0, "name"), 5, "name: found 5, expected text"),
+        (("stores", 0, "logged"), "no", "logged: found 'no', expected true or false"),
+    ],
+)
+def test_damage_that_could_pass_for_a_structure_is_one_error(way: Any, value: Any, wrong: str) -> None:
+    stored = json.loads(json.dumps(base().build().to_dict()))
+    *above, last = way
+    at = stored["subtopologies"][0]
+    for step in above:
+        at = at[step]
+    at[last] = value
+    with pytest.raises(TopologyError, match=f"^old: not a topology's structure, .*{wrong}"):
+        compare(stored, base().build())
+    with pytest.raises(TopologyError, match=f"^new: not a topology's structure, .*{wrong}"):
+        compare(base().build(), stored)
+
+
+def test_a_part_that_is_there_twice_is_damage() -> None:
+    stored = json.loads(json.dumps(base().build().to_dict()))
+    stored["subtopologies"] *= 2
+    with pytest.raises(TopologyError, match=r"subtopologies\[1\]: 0 is there twice"):
+        compare(stored, base().build())
+
+
+def test_a_changelog_that_comes_is_not_whole_either() -> None:
+    [reason] = compare(base(logged=False).build(), base().build()).reasons
+    assert reason == "store 'delays': was not logged, is logged; its changelog would not be whole"
+
+
+def test_a_pipeline_is_known_again_by_its_topic_alone() -> None:
+    def reading(name: str, store: str, *, first: bool) -> Topology:
+        topo = Topology("t")
+        if first:
+            topo.source("x", key="k", partitions=2).process(name="other")
+        topo.source("a", key="k", partitions=2, name=name).process(name=f"p-{name}", stores=[{"name": store}])
+        return topo
+
+    # Another number, other nodes, another store: what is the same is the topic.
+    found = compare(reading("one", "s", first=False).build(), reading("two", "s2", first=True).build())
+    assert found.reasons == (
+        "subtopology 0: store 's' went and store 's2' came, which would start empty; keep the old name, or remove "
+        "first and add in a later run",
+    )
+
+
+def test_the_kind_of_a_join_is_written_down_and_compared() -> None:
+    def joined(kind: str) -> Topology:
+        topo = Topology("t")
+        one, two = (topo.source(name, key="k", partitions=2) for name in "ab")
+        getattr(one, f"join_{kind}")(two, name="j", stores=[{"name": "s"}])
+        return topo
+
+    table, stream = joined("table").build(), joined("stream").build()
+    assert [node.get("join") for node in table.to_dict()["subtopologies"][0]["nodes"]] == [
+        None,
+        None,
+        "table",
+    ]
+    assert table.fingerprint() != stream.fingerprint()
+    found = compare(table, stream)
+    assert found.compatible
+    assert found.notes == ("node 'j': was a table join, is a stream join",)
+
+
 def test_the_fingerprint_follows_the_structure_only() -> None:
     prints = [
         base().build(),
