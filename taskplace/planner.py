@@ -12,8 +12,10 @@ from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target
 from taskplace.assign.weights import load_and_bound, uneven
 from taskplace.errors import InvalidPlan
+from taskplace.model import reading
 from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
+from taskplace.model.ids import TaskId
 from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
 from taskplace.model.problem import Problem
@@ -60,7 +62,16 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
         warnings=(*c.notes, *target.notes, *_warnings(c, config, target)),
         fingerprint=c.fingerprint,
         slots=slots_of(typed, assignment),
+        cleanup=_cleanup(c),
     )
+
+
+def _cleanup(c: Columns) -> dict[str, tuple[TaskId, ...]]:
+    """Return the copies of unknown tasks, per instance."""
+    out: dict[str, list[TaskId]] = {}
+    for name, task in c.unknown:
+        out.setdefault(name, []).append(task)
+    return {name: tuple(tasks) for name, tasks in out.items()}
 
 
 _EMPTY = (np.zeros(0, np.int64), np.zeros(0, np.int64))
@@ -176,6 +187,7 @@ def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) ->
         "warmups": len(step.warmup_task),
         "warmups_waiting": step.waiting,
         "copies_to_warm": step.behind,
+        "owners_behind": step.owners_behind,
         "standbys_possible": target.replicas,
         **_weights(c, target),
         "active_spread": tasks_apart,
@@ -211,6 +223,14 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
         out.append(
             f"{len(pairs)} copies are parked, they made no progress: {', '.join(pairs[:5])}; "
             "they are planned elsewhere; look at their instances, and release them"
+        )
+    missing = [t for t in config.rack_aware_assignment_tags if not any(t in tags for tags in c.tags)]
+    if missing:
+        known = sorted({key for tags in c.tags for key in tags})
+        near = reading.nearest(missing[0], known) or f"the tags there are: {', '.join(known) or 'none'}"
+        out.append(
+            f"rack.aware.assignment.tags: no instance has the tag {', '.join(map(repr, missing))}: "
+            f"it spreads nothing; {near}"
         )
     if not target.balanced:
         out.append("both balances cannot be met beside what is parked: they are met as far as possible")

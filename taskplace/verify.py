@@ -16,6 +16,7 @@ Invariants
     budget      at most max.warmup.replicas warm-ups
     drained     nothing in the target is on an instance that drains
     at-rest     without follow-up, the assignment is the target and has no warm-ups
+    awaited     without follow-up, no task is active on a lagging copy that a follower may overtake
     balance     the target keeps both balances: floor or ceiling of the share, in all and per subtopology
     minimal     planned moves are the lower bound
     slots       where an instance's slots are given, each of its actives is on one, and they are even
@@ -43,6 +44,7 @@ from taskplace.model.placement import (
     best_at,
     caught_at,
     handed_over,
+    lagging_owners,
     moved,
 )
 from taskplace.model.plan import Optimality, Plan, Roles
@@ -156,6 +158,12 @@ def violations(
     if len(step.warmup_task) > config.max_warmup_replicas:
         text = f"{len(step.warmup_task)} warm-ups, max.warmup.replicas is {config.max_warmup_replicas}"
         yield Violation("budget", text)
+    if not step.followup:
+        behind = lagging_owners(c, step.active, step.standby_task, step.warmup_task)
+        waits = np.flatnonzero(behind & ~stalled)
+        if len(waits):
+            text = f"no follow-up, but {len(waits)} owners lag and others follow, e.g. {c.ids[int(waits[0])]}"
+            yield Violation("awaited", text)
     if target is None:
         return
     used = np.concatenate([target.active, target.standby_inst])

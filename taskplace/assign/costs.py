@@ -19,16 +19,22 @@ class Costs:
 
     Below are, in this order: a copy that warms up now comes before others, so that a target once begun is pursued;
     steps of lag; and ties, which are broken by fixed weights of tasks and places, for the same reason. The larger
-    the problem, the coarser the lower levels, since all has to fit below 2^63.
+    the problem, the coarser the lower levels, since all has to fit below 2^63. In the end only moves stand apart, and
+    what is below them is not told from each other; `fits` is False if not even that is possible.
     """
 
     def __init__(self, c: Columns, tasks: int, node_count: int, *, share: int = 1) -> None:
         self.c = c
+        self.fits = True
+        self.scale = max(int(c.end[c.stateful].max(initial=0)), 1)
         # As if every task had a node of its own, if that is not too many: then all levels hold still, too.
         most = tasks + (len(c.subtopologies) + 1) * (c.m + 1)
         budget = cost_budget(max(node_count, min(most, STILL))) // share  # of a multiple of a move
         # What the levels below a copy may multiply up to; two factors of `tasks` are for copies and for moves.
         grain = max(3, budget // (4 * tasks * tasks + 4))
+        if budget // (4 * tasks * tasks + 4) < 3:
+            self._coarse(tasks, budget)
+            return
         edge = grain ** (1 / 3)
         weight = int(min(tasks, max(1, edge)))
         self.bits = int(min(12, math.log2(max(1, edge / 2))))
@@ -39,7 +45,14 @@ class Costs:
         self.copy = (self.begun + (self.steps + 2) * self.unit) * tasks + 1
         self.move = 2 * self.copy * (tasks + 1)
         self.miss = self.move * (2 * c.m + 1)
-        self.scale = max(int(c.end[c.stateful].max(initial=0)), 1)
+
+    def _coarse(self, tasks: int, budget: int) -> None:
+        """Set the levels of a problem for which finer ones do not fit: all below a move together are less than one."""
+        self.bits, self.ties, self.unit, self.steps = 0, 1, 0, 1
+        self.begun, self.copy = 1, 2
+        self.move = 4 * (tasks + 1)
+        self.miss = self.move * (2 * self.c.m + 1)
+        self.fits = self.move <= budget
 
     def lag(self, lag: Ints) -> Ints:
         """Steps of lag, rounded up; all of them where it is not known."""

@@ -15,11 +15,14 @@ Shapes: tasks * (copies + racks) arcs. If racks are not known for all instances,
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from taskplace.assign.active import ActiveTarget, Placement, place_actives
 from taskplace.assign.costs import Costs
-from taskplace.assign.flow import Network
+from taskplace.assign.flow import Network, cost_budget
+from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
@@ -45,6 +48,8 @@ def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
 def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[ActiveTarget, tuple[str, ...]]:
     """Return the target of all stateful tasks, and what to warn of. See `place_actives`."""
     plain = place_actives(c, base)
+    if not c.stateful.any():
+        return plain, ()
     known = cross_rack_reads(c)
     if known is None:
         note = f"rack.aware.assignment.strategy needs a tag {RACK_TAG!r} on every instance, and racks of partitions"
@@ -65,6 +70,10 @@ class _NearInput(Placement):
         self.traffic_cost = 10 if price is None else price
         price = config.rack_aware_assignment_non_overlap_cost
         self.move_cost = 1 if price is None else price
+        # Only their ratio matters, and small numbers leave room for what is decided below them.
+        self.common = math.gcd(self.traffic_cost, self.move_cost) or 1
+        self.traffic_cost //= self.common
+        self.move_cost //= self.common
         if config.rack_aware_assignment_strategy == "min_traffic":
             self.low = np.zeros_like(self.low)
             self.high = np.where(c.room > 0, len(self.tasks), 0) * np.ones_like(self.high)
@@ -80,8 +89,18 @@ class _NearInput(Placement):
         seat, sink = net.nodes(c.m), net.nodes(1)
         node = np.full(c.n, -1, np.int64)
         node[tasks] = net.nodes(len(tasks))
-        most = int(self.reads.max(initial=0)) * self.traffic_cost + max(self.move_cost, 1)
-        cost = Costs(c, len(tasks), int(node.max(initial=0)) + 2, share=most)
+        dearest = int(self.reads.max(initial=0))
+        most = dearest * self.traffic_cost + max(self.move_cost, 1)
+        nodes = int(node.max(initial=0)) + 2
+        cost = Costs(c, len(tasks), nodes, share=most)
+        if not cost.fits:
+            largest = (cost_budget(nodes) // (4 * len(tasks) + 4) - self.move_cost) // max(dearest, 1)
+            raise ConfigError(
+                "config.rack.aware.assignment.traffic_cost",
+                found=self.traffic_cost * self.common,
+                expected=f"at most {max(largest, 0) * self.common} for {len(tasks)} tasks, of which one has "
+                f"{dearest} partitions to read from other racks",
+            )
         read = cost.move * self.traffic_cost * self.reads  # [tasks, racks]
         cost.move *= self.move_cost
 

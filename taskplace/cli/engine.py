@@ -116,6 +116,8 @@ def _print_plan(made: Plan) -> None:
         print(f"{name:<{width}}  {held}{dealt}")
     for move in made.moves:
         print(f"  {move}")
+    for name, tasks in sorted(made.cleanup.items()):
+        print(f"  {name}: can be cleaned up: {', '.join(map(str, tasks))}")
     for warning in made.warnings:
         print(f"warning: {warning}")
     print(_state(made))

@@ -307,12 +307,20 @@ def _merge(
 
 def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
     """Return, per instance, the lag up to which a copy there is caught up."""
-    out = np.full(len(instances), config.acceptable_recovery_lag, np.int64)
-    if config.acceptable_recovery_seconds is not None:
-        for k, i in enumerate(instances):
-            if i.restore_rate is not None:
-                out[k] = int(min(i.restore_rate * config.acceptable_recovery_seconds, 2**62))
-    return out
+    if config.acceptable_recovery_seconds is None:
+        return np.full(len(instances), config.acceptable_recovery_lag, np.int64)
+    return np.fromiter((acceptable_lag(i, config) for i in instances), np.int64, len(instances))
+
+
+def acceptable_lag(instance: Instance, config: PlacementConfig) -> int:
+    """Return the lag in records up to which a copy on `instance` is caught up.
+
+    That is `acceptable.recovery.lag`; with `acceptable.recovery.seconds`, what the instance reads in that time, if its
+    rate is known.
+    """
+    if config.acceptable_recovery_seconds is None or instance.restore_rate is None:
+        return config.acceptable_recovery_lag
+    return int(min(instance.restore_rate * config.acceptable_recovery_seconds, 2**62))
 
 
 def _best(

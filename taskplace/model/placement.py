@@ -47,7 +47,8 @@ class Step:
     `warmup_from`: for each warm-up, the instance that it will relieve of its role; -1 where that is not known.
     `waiting`: copies that have to warm up, but not now: `max.warmup.replicas` are under way.
     `behind`: copies that the step waits for: the target wants them, and they have to catch up first.
-    `followup`: whether the step is not yet the target.
+    `owners_behind`: tasks that are active on a lagging copy which a follower may overtake (`lagging_owners`).
+    `followup`: whether the step is not yet the target, or an owner may be overtaken: then it has to be planned again.
     """
 
     active: Ints
@@ -59,6 +60,7 @@ class Step:
     behind: int = 0
     followup: bool = False
     warmup_from: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    owners_behind: int = 0
 
 
 def bases(c: Columns) -> Ints:
@@ -99,6 +101,21 @@ def best_at(c: Columns, place: Ints) -> Bools:
     """Return, for each task t, whether nobody has a better copy than instance place[t]."""
     none_has_any = ~_tasks_of(c, c.best)
     return c.universal | none_has_any | _tasks_of(c, c.best & (c.inst == place[c.task]))
+
+
+def lagging_owners(c: Columns, active: Ints, *followers: Ints) -> Bools:
+    """Return which stateful tasks would be active on a lagging copy that a follower may overtake. O(tasks + copies).
+
+    `followers`: the tasks of standbys and warm-ups. Where neither the end offset nor the owner's lag is known, nothing
+    can be said, and nothing is waited for.
+    """
+    followed, known = np.zeros(c.n, np.bool_), c.end > 0
+    for tasks in followers:
+        followed[tasks] = True
+    here = (c.inst == active[c.task]) & (c.lag >= 0)
+    known = known | _tasks_of(c, here)
+    waits: Bools = c.stateful & followed & known & ~caught_at(c, active)
+    return waits
 
 
 def _tasks_of(c: Columns, rows: Bools) -> Bools:

@@ -77,7 +77,8 @@ class Plan:
     rebalance), as the step is not yet the target. `moves`: what changes now. `optimality`: see there.
     `metrics`: figures.
     `warnings`: what could not be satisfied, each with counts and a remedy. `fingerprint`: of the problem.
-    `slots`: how the actives of an instance are dealt to its slots, where it has more than one.
+    `slots`: how the actives of an instance are dealt to its slots, where it has more than one. `cleanup`: per
+    instance, the copies of tasks that are not in the problem, all of them: they are ignored, and can be deleted.
 
     >>> plan = Plan({"a": Roles((TaskId(0, 0),))}, {"a": Roles((TaskId(0, 0),))})
     >>> Plan.from_dict(plan.to_dict()) == plan
@@ -93,6 +94,7 @@ class Plan:
     warnings: tuple[str, ...] = ()
     fingerprint: str = ""
     slots: Mapping[str, tuple[tuple[TaskId, ...], ...]] = field(default_factory=dict)
+    cleanup: Mapping[str, tuple[TaskId, ...]] = field(default_factory=dict)
 
     @property
     def stable(self) -> bool:
@@ -113,6 +115,7 @@ class Plan:
         order.
         """
         slots = {n: [[str(t) for t in slot] for slot in slots] for n, slots in sorted(self.slots.items())}
+        cleanup = {n: [str(t) for t in tasks] for n, tasks in sorted(self.cleanup.items())}
         return {
             "schema": SCHEMA,
             "fingerprint": self.fingerprint,
@@ -141,6 +144,7 @@ class Plan:
             "metrics": dict(sorted(self.metrics.items())),
             "warnings": list(self.warnings),
             **({"slots": slots} if slots else {}),
+            **({"cleanup": cleanup} if cleanup else {}),
         }
 
     def to_json(self) -> str:
@@ -188,6 +192,13 @@ class Plan:
             slots={
                 reading.text(name, "slots"): reading.slots(slots, f"slots.{name}")
                 for name, slots in sorted(reading.mapping(top.get("slots", {}), "slots").items())
+            },
+            cleanup={
+                reading.text(name, "cleanup"): tuple(
+                    reading.task_id(t, f"cleanup.{name}[{k}]")
+                    for k, t in enumerate(reading.listing(tasks, f"cleanup.{name}"))
+                )
+                for name, tasks in sorted(reading.mapping(top.get("cleanup", {}), "cleanup").items())
             },
         )
 

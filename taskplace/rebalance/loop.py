@@ -24,7 +24,7 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.rebalance.schedule import ProbingSchedule
-from taskplace.rebalance.triggers import RULES, Situation, Trigger
+from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
 from taskplace.refine.parking import ProgressWatch, with_parked
 from topology.ids import TaskId
 
@@ -121,9 +121,7 @@ class RebalanceLoop:
         self.plan = plan
         self._planned_for = present
         self._tasks = frozenset(task.id for task in tasks)
-        self._ignored = (
-            frozenset() if changed else self._ignored | {t for t in fresh if t.kind == "caught up"}
-        )
+        self._ignored = frozenset() if changed else self._ignored | {t for t in fresh if t.kind in EVENTS}
         self.probing.planned(followup=plan.followup)
         return Decision(plan, self.generation, (*because, *fresh), changed)
 

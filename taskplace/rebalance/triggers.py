@@ -7,7 +7,8 @@
 | `drain` | an instance began or ended draining |
 | `tasks` | tasks appeared or disappeared |
 | `caught up` | a warm-up has caught up, so that a move can be finished (event) |
-| `probing` | the step is not the target and the probing interval is over (timer) |
+| `overtaken` | a task is active on a lagging copy, and another copy has caught up (event) |
+| `probing` | the step is not the target, or an owner lags, and the probing interval is over (timer) |
 
 Balance depends on members and tasks alone (KIP-441), so while none of these holds, no plan can be better.
 """
@@ -18,8 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from taskplace.model.columns import acceptable_lag
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Plan
+from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Task
 from topology.ids import TaskId
 
@@ -95,14 +97,39 @@ def caught_up(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan when a warm-up has caught up; one suggestion for all of them."""
     if now.plan is None:
         return
-    ready = [
-        f"{task} on {instance.id}"
-        for instance in now.instances
-        for task in (now.plan.assignment[instance.id].warmup if instance.id in now.plan.assignment else ())
-        if task in instance.lags and instance.lags[task] <= now.config.acceptable_recovery_lag
-    ]
+    ready = []
+    for instance in now.instances:
+        enough = acceptable_lag(instance, now.config)
+        for task in now.plan.assignment.get(instance.id, Roles()).warmup:
+            if task in instance.lags and instance.lags[task] <= enough:
+                ready.append(f"{task} on {instance.id}")
     if ready:
         yield Trigger("caught up", ", ".join(ready))
+
+
+def overtaken(now: Situation) -> Iterator[Trigger]:
+    """Suggest a plan when a standby or warm-up has caught up before the owner of its task; one for all of them."""
+    if now.plan is None:
+        return
+    roles = {i.id: now.plan.assignment.get(i.id, Roles()) for i in now.instances}
+    enough = {i.id: acceptable_lag(i, now.config) for i in now.instances}
+    needed = {t.id for t in now.tasks if t.stateful and t.logged and t.end_offset != 0}
+    behind = {
+        t: i.id
+        for i in now.instances
+        for t in roles[i.id].active
+        if t in needed and i.lags.get(t, enough[i.id] + 1) > enough[i.id]
+    }
+    if not behind:
+        return
+    passed = [
+        f"{t} on {i.id} is ahead of {behind[t]}"
+        for i in now.instances
+        for t in (*roles[i.id].standby, *roles[i.id].warmup)
+        if t in behind and t in i.lags and i.lags[t] <= enough[i.id]
+    ]
+    if passed:
+        yield Trigger("overtaken", ", ".join(passed))
 
 
 def probing(now: Situation) -> Iterator[Trigger]:
@@ -113,4 +140,5 @@ def probing(now: Situation) -> Iterator[Trigger]:
         )
 
 
-RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, probing)
+RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)
+EVENTS = ("caught up", "overtaken")  # kinds that go on being suggested while the situation lasts

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
-from taskplace.model.placement import Step, Target, best_at
+from taskplace.model.placement import Step, Target, best_at, lagging_owners
 from taskplace.refine.budget import Want, within_budget
 
 
@@ -80,8 +80,19 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
     begun, waiting = within_budget(wants, max_warmups)
     standby_task, standby_inst = _sorted(*(np.concatenate(part) for part in zip(*standby, strict=True)))
     warm = np.array(sorted((w.task, w.inst, w.origin) for w in begun), np.int64).reshape(-1, 3)
+    # A copy that follows a lagging owner may catch up first, and then has to take over: that needs a plan.
+    owners = int(lagging_owners(c, active, standby_task, warm[:, 0]).sum())
     return Step(
-        active, standby_task, standby_inst, warm[:, 0], warm[:, 1], len(waiting), behind, followup, warm[:, 2]
+        active=active,
+        standby_task=standby_task,
+        standby_inst=standby_inst,
+        warmup_task=warm[:, 0],
+        warmup_inst=warm[:, 1],
+        waiting=len(waiting),
+        behind=behind,
+        followup=followup or owners > 0,
+        warmup_from=warm[:, 2],
+        owners_behind=owners,
     )
 
 

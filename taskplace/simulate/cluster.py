@@ -24,14 +24,18 @@ class Host:
     copies: dict[TaskId, int] = field(default_factory=dict)
     idle_since: dict[TaskId, int] = field(default_factory=dict)
     stuck: set[TaskId] = field(default_factory=set)
+    parked: tuple[TaskId, ...] = ()
+    restore_rate: float | None = None
+    slots: tuple[tuple[TaskId, ...], ...] = ()
 
 
 class Cluster:
     """Tasks and instances that obey plans.
 
-    A copy that has a role follows the changelog at `restore_rate` records per second (None: it catches up within
-    one round, however short); an active that is caught up stays at lag 0. A copy without a role stands still, and is
-    deleted `state.cleanup.delay.ms` after it lost its role. All in virtual time, `now` milliseconds.
+    A copy that has a role follows the changelog at the `restore_rate` of its instance, else that of the cluster, in
+    records per second (None: it catches up within one round, however short); an active that is caught up stays at
+    lag 0. A copy without a role stands still, and is deleted `state.cleanup.delay.ms` after it lost its role. All in
+    virtual time, `now` milliseconds.
 
     >>> cluster = Cluster([Task(TaskId(0, 0), end_offset=50_000)], PlacementConfig())
     >>> cluster.add("a")
@@ -59,7 +63,14 @@ class Cluster:
         cluster = cls(problem.tasks, problem.config, restore_rate)
         for i in problem.instances:
             cluster.hosts[i.id] = Host(
-                i.capacity, dict(i.tags), i.draining, Roles(i.active, i.standby, i.warmup), dict(i.lags)
+                i.capacity,
+                dict(i.tags),
+                i.draining,
+                Roles(i.active, i.standby, i.warmup),
+                dict(i.lags),
+                parked=i.parked,
+                restore_rate=i.restore_rate,
+                slots=i.slots,
             )
         return cluster
 
@@ -73,7 +84,9 @@ class Cluster:
                 host.draining,
                 *host.roles,
                 lags=dict(sorted(host.copies.items())),
-                restore_rate=self.restore_rate,
+                parked=host.parked,
+                restore_rate=self._rate(host),
+                slots=host.slots,
             )
             for name, host in self.hosts.items()
         ]
@@ -82,8 +95,10 @@ class Cluster:
     def apply(self, plan: Plan | Mapping[str, Roles]) -> None:
         """Put an assignment in force: new copies start from nothing, copies without a role stand still."""
         assignment = plan.assignment if isinstance(plan, Plan) else plan
+        slots = plan.slots if isinstance(plan, Plan) else {}
         for name, host in self.hosts.items():
             host.roles = assignment.get(name, Roles())
+            host.slots = slots.get(name, ())
             held = {t for role in host.roles for t in role}
             for t in held:
                 if self._stateful(t):
@@ -95,8 +110,9 @@ class Cluster:
     def advance(self, milliseconds: int) -> None:
         """Let time pass: copies with a role catch up, copies without one are deleted when their time is over."""
         self.now += milliseconds
-        step = None if self.restore_rate is None else int(min(self.restore_rate * milliseconds / 1000, 2**62))
         for host in self.hosts.values():
+            rate = self._rate(host)
+            step = None if rate is None else int(min(rate * milliseconds / 1000, 2**62))
             for t in (t for role in host.roles for t in role if t in host.copies and t not in host.stuck):
                 host.copies[t] = 0 if step is None else max(0, host.copies[t] - step)
             keep = self.config.state_cleanup_delay_ms
@@ -151,7 +167,7 @@ class Cluster:
         """Stop an instance; its disk stays, see `start`."""
         host = self._host(name)
         del self.hosts[name]
-        host.roles = Roles()
+        host.roles, host.slots = Roles(), ()
         self.stopped[name] = host
 
     def start(self, name: str) -> None:
@@ -165,6 +181,9 @@ class Cluster:
     def drain(self, name: str, draining: bool = True) -> None:
         """Let an instance drain, or end it."""
         self._host(name).draining = draining
+
+    def _rate(self, host: Host) -> float | None:
+        return self.restore_rate if host.restore_rate is None else host.restore_rate
 
     def _host(self, name: str) -> Host:
         if name not in self.hosts:

@@ -81,16 +81,21 @@ def settle(
     limit: int = 1000,
     watch: Callable[[Problem, Plan], None] | None = None,
     parking: ProgressWatch | None = None,
+    path: str = "events",
 ) -> list[Round]:
     """Plan and let time pass until the plan needs no follow-up, at most `limit` rounds; return the rounds.
 
     `watch` is called with every problem and its plan, before it is put in force. `parking` remembers copies that
-    make no progress, from one call to the next.
+    make no progress, from one call to the next. `path` is where `events` came from, for errors.
     """
     rounds = []
     parking = parking or ProgressWatch()
-    for event in events:
-        event.apply(cluster)
+    for k, event in enumerate(events):
+        try:
+            event.apply(cluster)
+        except InputError as error:
+            where = f"{path}[{k}] ({event}): {error.path}"
+            raise InputError(where, found=error.found, expected=error.expected, hint=error.hint) from None
     for k in range(limit):
         problem = parking.observe(cluster.problem())
         plan = planner(problem)
@@ -139,8 +144,8 @@ def simulate(
     cluster = Cluster.of(typed, restore_rate)
     rounds: list[Round] = []
     parking = ProgressWatch()
-    for group in ((), *groups):
-        rounds.extend(settle(cluster, group, limit=limit, parking=parking))
+    for k, group in enumerate([[], *groups]):
+        rounds.extend(settle(cluster, group, limit=limit, parking=parking, path=f"events[{k - 1}]"))
     transcript = {
         "schema": SCHEMA,
         "problem": typed.to_dict(),

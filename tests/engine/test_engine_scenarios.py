@@ -39,6 +39,8 @@ def _check_event(s: Scenario, rounds: list[Round], rate_rounds: int = 1) -> None
     assert not rounds[-1].plan.followup, f"{s}: not stable"
     to_warm = int(first.metrics["copies_to_warm"])
     bound = math.ceil(to_warm / s.problem.config.max_warmup_replicas) * rate_rounds + 1
+    # Owners that lag while others follow are waited for, side by side and outside the budget: one catch-up.
+    bound += rate_rounds * (first.metrics["owners_behind"] > 0)
     assert len(rounds) <= bound, f"{s}: {len(rounds)} rounds for {to_warm} copies"
 
 
@@ -125,6 +127,9 @@ def test_gradual_catch_up_takes_as_many_rounds_as_it_takes_and_ends(kind: str) -
         rounds = settle(cluster, group, watch=_check_verified)
         each = max(1, math.ceil(longest / (rate * cluster.config.probing_rebalance_interval_ms / 1000)))
         _check_event(s, rounds, each)
+        for _ in range(each + 1):  # whoever is told "stable" may stop planning: time alone stalls nothing
+            cluster.advance(cluster.config.probing_rebalance_interval_ms)
+            assert taskplace.plan(cluster.problem()).stable, f"{s}: not at rest"
 
 
 def test_scenarios_are_as_large_as_promised_and_seeded() -> None:
@@ -146,7 +151,8 @@ def test_one_more_instance_for_a_hundred_tasks_is_nine_moves() -> None:
         "instances": [{"id": f"i{k}"} for k in range(10)],
     }
     trajectory = taskplace.simulate(problem, [[{"kind": "add", "name": "new"}]])
-    after = [r for r in trajectory.rounds if r.time_ms > 0]
+    added = next(k for k, r in enumerate(trajectory.rounds) if r.events)
+    after = trajectory.rounds[added:]
     print(trajectory)
     assert trajectory.moved == 9
     assert trajectory.stable

@@ -90,7 +90,7 @@ def test_an_owner_stays_while_another_is_ahead_by_no_more_than_is_acceptable() -
         Instance("a", active=[A], lags={A: 30_000}), Instance("b", standby=[A], lags={A: 20_000}), tasks=(A,),
         num_standby_replicas=1,
     )  # fmt: skip
-    assert plan.stable
+    assert (plan.moves, plan.followup) == ((), True)  # nothing changes, but b may be ready first
 
 
 @pytest.mark.parametrize("acceptable", [0, 1_000])

@@ -1,0 +1,91 @@
+"""The simulator starts from the problem as it is: rates, parked copies, slots; and copies nobody knows are listed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import taskplace
+from taskplace import Plan, Problem, TaskId
+from taskplace.cli import main
+from taskplace.errors import InputError
+from taskplace.model.shares import is_even
+from taskplace.verify import verify
+
+IDS = [f"0_{q}" for q in range(4)]
+TASKS = [{"id": t, "end_offset": 100_000} for t in IDS]
+HELD: dict[str, Any] = {"id": "a", "active": IDS, "lags": dict.fromkeys(IDS, 0)}
+PROBLEMS: list[dict[str, Any]] = [
+    {
+        "config": {"acceptable.recovery.seconds": 10, "acceptable.recovery.lag": 0},
+        "tasks": TASKS[:1],
+        "instances": [
+            {"id": "a", "draining": True, "active": ["0_0"], "lags": {"0_0": 0}, "restore_rate": 1000.0},
+            {"id": "b", "lags": {"0_0": 5000}, "restore_rate": 1000.0},
+        ],
+    },
+    {"tasks": TASKS, "instances": [HELD, {"id": "b", "parked": IDS}]},
+    {"tasks": TASKS, "instances": [{**HELD, "capacity": 2, "slots": [IDS, []]}, {"id": "b"}]},
+]
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_the_first_simulated_plan_is_the_plan(problem: dict[str, Any]) -> None:
+    assert taskplace.simulate(problem).rounds[0].plan == taskplace.plan(problem)
+
+
+def test_each_instance_restores_at_its_own_rate() -> None:
+    slow, fast = (
+        {
+            "tasks": TASKS,
+            "config": {"max.warmup.replicas": 4, "acceptable.recovery.lag": 0},
+            "instances": [HELD, {"id": "b", "restore_rate": rate}],
+        }
+        for rate in (50.0, 500.0)
+    )
+    # 100,000 records in rounds of 600 s: 30,000 at a time, or all of them.
+    assert [len(taskplace.simulate(p).rounds) for p in (slow, fast)] == [5, 2]
+    assert len(taskplace.simulate(slow, restore_rate=500.0).rounds) == 5
+
+
+def test_slots_stay_as_they_were_dealt() -> None:
+    ends = taskplace.simulate(PROBLEMS[2]).rounds[-1].plan
+    assert is_even(ends.slots["a"], ends.assignment["a"].active)
+
+
+def test_all_copies_of_unknown_tasks_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    problem = {
+        "tasks": TASKS[:1],
+        "instances": [
+            {"id": "a", "active": ["0_0", "9_1"], "lags": {"0_0": 0, "9_1": 0, "9_0": 4, "7_0": 1}},
+            {"id": "b", "standby": ["9_1"], "lags": {}},
+        ],
+    }
+    made = taskplace.plan(problem)
+    assert made.cleanup == {
+        "a": (TaskId(7, 0), TaskId(9, 0), TaskId(9, 1)),
+        "b": (TaskId(9, 1),),
+    }
+    assert Plan.from_dict(made.to_dict()) == made
+    assert verify(Problem.from_dict(problem), made) == ()
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(problem))
+    main(["plan", str(path)])
+    out = capsys.readouterr().out
+    assert "a: can be cleaned up: 7_0, 9_0, 9_1" in out
+    assert "b: can be cleaned up: 9_1" in out
+    main(["plan", str(path), "--output", "json"])
+    assert json.loads(capsys.readouterr().out)["cleanup"] == {"a": ["7_0", "9_0", "9_1"], "b": ["9_1"]}
+
+
+def test_no_list_where_there_is_nothing_to_clean_up() -> None:
+    assert "cleanup" not in taskplace.plan(PROBLEMS[1]).to_dict()
+
+
+def test_an_event_that_cannot_happen_is_named() -> None:
+    events = [[{"kind": "drain", "name": "a"}], [{"kind": "undrain", "name": "a"}, {"kind": "kill", "name": "x"}]]
+    with pytest.raises(InputError, match=r"^events\[1\]\[1\] \(kill x\): simulate\.instance: found 'x'"):
+        taskplace.simulate(PROBLEMS[1], events)
