@@ -32,6 +32,11 @@ from numpy.typing import NDArray
 
 from taskplace.errors import ConfigError, InputError
 
+MOST_BYTES = 2**50
+"""The largest record: far more than anybody sends, and thousands of them can be summed in a column."""
+
+_SIZE = f"a whole number of bytes, 0 to {MOST_BYTES}"
+_MOST = 2**63 - 1
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -152,8 +157,9 @@ class UniformStickyPartitioner:
         """Return the partition of a record of `size` bytes; a turn ends with the record that completes it."""
         if key is not None and not self.config.ignore_keys:
             return partition_for_key(key, self.partitions)
-        if size < 0:
-            raise InputError("size", found=size, expected="a number of bytes, at least 0")
+        if not _is_size(size):
+            raise InputError("size", found=size, expected=_SIZE)
+        size = int(size)  # a number of numpy's would overflow
         chosen = self._current
         self._credit[chosen] -= size
         if self._credit[chosen] <= 0:
@@ -167,9 +173,7 @@ class UniformStickyPartitioner:
 
         Exactly what `partition` would return for one after the other. Work: the records, and a step for each turn.
         """
-        measured = np.asarray(sizes, np.int64)
-        if measured.ndim != 1 or (measured < 0).any():
-            raise InputError("sizes", found=measured, expected="a row of numbers of bytes, at least 0")
+        measured = _measured(sizes)
         chosen = np.empty(len(measured), np.int64)
         keyless = np.ones(len(measured), bool)
         if keys is not None and not self.config.ignore_keys:
@@ -243,13 +247,17 @@ class UniformStickyPartitioner:
                 return chosen
 
     def _turns(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+        most = 2**62 // int(sizes.max(initial=1) or 1)  # so many can be summed in a column
+        if len(sizes) > most:
+            parts = [self._turns(sizes[at : at + most]) for at in range(0, len(sizes), most)]
+            return np.concatenate(parts)
         chosen = np.empty(len(sizes), np.int64)
         total = np.cumsum(sizes)
         at, before = 0, 0
         while at < len(sizes):
             # The record that completes the turn is the first with which the sum reaches the credit.
             credit = self._credit[self._current]
-            last = int(np.searchsorted(total, before + credit, side="left"))
+            last = int(np.searchsorted(total, min(before + credit, _MOST), side="left"))
             end = min(last + 1, len(sizes))
             chosen[at:end] = self._current
             self._credit[self._current] -= int(total[end - 1]) - before
@@ -257,6 +265,25 @@ class UniformStickyPartitioner:
             if self._credit[chosen[end - 1]] <= 0:
                 self._current = self._next()
         return chosen
+
+
+def _is_size(size: object) -> bool:
+    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    return whole and 0 <= size <= MOST_BYTES  # type: ignore[operator]
+
+
+def _measured(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return sizes as a column; `InputError` for the first that is none."""
+    if isinstance(sizes, np.ndarray) and sizes.ndim != 1:
+        raise InputError("sizes", found=f"{sizes.ndim} dimensions", expected="a row of numbers of bytes")
+    if isinstance(sizes, np.ndarray) and sizes.dtype.kind in "iu":
+        wrong = np.flatnonzero((sizes < 0) | (sizes > MOST_BYTES))
+    else:  # numpy would take true, false and fractions for numbers: each is looked at
+        wrong = np.array([k for k, size in enumerate(sizes) if not _is_size(size)], np.int64)
+    if len(wrong):
+        k = int(wrong[0])
+        raise InputError(f"sizes[{k}]", found=sizes[k], expected=_SIZE)
+    return np.asarray(sizes, np.int64)
 
 
 _KEYS: dict[str, str] = {

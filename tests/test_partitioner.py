@@ -145,7 +145,7 @@ def test_without_the_option_load_changes_nothing() -> None:
     [
         (lambda: UniformStickyPartitioner(0), "partitions: found 0"),
         (lambda: UniformStickyPartitioner(2).partition(None, -1), "size: found -1"),
-        (lambda: UniformStickyPartitioner(2).assign([1, -1]), "sizes: found"),
+        (lambda: UniformStickyPartitioner(2).assign([1, -1]), "sizes[1]: found -1"),
         (lambda: UniformStickyPartitioner(2).assign([1], [None, None]), "keys: found '2 keys'"),
         (lambda: UniformStickyPartitioner(2).update_load({2: 0}), "queues: found {2: 0}"),
         (lambda: PartitionerConfig(batch_size=-1), "batch.size: found -1"),
@@ -219,3 +219,45 @@ def test_the_examples_of_the_page_run() -> None:
     found = doctest.testfile(str(ROOT / "docs/partitioner.md"), module_relative=False)
     assert found.attempted >= 5
     assert found.failed == 0
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        -1,
+        2**50 + 1,
+        2**62,
+        2**63,
+        2**64,
+        1.0,
+        1.5,
+        float("nan"),
+        True,
+        None,
+        "7",
+        np.float64(3),
+        np.bool_(True),
+    ],
+)
+def test_what_is_no_size_is_refused_by_both_alike(size: object) -> None:
+    p = UniformStickyPartitioner(3, seed=1)
+    with pytest.raises(
+        InputError, match=r"^size: found .*, expected a whole number of bytes, 0 to 1125899906842624"
+    ):
+        p.partition(None, size)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"^sizes\[1\]: found .*, expected a whole number of bytes"):
+        p.assign([5, size, 5])  # type: ignore[list-item]
+    assert p.assign([]).tolist() == []
+    for sizes in ([[1], [3]], np.array([1.5]), np.zeros((2, 2), np.int64), np.array([2**51])):
+        with pytest.raises(InputError, match=r"^sizes"):
+            p.assign(sizes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("turn", [1, 16_384, 2**31, 2**62, 2**63 - 1])
+def test_the_largest_records_go_the_same_way_one_by_one_and_at_once(turn: int) -> None:
+    config = PartitionerConfig(sticky_batch_size=turn)
+    one, many = (UniformStickyPartitioner(7, config, seed=5) for _ in range(2))
+    sizes = [2**50, 0, 5, 2**50 - 1, 2**31] * 1_700  # their sum is no number of a column any more
+    assert many.assign(sizes).tolist() == [one.partition(None, size) for size in sizes]
+    rest = np.array([2**32 - 1, 7] * 20, np.uint32)
+    assert many.assign(rest).tolist() == [one.partition(None, size) for size in rest]

@@ -110,7 +110,8 @@ class LocalCoordinator:
 class LocalMember:
     """A member on a thread of its own. Callbacks run on that thread, in order, and should be short.
 
-    `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`. `kill` is what a crash looks like
+    If the protocol has a `refresh`, as consumers do, it is called every `metadata.max.age.ms`, and the member joins
+    again if there is something new. `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`. `kill` is what a crash looks like
     from outside: the member falls silent.
 
     >>> from taskplace.group import ConsumerProtocol, Topics
@@ -138,6 +139,8 @@ class LocalMember:
         self.member_id = uuid.uuid4().hex
         self.error: GroupError | None = None
         self._machine = Member(group, self.member_id, protocol, settings)
+        self._refresh: Callable[[], bool] | None = getattr(protocol, "refresh", None)
+        self._max_age = (settings or MemberSettings()).metadata_max_age_ms / 1000
         self._coordinator = coordinator
         self._clock = clock
         self._on_assigned, self._on_revoked, self._on_failed = on_assigned, on_revoked, on_failed
@@ -186,12 +189,19 @@ class LocalMember:
 
     def _run(self) -> None:
         self._apply(self._machine.start(self._clock()))
+        looked = self._clock()
+        looks = self._refresh is not None and self._max_age > 0
         while True:
+            times = [looked + self._max_age] if looks else []
             deadline = self._machine.next_deadline()
+            times += [] if deadline is None else [deadline]
             try:
-                letter = self._inbox.get(timeout=_until(deadline, self._clock()))
+                letter = self._inbox.get(timeout=_until(min(times, default=None), self._clock()))
             except queue.Empty:
                 self._apply(self._machine.tick(self._clock()))
+                if looks and self._clock() >= looked + self._max_age:
+                    looked = self._clock()
+                    self._look()
                 continue
             if letter == "kill":
                 break
@@ -201,10 +211,24 @@ class LocalMember:
             if letter == "rejoin":
                 self._apply(self._machine.rejoin(self._clock()))
             elif isinstance(letter, bytes):
-                message = decode(letter)
+                try:
+                    message = decode(letter)
+                except ProtocolError as error:
+                    log.warning("%s refused a message: %s", self.member_id, error)
+                    continue
                 if isinstance(message, (Joined, Ack)):
                     self._apply(self._machine.receive(message, self._clock()))
         self._coordinator.disconnect(self.member_id)
+
+    def _look(self) -> None:
+        """Join again if what the protocol sees has changed; if it cannot look now, it will the next time."""
+        try:
+            changed = self._refresh is not None and self._refresh()
+        except Exception as error:
+            log.warning("%s could not look at its topics: %s", self.member_id, error)
+            return
+        if changed:
+            self._apply(self._machine.rejoin(self._clock()))
 
     def _apply(self, effects: list[Effect]) -> None:
         for effect in effects:

@@ -13,6 +13,7 @@
     group.instance.id                  none      a name that survives restarts (static membership)
     metadata.max.retries               10        disagreements in a row after which a member gives up, once they
                                                  have lasted for two sessions (not Kafka's)
+    metadata.max.age.ms                300000    how often a runner looks whether the topics have changed; 0: never
 
 `max.poll.interval.ms` has to be at least `session.timeout.ms`: a rebalance that goes on without a member must
 not do so while that member may still be at work.
@@ -88,6 +89,7 @@ class MemberSettings(_Settings):
     retry_backoff_max_ms: int = 1_000
     group_instance_id: str = ""
     metadata_max_retries: int = 10
+    metadata_max_age_ms: int = 300_000
 
     def __post_init__(self) -> None:
         self._check("session_timeout_ms", 2)
@@ -97,6 +99,7 @@ class MemberSettings(_Settings):
         self._check("retry_backoff_ms", 1)
         self._check("retry_backoff_max_ms", self.retry_backoff_ms)
         self._check("metadata_max_retries", 0)
+        self._check("metadata_max_age_ms", 0)
         if not isinstance(self.group_instance_id, str):
             raise ConfigError(
                 "group.instance.id", found=self.group_instance_id, expected="a text, empty for none"

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SCHEMA = "taskplace.subscriptions/1"
 NO_GENERATION = -1
+MOST_PARTITIONS = 10_000_000
+"""The most partitions of all topics together; a hundred times the largest group that is measured."""
 
 Pair = tuple[str, int]
 
@@ -43,6 +45,8 @@ class Member:
     def __post_init__(self) -> None:
         if isinstance(self.topics, str):  # it would be taken for its letters
             raise InputError("topics", found=self.topics, expected="a list of topics")
+        for k, topic in enumerate(self.topics):
+            reading.text(topic, f"topics[{k}]")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
         for name in ("owned", "standby"):
             object.__setattr__(self, name, _pairs(getattr(self, name), name))
@@ -59,7 +63,7 @@ class Subscriptions:
     Properties: a topic that is subscribed to need not exist (a warning), what is owned need not exist any more
     (it is dropped). The order of members, topics and partitions means nothing.
 
-    Errors: `InputError` for no member at all, a bad count, racks that do not match a count, and, when it is
+    Errors: `InputError` for no member at all, a bad count, more than `MOST_PARTITIONS` in all, racks that do not match a count, and, when it is
     used, an owned partition that is no pair.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
@@ -82,7 +86,10 @@ class Subscriptions:
             raise InputError("members", found="no member", expected="at least one")
         for topic, count in self.topics.items():
             reading.text(topic, "topics")
-            reading.integer(count, f"topics.{topic}")
+            reading.integer(count, f"topics.{topic}", most=MOST_PARTITIONS)
+        if sum(self.topics.values()) > MOST_PARTITIONS:
+            total = sum(self.topics.values())
+            raise InputError("topics", found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
         for name, member in self.members.items():
             reading.text(name, "members")
             if not isinstance(member, Member):
@@ -176,7 +183,7 @@ rack, instance_id, standby; did you mean 'topics'?
                 if "racks" in inner:
                     racks[topic] = _read_racks(inner["racks"], f"{path}.racks")
                 path, spec = f"{path}.partitions", inner["partitions"]
-            counts[topic] = reading.integer(spec, path) or 0
+            counts[topic] = reading.integer(spec, path, most=MOST_PARTITIONS) or 0
         members = reading.mapping(top["members"], "members")
         return cls(
             counts,

@@ -75,3 +75,34 @@ def test_bad_input_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -
     assert "assignor: found 'rang'" in said.err and "did you mean 'range'?" in said.err
     file.write_text("{")
     assert main(["partitions", str(file)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("topics", "found"),
+    [
+        ({"t": 2**62}, "topics.t: found 4611686018427387904"),
+        ({"t": 2**31 - 1}, "topics.t: found 2147483647"),
+        ({"t": {"partitions": 2**63 - 1}}, "topics.t.partitions: found 9223372036854775807"),
+        ({"t": 6_000_000, "u": 6_000_000}, "topics: found 12000000"),
+        ({"\ud800": 1}, "topics: found"),
+    ],
+)
+def test_counts_that_nobody_can_list_are_bad_input(
+    file: Path, topics: dict[str, Any], found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(json.dumps({"topics": topics, "members": {"C0": {"topics": ["t"]}}}))
+    assert main(["partitions", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert found in said and "Traceback" not in said
+
+
+def test_more_replicas_than_there_can_be_are_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = {name: {"topics": ["t"]} for name in "ab"}
+    file.write_text(
+        json.dumps({"assignor": "copartitioned", "replicas": 2**62, "topics": {"t": 2}, "members": members})
+    )
+    assert main(["partitions", str(file)]) in (0, 2)
+    said = "".join(capsys.readouterr())
+    assert "get 1 of the 4611686018427387904 standbys" in said or "replicas: found" in said
