@@ -62,14 +62,17 @@ def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[A
     return ActiveTarget(found[0], base, moves, min(moves, plain.lower_bound)), ()
 
 
+def prices(config: PlacementConfig) -> tuple[int, int]:
+    """Return what a cross-rack read and a move cost: as configured, else 10 and 1."""
+    traffic, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
+    return 10 if traffic is None else traffic, 1 if move is None else move
+
+
 class _NearInput(Placement):
     def __init__(self, c: Columns, base: Ints, config: PlacementConfig, rack_of: Ints, reads: Ints) -> None:
         super().__init__(c, base)
         self.rack_of, self.reads = rack_of, reads
-        price = config.rack_aware_assignment_traffic_cost
-        self.traffic_cost = 10 if price is None else price
-        price = config.rack_aware_assignment_non_overlap_cost
-        self.move_cost = 1 if price is None else price
+        self.traffic_cost, self.move_cost = prices(config)
         # Only their ratio matters, and small numbers leave room for what is decided below them.
         self.common = math.gcd(self.traffic_cost, self.move_cost) or 1
         self.traffic_cost //= self.common

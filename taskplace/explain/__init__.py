@@ -1,7 +1,7 @@
 """Why each task is where it is, what a plan changes, and whether an instance can go: from problem and plan alone.
 
-Reading order: `tasks` (one task), `plans` (the whole plan), `removal` (an instance). Each gives a value that knows its
-text, for people, and its dict, for programs.
+Reading order: `tasks` (one task) with `binding` (which rule decides), `plans` (the whole plan), `removal` (an
+instance). Each gives a value that knows its text, for people, and its dict, for programs.
 """
 
 from taskplace.explain.plans import explain_plan, explanation

@@ -9,11 +9,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
+from taskplace.explain.binding import Binding
 from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.shares import floors_and_ceilings
 from topology.ids import TaskId
 
 DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
@@ -35,8 +35,9 @@ def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
       target  active on b
       copy    a: caught up, active
       copy    b: none
-      why     b is where it belongs, since both balances want 1 of 2 tasks there; but b is not caught up and a is,
-              so a keeps the active while b warms up (50000 records to go)
+      why     b is where it belongs, since both balances want 1 of 2 tasks there, and a has more than its share: 2
+              where it is 1 of 2 tasks; but b is not caught up and a is, so a keeps the active while b warms up
+              (50000 records to go)
       refused b: it lacks 50000 records, and a is caught up
     """
     return str(Explainer(problem, plan).task(task))
@@ -177,10 +178,8 @@ class Explainer:
         return bases(self._c).tolist()
 
     @cached_property
-    def _shares(self) -> tuple[list[int], list[int], int]:
-        total = int(self._c.stateful.sum())
-        low, high = floors_and_ceilings(total, self._c.room)
-        return low.tolist(), high.tolist(), total
+    def _binding(self) -> Binding:
+        return Binding(self.problem, self.plan)
 
     @cached_property
     def _parked(self) -> frozenset[int]:
@@ -220,11 +219,15 @@ class Explainer:
             return "it keeps its copy until another has caught up"
         if goal[name] == "active":
             return "it is to be active once it has caught up"
+        others = [self._at[n] for n, r in now.items() if n != name and r in ("active", "standby")]
+        shared, differ = self._binding.apart(self._at[name], others)
+        tags = f", in a place of its own ({', '.join(differ)})" if differ else ""
+        tags += f", though it shares {', '.join(shared)} with another copy" if shared else ""
         if before == "standby":
-            return "it is one already"
+            return f"it is one already{tags}"
         if row is not None and self._c.caught[row]:
-            return "its copy is caught up"
-        return "one was missing, so it is made at once"
+            return f"its copy is caught up{tags}"
+        return f"one was missing, so it is made at once{tags}"
 
     def _why(
         self, t: int, active: str, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int]
@@ -246,7 +249,9 @@ class Explainer:
                 rest = f"but nobody is caught up and nobody is far ahead of {active}, so {active} "
             rest += "keeps the active" if active == owner else "is promoted"
             state = DOING.get(now.get(wanted, ""), "waits for a warm-up")
-            return f"{self._share(at)}; {rest} while {wanted} {state} ({self._behind(t, rows.get(at))} to go)"
+            return (
+                f"{self._moves(t, at)}; {rest} while {wanted} {state} ({self._behind(t, rows.get(at))} to go)"
+            )
         if base == FORCED:
             reason = f"{owner} lags" if owner else "its owner is gone"
             return f"{reason}, and the copy on {active} is caught up: a forced promotion, nothing is restored"
@@ -254,12 +259,11 @@ class Explainer:
             far = f"{owner} lacks far more" if owner else "its owner is gone"
             return f"nobody is caught up, {far}, and the copy on {active} lacks least"
         if base == FIXED and owner == active:
-            return f"{active} has it, and both balances allow it to stay; any other place would be a move"
+            may = self._binding.may_stay(t, at)
+            return f"{active} has it, and {may}; any other place would be a move"
         if base == FIXED:
-            drains = c.room[int(c.owner[t])] == 0
-            reason = f"{owner} is draining" if drains else f"{owner} has more than its share"
-            return f"{reason}, and {active} can take over now; {self._share(at)}"
-        return f"it ran nowhere; {self._share(at)}"
+            return f"{self._binding.leaves(t, at)}, and {active} can take over now; {self._share(t, at)}"
+        return f"it ran nowhere; {self._share(t, at)}"
 
     def _refusals(
         self, t: int, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int], seen: list[int]
@@ -284,19 +288,30 @@ class Explainer:
                     f"and {active} is caught up" if ready else f"and nobody is far ahead of {active}"
                 )
             elif self._base[t] == FIXED and active == wanted == c.names[int(c.owner[t])]:
-                why = f"it could take over, but {active} may stay, and that would be a move"
+                why = f"it could take over, but {active} may stay, and {self._binding.stays(t, i)}"
+            elif name == wanted:
+                why = f"it is to take over, but {active} is caught up and stays until then"
             else:
-                low, high, total = self._shares
-                span = f"{low[i]}" if low[i] == high[i] else f"{low[i]} to {high[i]}"
-                why = f"it could take over, but its share, {span} of {total} tasks, is filled with others"
-            yield Refusal(name, why)
+                why = f"it could take over, but {self._binding.refused(t, i, self._at[wanted])}"
+            yield Refusal(name, why + self._no_standby(i, now))
 
-    def _share(self, at: int) -> str:
-        low, high, total = self._shares
-        span = f"{low[at]}" if low[at] == high[at] else f"{low[at]} to {high[at]}"
-        return (
-            f"{self._c.names[at]} is where it belongs, since both balances want {span} of {total} tasks there"
-        )
+    def _no_standby(self, i: int, now: Mapping[str, str]) -> str:
+        """Say which named tags keep an instance without a role from being a standby."""
+        name = self._c.names[i]
+        shared, _ = self._binding.apart(i, [self._at[n] for n in now if n != name])
+        if name in now or not shared or not self.problem.config.num_standby_replicas:
+            return ""
+        return f"; as a standby it would share {', '.join(shared)} with another copy"
+
+    def _share(self, t: int, at: int) -> str:
+        return f"{self._c.names[at]} is where it belongs, since {self._binding.wanted(t, at)}"
+
+    def _moves(self, t: int, at: int) -> str:
+        """Say where the task belongs, and if it is a move, what makes it one."""
+        owner = int(self._c.owner[t])
+        if self._base[t] != FIXED or owner in (-1, at) or self._c.room[owner] == 0:
+            return self._share(t, at)
+        return f"{self._share(t, at)}, and {self._binding.leaves(t, at)}"
 
     def _behind(self, t: int, row: int | None) -> str:
         c = self._c

@@ -86,6 +86,9 @@ def test_no_list_where_there_is_nothing_to_clean_up() -> None:
 
 
 def test_an_event_that_cannot_happen_is_named() -> None:
-    events = [[{"kind": "drain", "name": "a"}], [{"kind": "undrain", "name": "a"}, {"kind": "kill", "name": "x"}]]
+    events = [
+        [{"kind": "drain", "name": "a"}],
+        [{"kind": "undrain", "name": "a"}, {"kind": "kill", "name": "x"}],
+    ]
     with pytest.raises(InputError, match=r"^events\[1\]\[1\] \(kill x\): simulate\.instance: found 'x'"):
         taskplace.simulate(PROBLEMS[1], events)

@@ -1,0 +1,190 @@
+"""Which rule decides a task's place: a share that is full, a cost, a rack, a weight, or a tie.
+
+Read off problem and plan alone. Where several rules hold, the first of them in this order is named: capacity share of
+the instance, share of the subtopology there, reads across racks, weights, and last the tie between equal placements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+
+import numpy as np
+
+from taskplace.assign.traffic import cross_rack_reads, prices
+from taskplace.assign.weights import uneven
+from taskplace.model.columns import Ints
+from taskplace.model.plan import Plan, Roles
+from taskplace.model.problem import Problem
+from taskplace.model.shares import floors_and_ceilings
+
+
+class Binding:
+    """The shares, counts and costs of one plan; each is worked out once, when it is first asked for.
+
+    Positions (t, i) are those of `problem.columns`. Cost: O(tasks + subtopologies * instances) in all.
+
+    >>> from taskplace.model.problem import Instance, Task, TaskId
+    >>> from taskplace.planner import plan
+    >>> problem = Problem([Task(TaskId(0, 0)), Task(TaskId(0, 1))], [Instance("a"), Instance("b")])
+    >>> Binding(problem, plan(problem)).wanted(0, 1)
+    'both balances want 1 of 2 tasks there'
+    """
+
+    def __init__(self, problem: Problem, plan: Plan) -> None:
+        self.c, self.config, self._plan = problem.columns, problem.config, plan
+        self._each = self.config.rack_aware_assignment_strategy != "min_traffic"
+
+    def wanted(self, t: int, i: int) -> str:
+        """Return what the balances want at instance i, as far as it concerns task t."""
+        if self.config.task_assignor_class != "high_availability":
+            return f"the assignor {self.config.task_assignor_class!r} puts it there"
+        text = f"{'both balances want' if self._each else 'the balance wants'} {self._span(t, i, None)} there"
+        if self._each and len(self.c.subtopologies) > 1:
+            text += f", and {self._span(t, i, 'sub')}"
+        return text + self._traffic(t, i)
+
+    def may_stay(self, t: int, i: int) -> str:
+        """Return why task t need not leave its owner i."""
+        if self.config.task_assignor_class != "high_availability":
+            return self.wanted(t, i)
+        return (
+            f"{'both balances allow' if self._each else 'the balance allows'} it to stay{self._traffic(t, i)}"
+        )
+
+    def leaves(self, t: int, i: int) -> str:
+        """Return why task t leaves its owner, which could keep it, for instance i."""
+        c, owner = self.c, int(self.c.owner[t])
+        name, to = c.names[owner], c.names[i]
+        if c.room[owner] == 0:
+            return f"{name} {'is draining' if c.draining[owner] else 'has no capacity'}"
+        s = int(c.sub[t])
+        total, grid = self._now.sum(axis=0), self._now
+        if total[owner] > self._total[1][owner]:
+            return f"{name} has more than its share: {total[owner]} where it is {self._span(t, owner, None)}"
+        if self._each and grid[s, owner] > self._subs[1][s, owner]:
+            return (
+                f"{name} has more than its share: {grid[s, owner]} where it is {self._span(t, owner, 'sub')}"
+            )
+        if total[i] < self._total[0][i]:
+            return f"{to} has less than its share: {total[i]} where it is {self._span(t, i, None)}"
+        if self._each and grid[s, i] < self._subs[0][s, i]:
+            return f"{to} has less than its share: {grid[s, i]} where it is {self._span(t, i, 'sub')}"
+        return (
+            self._cost(t, owner, i) or f"{name} takes another task in its place, which the balances ask for"
+        )
+
+    def refused(self, t: int, i: int, chosen: int) -> str:
+        """Return why instance i, which could take task t over, is not the one that is `chosen`."""
+        s = int(self.c.sub[t])
+        total, grid = self._then.sum(axis=0), self._then
+        cost = self._cost(t, i, chosen)
+        if cost and self.config.rack_aware_assignment_strategy != "none":
+            return cost
+        if total[i] >= self._total[1][i]:
+            return f"its share, {self._span(t, i, None)}, is filled with others"
+        if self._each and grid[s, i] >= self._subs[1][s, i]:
+            return f"its share, {self._span(t, i, 'sub')}, is filled with others"
+        if total[chosen] <= self._total[0][chosen]:
+            return f"{self.c.names[chosen]} needs it for its share, {self._span(t, chosen, None)}"
+        if self._each and grid[s, chosen] <= self._subs[0][s, chosen]:
+            return f"{self.c.names[chosen]} needs it for its share, {self._span(t, chosen, 'sub')}"
+        return cost or f"it would do as well as {self.c.names[chosen]}, and lost the tie by a fixed rule"
+
+    def stays(self, t: int, i: int) -> str:
+        """Return what it would cost if task t left its owner, that may keep it, for instance i."""
+        owner = int(self.c.owner[t])
+        if self._reads is None:
+            return "that would be a move"
+        here, there = self._across(t, owner), self._across(t, i)
+        traffic, move = prices(self.config)
+        return (
+            f"that would be a move (cost {move}) and {there} reads across racks in place of {here} "
+            f"(cost {traffic} each)"
+        )
+
+    def apart(self, i: int, others: list[int]) -> tuple[list[str], list[str]]:
+        """Return the named tags that instance i shares with one of `others`, and those in which it differs."""
+        tags = self.c.tags
+        shared: list[str] = []
+        differ: list[str] = []
+        for tag in self.config.rack_aware_assignment_tags:
+            value = tags[i].get(tag)
+            if value is None:
+                continue
+            (shared if any(tags[o].get(tag) == value for o in others) else differ).append(f"{tag} {value}")
+        return shared, differ
+
+    def _cost(self, t: int, worse: int, better: int) -> str:
+        """Return the cost that speaks against `worse` and for `better`, "" if there is none."""
+        c = self.c
+        if self._reads is not None and self._across(t, worse) != self._across(t, better):
+            a, b = self._across(t, worse), self._across(t, better)
+            traffic, move = prices(self.config)
+            text = f"{c.names[worse]} reads {a} input partitions across racks and {c.names[better]} {b}"
+            if a > b:
+                return f"{text} (a read costs {traffic}, a move {move})"
+            return f"{text}, but in all reads (cost {traffic}) and moves (cost {move}) cost least this way"
+        if self._reads is not None:
+            return f"in all, reads across racks and moves cost least this way ({c.names[better]} takes it)"
+        if uneven(c):
+            return f"tasks differ in weight ({c.weight[t]:g} here), and loads are nearer to their shares this way"
+        return ""
+
+    def _across(self, t: int, i: int) -> int:
+        if self._reads is None:
+            return 0
+        rack_of, reads = self._reads
+        return int(reads[t, rack_of[i]])
+
+    def _traffic(self, t: int, i: int) -> str:
+        if self._reads is None:
+            return ""
+        return f", and it reads {self._across(t, i)} input partitions across racks from there"
+
+    def _span(self, t: int, i: int, of: str | None) -> str:
+        s = int(self.c.sub[t])
+        if of is None:
+            low, high, count = self._total[0][i], self._total[1][i], int(self.c.stateful.sum())
+            what = "tasks"
+        else:
+            low, high, count = self._subs[0][s, i], self._subs[1][s, i], int(self._then[s].sum())
+            what = f"tasks of subtopology {int(self.c.subtopologies[s])}"
+        return f"{low}{'' if low == high else f' to {high}'} of {count} {what}"
+
+    @cached_property
+    def _reads(self) -> tuple[Ints, Ints] | None:
+        return None if self.config.rack_aware_assignment_strategy == "none" else cross_rack_reads(self.c)
+
+    @cached_property
+    def _total(self) -> tuple[Ints, Ints]:
+        return floors_and_ceilings(int(self.c.stateful.sum()), self.c.room)
+
+    @cached_property
+    def _subs(self) -> tuple[Ints, Ints]:
+        counts = np.bincount(self.c.sub[self.c.stateful], minlength=len(self.c.subtopologies)).tolist()
+        low, high = zip(*(floors_and_ceilings(n, self.c.room) for n in counts), strict=True)
+        return np.array(low), np.array(high)
+
+    @cached_property
+    def _now(self) -> Ints:
+        """[subtopologies, instances] stateful actives, as they are in force."""
+        owned = np.flatnonzero(self.c.stateful & (self.c.owner >= 0))
+        return self._counted(owned, self.c.owner[owned])
+
+    @cached_property
+    def _then(self) -> Ints:
+        """[subtopologies, instances] stateful actives, in the target."""
+        roles: Mapping[str, Roles] = self._plan.target or self._plan.assignment
+        at = {t: k for k, t in enumerate(self.c.ids)}
+        inst = {name: k for k, name in enumerate(self.c.names)}
+        pairs = [
+            (at[t], inst[n]) for n, r in roles.items() for t in r.active if t in at and self.c.stateful[at[t]]
+        ]
+        task, where = np.array(pairs, np.int64).reshape(-1, 2).T
+        return self._counted(task, where)
+
+    def _counted(self, task: Ints, where: Ints) -> Ints:
+        grid = np.zeros((len(self.c.subtopologies), self.c.m), np.int64)
+        np.add.at(grid, (self.c.sub[task], where), 1)
+        return grid

@@ -1,0 +1,100 @@
+"""Explanations name the rule that decides: which share, which cost, which tag, or the tie."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import taskplace
+from taskplace.explain import Explainer, TaskExplanation
+from taskplace.model.problem import Problem
+
+IDS = ["0_0", "0_1", "0_2", "0_3"]
+ALL = dict.fromkeys(IDS, 0)
+
+
+def _explained(task: str, tasks: list[Any], instances: list[Any], **config: Any) -> TaskExplanation:
+    given = {key.replace("__", "."): value for key, value in config.items()}
+    problem = Problem.from_dict({"config": given, "tasks": tasks, "instances": instances})
+    return Explainer(problem, taskplace.plan(problem)).task(task)
+
+
+def _refused(found: TaskExplanation, name: str) -> str:
+    return dict(found.refused)[name]
+
+
+def _racks(strategy: str) -> TaskExplanation:
+    tasks = [{"id": t, "end_offset": 10**6, "racks": [["r1"] if t < "0_2" else ["r0"]]} for t in IDS]
+    instances = [
+        {"id": "a", "tags": {"rack": "r0"}, "active": IDS[:2], "lags": ALL},
+        {"id": "b", "tags": {"rack": "r1"}, "active": IDS[2:], "lags": ALL},
+    ]
+    return _explained("0_0", tasks, instances, rack__aware__assignment__strategy=strategy)
+
+
+def test_a_move_for_less_traffic_says_so() -> None:
+    for strategy in ("balance_subtopology", "min_traffic"):
+        found = _racks(strategy)
+        assert "a reads 1 input partitions across racks and b 0 (a read costs 10, a move 1)" in found.why
+        assert "more than its share" not in str(found)
+        assert "across racks" in _refused(found, "a")
+
+
+def test_the_share_of_all_tasks_is_told_from_that_of_the_subtopology() -> None:
+    total = _explained(
+        "0_3",
+        [{"id": t, "end_offset": 10**6} for t in IDS],
+        [{"id": "a", "active": IDS, "lags": ALL}, {"id": "b"}],
+    )
+    assert "a has more than its share: 4 where it is 2 of 4 tasks" in total.why
+    ids = ["0_0", "0_1", "1_0", "1_1"]
+    lags = dict.fromkeys(ids, 0)
+    tasks = [{"id": t, "end_offset": 10**6} for t in ids]
+    instances = [
+        {"id": "a", "active": ids[:2], "lags": lags},
+        {"id": "b", "active": ids[2:], "lags": lags},
+    ]
+    each = [_explained(t, tasks, instances) for t in ids]
+    moved = [e for e in each if "more than its share" in e.why]
+    assert len(moved) == 2
+    assert {e.why.partition(",")[0].partition(": ")[2] for e in moved} == {
+        "2 where it is 1 of 2 tasks of subtopology 0",
+        "2 where it is 1 of 2 tasks of subtopology 1",
+    }
+
+
+def test_a_lost_tie_is_called_one() -> None:
+    tasks = [{"id": "0_0", "end_offset": 10**6}]
+    instances = [{"id": x, "lags": {"0_0": 0}} for x in "abc"]
+    found = _explained("0_0", tasks, instances)
+    others = {"a", "b", "c"} - {found.instance}
+    assert {"lost the tie" in _refused(found, name) for name in others} == {True}
+
+
+def test_a_share_that_is_filled_is_named() -> None:
+    tasks = [{"id": t, "end_offset": 10**6} for t in IDS]
+    first = [{"id": "a", "lags": ALL}, {"id": "b", "lags": ALL}]
+    found = _explained("0_0", tasks, first)
+    other = "b" if found.instance == "a" else "a"
+    assert _refused(found, other).startswith("it could take over, but its share, 2 of 4 tasks, is filled")
+
+
+def test_staying_names_what_leaving_would_cost() -> None:
+    tasks = [{"id": "0_0", "end_offset": 10**6, "racks": [["r0"]]}]
+    instances = [
+        {"id": "a", "tags": {"rack": "r0"}, "active": ["0_0"], "lags": {"0_0": 0}},
+        {"id": "b", "tags": {"rack": "r1"}, "lags": {"0_0": 0}},
+    ]
+    found = _explained("0_0", tasks, instances, rack__aware__assignment__strategy="min_traffic")
+    assert "a move (cost 1) and 1 reads across racks in place of 0 (cost 10 each)" in _refused(found, "b")
+
+
+def test_tags_say_why_one_copy_is_a_standby_and_a_better_one_is_not() -> None:
+    instances = [
+        {"id": "a", "tags": {"zone": "x"}, "active": ["0_0"], "lags": {"0_0": 0}},
+        {"id": "b", "tags": {"zone": "x"}, "lags": {"0_0": 0}},
+        {"id": "c", "tags": {"zone": "y"}},
+    ]
+    config = {"rack__aware__assignment__tags": ["zone"], "num__standby__replicas": 1}
+    found = _explained("0_0", [{"id": "0_0", "end_offset": 10**6}], instances, **config)
+    assert "in a place of its own (zone y)" in found.roles[1].why
+    assert "as a standby it would share zone x with another copy" in _refused(found, "b")
