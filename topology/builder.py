@@ -246,11 +246,12 @@ class Topology:
         if how is not None:
             raise TopologyError(f"{where}: store {one.name!r} is declared {how}", node=one.name)
 
-    def _own(self, stream: object) -> str:
-        """Return the node name behind a handle of this topology."""
+    def _own(self, stream: object, beside: str | None = None) -> str:
+        """Return the node name behind a handle of this topology; `beside` is the node that it is to be read with."""
         if not isinstance(stream, Stream):
+            where = f"topology {self.name!r}" + (f", beside {beside!r}" if beside is not None else "")
             raise TopologyError(
-                f"topology {self.name!r}: found {stream!r} as an input, expected a stream of it"
+                f"{where}: found {stream!r} as an input, expected a stream of it", node=beside
             )
         if stream.topology is not self:
             raise TopologyError(

@@ -98,7 +98,9 @@ def compare(old: BuiltTopology | Mapping[str, Any], new: BuiltTopology | Mapping
 
 
 def _read(given: object, side: str) -> Layout:
-    found = given if isinstance(given, Mapping) else getattr(given, "to_dict", lambda: None)()
+    # A class has the method too, but no structure.
+    write = None if isinstance(given, type) else getattr(given, "to_dict", None)
+    found = given if isinstance(given, Mapping) else write() if callable(write) else None
     if not isinstance(found, Mapping):
         raise TopologyError(f"{side}: found {given!r}, expected a built topology, or its structure")
     if found.get("schema") != SCHEMA:

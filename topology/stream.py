@@ -49,7 +49,7 @@ class Stream:
     ) -> Stream:
         """Join this stream with a table; the topics of both become one co-partition group."""
         self._check(options, (*STEP, "table"), "join_table", name)
-        pair = [self.name, self.topology._own(table)]
+        pair = [self.name, self.topology._own(table, self.name)]
         return self.topology._step("join", pair, name, processor, stores, options, join="table")
 
     def join_stream(
@@ -63,13 +63,13 @@ class Stream:
     ) -> Stream:
         """Join two streams; the topics of both become one co-partition group."""
         self._check(options, (*STEP, "other"), "join_stream", name)
-        pair = [self.name, self.topology._own(other)]
+        pair = [self.name, self.topology._own(other, self.name)]
         return self.topology._step("join", pair, name, processor, stores, options, join="stream")
 
     def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
         """Put the records of several streams into one; their partition counts may differ."""
         self._check(options, MERGE, "merge", name)
-        parents = [self.name, *(self.topology._own(o) for o in others)]
+        parents = [self.name, *(self.topology._own(o, self.name) for o in others)]
         return self.topology._step("merge", parents, name, options=options)
 
     def repartition(

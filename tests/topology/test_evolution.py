@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from topology import Topology, TopologyError, compare
+from topology import BuiltTopology, Topology, TopologyError, compare
 
 
 def base(
@@ -166,6 +166,7 @@ def test_a_checkpoint_keeps_the_structure_as_json() -> None:
         (3, "old: found 3, expected a built topology, or its structure"),
         ("x", "old: found 'x', expected a built topology, or its structure"),
         (Topology, "old: found <class .*Topology'>, expected a built topology"),
+        (BuiltTopology, "old: found <class .*BuiltTopology'>, expected a built topology"),
     ],
 )
 def test_a_damaged_structure_is_one_error(stored: Any, message: str) -> None:

@@ -329,6 +329,9 @@ def test_a_misspelt_field_among_a_sources_or_a_stores_options_has_its_path() -> 
         (lambda a: a.process(stores=[Store("")]), "", "store name: found ''"),
         (lambda a: a.process(name=5), None, "processor name: found 5"),
         (lambda a: a.sink("o", target=" "), "o", "node 'o'.target: found ' '"),
+        (lambda a: a.join_table(None), "a", "topology 't', beside 'a': found None as an input"),
+        (lambda a: a.join_stream("b"), "a", "topology 't', beside 'a': found 'b' as an input"),
+        (lambda a: a.merge([a]), "a", "topology 't', beside 'a': found [Stream('a')] as an input"),
     ],
 )
 def test_the_error_of_a_call_names_the_node(call: Callable[[Any], object], node: Any, message: str) -> None:
