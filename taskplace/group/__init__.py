@@ -4,13 +4,13 @@
 
 Reading order: `messages` (what is said), `choice` (protocol, leader, sub-group), `state` and `group` (the
 coordinator's side), `coordinator` (many groups), `protocol` and `member` (the member's side); then what
-consumers add: `topics`, `subscription`, `assigner`, `consistent`, `strategies`, `consumer`; `executors` for
+consumers add: `topics`, `pattern`, `subscription`, `assigner`, `consistent`, `strategies`, `consumer`; `executors` for
 Spark, `local` for threads; `wire` is the bytes below.
 
 The state machines keep no thread and no clock: events and the time in, messages and effects out.
 """
 
-from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin
+from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares
 from taskplace.group.choice import always, choose_protocol, largest_matching, newest_then_latest
 from taskplace.group.consistent import ConsistentHash
 from taskplace.group.consumer import ConsumerProtocol
@@ -64,6 +64,7 @@ __all__ = [
     "Round",
     "RoundRobin",
     "Send",
+    "Shares",
     "StaleGeneration",
     "Strategy",
     "Subscription",

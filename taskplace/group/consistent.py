@@ -8,7 +8,8 @@ below p and on the members alone: two members that see 12 and 14 partitions of a
 Properties, for each topic, with n partitions, m members subscribed to it, and r owners each:
 - spread: nobody has more than r * ceil((1 + slack) * n / m) partitions of the topic;
 - agreement: the owners of a partition do not depend on n, nor on any other topic;
-- stability: a change of members moves about the share of who came or went, and the few that the limits push on;
+- stability: a change of members moves the share of who came or went, and what the limits push on: little with
+  much slack, several shares with little, half of all partitions with none (`benchmarks/bench_consistent_hash.py`);
 - redundancy: the r owners of a partition are different members; with fewer than r members all of them own it, and
   a warning says so.
 

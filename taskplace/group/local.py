@@ -111,8 +111,8 @@ class LocalMember:
     """A member on a thread of its own. Callbacks run on that thread, in order, and should be short.
 
     If the protocol has a `refresh`, as consumers do, it is called every `metadata.max.age.ms`, and the member joins
-    again if there is something new. `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`. `kill` is what a crash looks like
-    from outside: the member falls silent.
+    again if there is something new. `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`.
+    `kill` is what a crash looks like from outside: the member falls silent.
 
     >>> from taskplace.group import ConsumerProtocol, Topics
     >>> view = Topics({"orders": 2})
