@@ -43,9 +43,9 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
     racks = config.rack_aware_assignment_strategy != "none"
     tags = config.rack_aware_assignment_tags
     uneven = weights.uneven(c)
-    if not racks and not tags and not uneven:
+    if not racks and not (uneven and not weights.level(c, c.owner)):
         steady = _steady(c, config, base)
-        if steady is not None:
+        if steady is not None and not (tags and _some_share(c, steady, tags)):
             return steady
     notes: tuple[str, ...] = ()
     if racks:
@@ -80,6 +80,21 @@ def _joined(
         balanced=actives.balanced,
         notes=notes,
     )
+
+
+def _some_share(c: Columns, steady: Target, tags: tuple[str, ...]) -> bool:
+    """Return whether two copies of a task share a value of these tags; if none do, nothing can be spread better."""
+    tasks = np.flatnonzero(c.stateful)
+    task = np.concatenate([tasks, steady.standby_task])
+    inst = np.concatenate([steady.active[tasks], steady.standby_inst])
+    for tag in tags:
+        values = [t.get(tag) for t in c.tags]
+        number = {value: k for k, value in enumerate(sorted({v for v in values if v}))}
+        at = np.array([number[v] if v else -1 for v in values], np.int64)[inst]
+        pair = np.sort((task * (len(number) + 1) + at)[at >= 0])
+        if (pair[1:] == pair[:-1]).any():
+            return True
+    return False
 
 
 def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:

@@ -29,6 +29,17 @@ def uneven(c: Columns) -> bool:
     return bool(len(weights)) and bool((weights != weights[0]).any())
 
 
+def level(c: Columns, place: Ints) -> bool:
+    """Return whether no load is further from its share than the heaviest task is heavy: good enough to be left alone."""
+    tasks = np.flatnonzero(c.stateful)
+    if (place[tasks] < 0).any():
+        return False
+    share = c.weight[tasks].sum() * c.room / c.room.sum()
+    load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
+    excess = np.where(c.room > 0, load - share, 0.0)
+    return bool(np.abs(excess).max() <= c.weight[tasks].max())
+
+
 def level_weights(c: Columns, place: Ints) -> Ints:
     """Return `place` with exchanges that bring the loads of instances closer to their shares."""
     tasks = np.flatnonzero(c.stateful)

@@ -179,7 +179,9 @@ def test_an_explanation_has_parts() -> None:
     plan = taskplace.plan(problem)
     found = Explainer(problem, plan).task("0_0")
     assert (found.role, found.instance) == ("active", "b")
-    assert found.why.startswith("a has more than its share: 2 where it is 1 of 2 tasks, and b can take over now")
+    assert found.why.startswith(
+        "a has more than its share: 2 where it is 1 of 2 tasks, and b can take over now"
+    )
     assert [(r.role, r.instance, r.why) for r in found.roles[1:]] == [
         ("standby", "a", "its copy is caught up")
     ]
