@@ -37,15 +37,14 @@ Non-goals: reading files.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from topology.builder import Topology
 from topology.errors import TopologyError, nearest
+from topology.fields import known_fields, placed, read_entries, read_options
 from topology.names import check_count, check_key, check_name
 from topology.node import Store
-from topology.options import check_options
 
 Registry = Mapping[str, Callable[..., Any]]
 
@@ -72,14 +71,14 @@ def read_document(
     >>> topo.build().node("a-process").processor is str.upper
     True
     """
-    fields = _fields(document, "topology", ("name", "sources", "stores", "nodes"))
+    fields = known_fields(document, "topology", ("name", "sources", "stores", "nodes"))
     for needed in ("name", "sources"):
         if not fields.get(needed):
             raise TopologyError(f"{needed}: missing, expected the topology's {needed}")
     topo = Topology(check_name(fields["name"], "name"))
-    sources = dict(_entries(fields["sources"], "sources"))
-    for name, spec in _entries(fields.get("stores"), "stores"):
-        with _at(f"stores.{name}"):
+    sources = dict(read_entries(fields["sources"], "sources"))
+    for name, spec in read_entries(fields.get("stores"), "stores"):
+        with placed(f"stores.{name}"):
             topo._declare(_store(name, spec, f"stores.{name}"))
     drafts = list(_drafts(fields.get("nodes"), topo, sources))
     # What reads a repartition reads the source behind it.
@@ -122,19 +121,19 @@ def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def _read_source(topo: Topology, name: str, spec: Any, path: str) -> None:
-    fields = _fields(spec, path, ("topic", "key", "partitions", "schema", "options"))
+    fields = known_fields(spec, path, ("topic", "key", "partitions", "schema", "options"))
     partitions = fields.get("partitions")
-    options = _options(fields, path, reserved=("topic", "name", "key", "partitions", "schema"))
+    options = read_options(fields, path, reserved=("topic", "name", "key", "partitions", "schema"))
     key = check_key(fields.get("key"), f"{path}.key")
     if partitions is not None:
         check_count(partitions, f"{path}.partitions", name)
-    with _at(path):
+    with placed(path):
         topo._source(fields.get("topic", name), name, key, partitions, fields.get("schema"), options)
 
 
 def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Store:
-    fields = _fields(spec, path, (*known, "logged", "retention_ms", "options"))
-    options = _options(fields, path, reserved=("name", "logged", "retention_ms"))
+    fields = known_fields(spec, path, (*known, "logged", "retention_ms", "options"))
+    options = read_options(fields, path, reserved=("name", "logged", "retention_ms"))
     return Store(name, fields.get("logged", True), fields.get("retention_ms"), tuple(options.items()))
 
 
@@ -178,11 +177,11 @@ class _Draft:
                     node=self.name,
                 )
         parents = [outputs[reference] for reference in self.inputs]
-        options = _options(self.fields, self.path)
+        options = read_options(self.fields, self.path)
         name, get = self.name, self.fields.get
         if isinstance(found := get("processor"), str) and hasattr(registry, "defaults"):
             options = {**registry.defaults(found, name), **options}
-        with _at(self.path):
+        with placed(self.path):
             if self.verb == "repartition":
                 key, partitions = check_key(get("key"), f"{self.path}.key"), get("partitions")
                 if partitions is not None:
@@ -241,7 +240,9 @@ class _Draft:
 def _drafts(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_Draft]:
     """Read all nodes without adding them, so that they may refer to each other in any order."""
     entries: list[tuple[str | None, Any]]
-    entries = [(None, n) for n in nodes] if isinstance(nodes, list | tuple) else [*_entries(nodes, "nodes")]
+    entries = (
+        [(None, n) for n in nodes] if isinstance(nodes, list | tuple) else [*read_entries(nodes, "nodes")]
+    )
     taken = set(sources)
     for position, (name, spec) in enumerate(entries):
         path = f"nodes[{position}]" if name is None else f"nodes.{name}"
@@ -251,7 +252,7 @@ def _drafts(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_Dra
             )
         verb = _verb(spec, path)
         fewest, most, further = _VERBS[verb]
-        fields = _fields(spec, path, (verb, *further, *(("name",) if name is None else ())))
+        fields = known_fields(spec, path, (verb, *further, *(("name",) if name is None else ())))
         inputs = _inputs(fields.pop(verb), f"{path}.{verb}", fewest, most, name)
         if "name" in fields:
             name = check_name(fields["name"], f"{path}.name")
@@ -287,42 +288,3 @@ def _inputs(found: Any, path: str, fewest: int, most: int | None, node: str | No
         )
         raise TopologyError(f"{path}: found {found!r}, expected {expected}", node=node)
     return tuple(given)
-
-
-def _options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the entry's `options`, which end up as keyword arguments."""
-    options = dict(_entries(fields.get("options"), f"{path}.options"))
-    for name in reserved:
-        if name in options:
-            raise TopologyError(f"{path}.options.{name}: belongs one level higher, beside `options`")
-    check_options(options, reserved, f"{path}.options")
-    return options
-
-
-def _entries(found: Any, path: str) -> list[tuple[str, Any]]:
-    if found is None and path != "topology":  # an empty entry in YAML
-        return []
-    if not isinstance(found, Mapping):
-        raise TopologyError(f"{path}: found {found!r}, expected a mapping")
-    return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in found.items()]
-
-
-def _fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return an entry's fields, all of them known ones."""
-    fields = dict(_entries(found, path))
-    for name in fields:
-        if name not in known:
-            raise TopologyError(
-                f"{path}.{name}: found an unknown field, expected one of {len(known)}; {nearest(name, known)}"
-            )
-    return fields
-
-
-@contextmanager
-def _at(path: str) -> Iterator[None]:
-    """Put the entry's path before an error that does not have it yet."""
-    try:
-        yield
-    except TopologyError as error:
-        text = str(error)
-        raise TopologyError(text if text.startswith(path) else f"{path}: {text}", node=error.node) from error

@@ -1,0 +1,54 @@
+"""Entries of a written topology, field by field: mappings, options, and the path before an error.
+
+Errors: `TopologyError` with the path, what was found, what was expected, the nearest name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from topology.errors import TopologyError, nearest
+from topology.names import check_name
+from topology.options import check_options
+
+
+def read_options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the entry's `options`, which end up as keyword arguments."""
+    options = dict(read_entries(fields.get("options"), f"{path}.options"))
+    for name in reserved:
+        if name in options:
+            raise TopologyError(f"{path}.options.{name}: belongs one level higher, beside `options`")
+    check_options(options, reserved, f"{path}.options")
+    return options
+
+
+def read_entries(found: Any, path: str) -> list[tuple[str, Any]]:
+    """Return the entries of a mapping, their names checked; none for nothing."""
+    if found is None and path != "topology":  # an empty entry in YAML
+        return []
+    if not isinstance(found, Mapping):
+        raise TopologyError(f"{path}: found {found!r}, expected a mapping")
+    return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in found.items()]
+
+
+def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return an entry's fields, all of them known ones."""
+    fields = dict(read_entries(found, path))
+    for name in fields:
+        if name not in known:
+            raise TopologyError(
+                f"{path}.{name}: found an unknown field, expected one of {len(known)}; {nearest(name, known)}"
+            )
+    return fields
+
+
+@contextmanager
+def placed(path: str) -> Iterator[None]:
+    """Put the entry's path before an error that does not have it yet."""
+    try:
+        yield
+    except TopologyError as error:
+        text = str(error)
+        raise TopologyError(text if text.startswith(path) else f"{path}: {text}", node=error.node) from error
