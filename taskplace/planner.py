@@ -10,7 +10,7 @@ import numpy as np
 
 from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target
-from taskplace.assign.weights import load_and_bound, uneven
+from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
 from taskplace.model import reading
 from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
@@ -223,6 +223,12 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
         out.append(
             f"{len(pairs)} copies are parked, they made no progress: {', '.join(pairs[:5])}; "
             "they are planned elsewhere; look at their instances, and release them"
+        )
+    if uneven(c) and config.task_assignor_class == "high_availability" and not level(c, target.active):
+        load, bound = load_and_bound(c, target.active)
+        out.append(
+            f"weights: the largest load per slot is {load:g}, no placement has less than {bound:g}; it is further from "
+            "the share than the heaviest task, and no exchange that keeps both balances helps"
         )
     missing = [t for t in config.rack_aware_assignment_tags if not any(t in tags for tags in c.tags)]
     if missing:

@@ -12,7 +12,7 @@ from taskplace.assign.spread import place_spread, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_possible
 from taskplace.assign.stateless import place_stateless
 from taskplace.assign.sticky import place_sticky
-from taskplace.assign.traffic import place_near_input
+from taskplace.assign.traffic import place_near_input, place_stateless_near_input
 from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import FIXED, Target, bases, moved
@@ -63,14 +63,19 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
         notes += tuple(sharing_notes(c, actives.place, standbys.task, standbys.inst, tags))
     else:
         standbys = place_standbys(c, actives.place, config.num_standby_replicas)
-    return _joined(c, actives, standbys, notes)
+    place = place_stateless_near_input(c, actives.place, config) if racks else None
+    return _joined(c, actives, standbys, notes, place)
 
 
 def _joined(
-    c: Columns, actives: ActiveTarget, standbys: StandbyTarget, notes: tuple[str, ...] = ()
+    c: Columns,
+    actives: ActiveTarget,
+    standbys: StandbyTarget,
+    notes: tuple[str, ...] = (),
+    place: Ints | None = None,
 ) -> Target:
     return Target(
-        active=place_stateless(c, actives.place),
+        active=place_stateless(c, actives.place) if place is None else place,
         standby_task=standbys.task,
         standby_inst=standbys.inst,
         replicas=standbys.replicas,

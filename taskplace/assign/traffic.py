@@ -26,6 +26,7 @@ from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
+from taskplace.model.shares import level_loads
 
 RACK_TAG = "rack"
 
@@ -48,9 +49,9 @@ def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
 def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[ActiveTarget, tuple[str, ...]]:
     """Return the target of all stateful tasks, and what to warn of. See `place_actives`."""
     plain = place_actives(c, base)
-    if not c.stateful.any():
-        return plain, ()
     known = cross_rack_reads(c)
+    if not c.n or (known is not None and not c.stateful.any()):
+        return plain, ()
     if known is None:
         note = f"rack.aware.assignment.strategy needs a tag {RACK_TAG!r} on every instance, and racks of partitions"
         return plain, (f"{note}: placed without racks",)
@@ -66,6 +67,54 @@ def prices(config: PlacementConfig) -> tuple[int, int]:
     """Return what a cross-rack read and a move cost: as configured, else 10 and 1."""
     traffic, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
     return 10 if traffic is None else traffic, 1 if move is None else move
+
+
+def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig) -> Ints | None:
+    """Return `active` completed by the stateless tasks: level loads first, then the least price of reads and moves.
+
+    A network of stateless tasks * (racks + 1) arcs. A task that is as well off where it is stays. None where racks of
+    instances or of stateless tasks are not known.
+    """
+    tasks = np.flatnonzero(~c.stateful)
+    if not any(c.racks[t] for t in tasks.tolist()):
+        return None
+    known = cross_rack_reads(c)
+    if known is None:
+        return None
+    rack_of, reads = known
+    traffic, move = prices(config)
+    places = np.flatnonzero(c.room > 0)
+    racks = reads.shape[1]
+    busy = np.bincount(active[c.stateful], minlength=c.m)
+    low, high = level_loads(c.n, c.n, busy, c.room)
+    net = Network()
+    node, hub, seat, sink = net.nodes(len(tasks)), net.nodes(racks), net.nodes(c.m), net.nodes(1)
+    most = int(reads[tasks].max()) * traffic + move + 1
+    fine = max(
+        1, min(len(tasks) + 1, cost_budget(int(sink[0]) + 1) // most)
+    )  # below it: to stay, among equals
+    owner = c.owner[tasks]
+    here = np.flatnonzero(c.room[owner] * (owner >= 0) > 0)
+    at = owner[here]
+    stay = net.arcs(node[here], seat[at], 1, fine * traffic * reads[tasks[here], rack_of[at]])
+    leaves = (owner >= 0).astype(np.int64)
+    price = fine * (traffic * reads[tasks] + (move * leaves)[:, None]) + leaves[:, None]
+    roam = net.arcs(np.repeat(node, racks), np.tile(hub, len(tasks)), 1, price)
+    entry = net.arcs(hub[rack_of[places]], seat[places], len(tasks), 0)
+    to = sink.repeat(len(places))
+    net.arcs(seat[places], to, (high - busy)[places], 0, low=np.maximum(low - busy, 0)[places])
+    net.supply(node, 1)
+    net.supply(sink, -len(tasks))
+    flow = net.solve()
+    if flow is None:
+        return None
+    place = active.copy()
+    place[tasks[here[flow[stay] > 0]]] = at[flow[stay] > 0]
+    row, rack = np.nonzero(flow[roam].reshape(len(tasks), racks))
+    for r in range(racks):
+        of_rack = rack_of[places] == r
+        place[tasks[row[rack == r]]] = np.repeat(places[of_rack], flow[entry][of_rack])
+    return place
 
 
 class _NearInput(Placement):

@@ -1,12 +1,14 @@
 """Tasks of unequal weight: exchanges that bring every instance within one task of its share of the load.
 
-The flow balances numbers of tasks; where weights differ, tasks of the same subtopology change places between an
-instance that has too much and one that has too little, which leaves both balances as they are. It stops as soon as no
+The flow balances numbers of tasks; where weights differ, two tasks change places between an instance that has too much
+and one that has too little: tasks of the same subtopology, which leaves both balances as they are, or of two, where
+floor and ceiling of both subtopologies allow it on both instances. It stops as soon as no
 load is further from its share than the heaviest task is heavy, or no exchange helps: what is good enough is left
 alone, so a target once reached is kept.
 
-Properties: the largest load never rises. Placing unsplittable weights optimally is NP-hard (it is bin packing), so
-the result is reported with a bound that no placement can beat, and the gap to it (`weighted_load_*` in the metrics).
+Properties: both balances are kept; the largest load never rises. What single exchanges cannot level is warned of.
+Placing unsplittable weights optimally is NP-hard (it is bin packing), so the result is reported with a bound that no
+placement can beat, and the gap to it (`weighted_load_*` in the metrics).
 Shapes: n weights; O(tasks of the two instances) for each exchange, at most one exchange per task.
 """
 
@@ -15,7 +17,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from taskplace.model.columns import Columns, Ints
+from taskplace.model.columns import Bools, Columns, Ints
+from taskplace.model.shares import floors_and_ceilings
 
 PARTNERS = 8
 """So many instances on the other side of their share are tried as partners of an exchange."""
@@ -30,7 +33,7 @@ def uneven(c: Columns) -> bool:
 
 
 def level(c: Columns, place: Ints) -> bool:
-    """Return whether no load is further from its share than the heaviest task is heavy: good enough to be left alone."""
+    """Return whether no load is further from its share than the heaviest task is heavy: good enough."""
     tasks = np.flatnonzero(c.stateful)
     if (place[tasks] < 0).any():
         return False
@@ -48,16 +51,21 @@ def level_weights(c: Columns, place: Ints) -> Ints:
     load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
     heaviest = float(c.weight[tasks].max())
     parked = set(c.parked.tolist())
+    counts = np.zeros((len(c.subtopologies), c.m), np.int64)
+    np.add.at(counts, (c.sub[tasks], place[tasks]), 1)
+    bounds = [floors_and_ceilings(int(n), c.room) for n in counts.sum(axis=1)]
+    low, high = np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
     for _ in range(len(tasks)):
         excess = np.where(c.room > 0, load - share, 0.0)
         if np.abs(excess).max() <= heaviest:
             break
-        found = _best_exchange(c, tasks, place, excess, parked)
+        found = _best_exchange(c, tasks, place, excess, parked, counts > low, counts < high)
         if found is None:
             break
         t, u = found
         a, b = int(place[t]), int(place[u])
         place[t], place[u] = b, a
+        np.add.at(counts, (c.sub[[t, u, t, u]], np.array([b, a, a, b])), np.array([1, 1, -1, -1]))
         moved = c.weight[t] - c.weight[u]
         load[a] -= moved
         load[b] += moved
@@ -65,7 +73,7 @@ def level_weights(c: Columns, place: Ints) -> Ints:
 
 
 def _best_exchange(
-    c: Columns, tasks: Ints, place: Ints, excess: Floats, parked: set[int]
+    c: Columns, tasks: Ints, place: Ints, excess: Floats, parked: set[int], spare: Bools, open_: Bools
 ) -> tuple[int, int] | None:
     """Return (task, lighter task) of the exchange that helps most between the worst instance and any other.
 
@@ -90,7 +98,27 @@ def _best_exchange(
                 continue
             if best is None or gain.flat[k] > best[0]:
                 best = (float(gain.flat[k]), t, u)
+        goes = mine[(spare[:, worst] & open_[:, other])[c.sub[mine]]]
+        comes = theirs[(spare[:, other] & open_[:, worst])[c.sub[theirs]]]
+        across = _nearest(c, goes, comes, gap)
+        if across is not None and (best is None or across[0] > best[0]):
+            gained, t, u = across
+            if gained > 1e-9 * max(1.0, abs(gap)) and not parked & {t * c.m + other, u * c.m + worst}:
+                best = across
     return None if best is None else best[1:]
+
+
+def _nearest(c: Columns, goes: Ints, comes: Ints, gap: float) -> tuple[float, int, int] | None:
+    """Return (gain, task, other task) of the pair whose weights differ by nearly `gap`. O(tasks * log tasks)."""
+    if not len(goes) or not len(comes):
+        return None
+    comes = comes[np.argsort(c.weight[comes], kind="stable")]
+    weights = c.weight[comes]
+    after = np.searchsorted(weights, c.weight[goes] - gap)
+    near = np.stack([np.clip(after - 1, 0, len(comes) - 1), np.clip(after, 0, len(comes) - 1)])
+    gain = abs(gap) - np.abs(gap - (c.weight[goes][None, :] - weights[near]))
+    k = int(gain.argmax())
+    return float(gain.flat[k]), int(goes[k % len(goes)]), int(comes[near.flat[k]])
 
 
 def load_and_bound(c: Columns, place: Ints) -> tuple[float, float]:

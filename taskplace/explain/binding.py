@@ -52,6 +52,15 @@ class Binding:
             f"{'both balances allow' if self._each else 'the balance allows'} it to stay{self._traffic(t, i)}"
         )
 
+    def stateless(self, t: int, i: int) -> str:
+        """Return why stateless task t is at instance i."""
+        if self._reads is None or not self.c.racks[t]:
+            return (
+                "it has no state, so it goes to the least loaded instance, and stays while its share allows"
+            )
+        reads = f"it reads {self._across(t, i)} input partitions across racks from there"
+        return f"it has no state; loads are level, and within them reads across racks and moves cost least: {reads}"
+
     def leaves(self, t: int, i: int) -> str:
         """Return why task t leaves its owner, which could keep it, for instance i."""
         c, owner = self.c, int(self.c.owner[t])

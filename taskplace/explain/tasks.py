@@ -234,9 +234,7 @@ class Explainer:
     ) -> str:
         c = self._c
         if not c.stateful[t]:
-            return (
-                "it has no state, so it goes to the least loaded instance, and stays while its share allows"
-            )
+            return self._binding.stateless(t, self._at[active])
         wanted = next((n for n, role in goal.items() if role == "active"), active)
         base = self._base[t]
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+
+import hypothesis.strategies as st
+import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.costs import Costs
 from taskplace.errors import ConfigError
+from taskplace.model.shares import level_loads
 
 
 def _problem(n: int, m: int, traffic: int | None, move: int | None) -> Problem:
@@ -80,3 +88,60 @@ def test_a_tag_that_no_instance_has_is_named_once_with_the_nearest() -> None:
     (warning,) = taskplace.plan(problem).warnings
     assert "no instance has the tag 'zon'" in warning
     assert "did you mean 'zone'?" in warning
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_there(
+    data: st.DataObject,
+) -> None:
+    """Against all placements: level loads, then the least price of reads and moves; and at rest nothing moves."""
+    racks = ["r0", "r1", "r2"][: data.draw(st.integers(2, 3))]
+    names = [f"i{k}" for k in range(data.draw(st.integers(1, 3)))]
+    some_racks = st.lists(st.lists(st.sampled_from(racks), min_size=1, max_size=2, unique=True), max_size=2)
+    tasks = [
+        Task(TaskId(0, p), stateful=p < 1, end_offset=0, racks=tuple(map(tuple, data.draw(some_racks))))
+        for p in range(data.draw(st.integers(2, 6)))
+    ]
+    owner = {t.id: data.draw(st.sampled_from([*names, ""])) for t in tasks}
+    instances = [
+        Instance(
+            name,
+            data.draw(st.integers(1, 2)),
+            {"rack": data.draw(st.sampled_from(racks))},
+            active=[t.id for t in tasks if owner[t.id] == name],
+        )
+        for name in names
+    ]
+    costs = data.draw(st.sampled_from([(10, 1), (1, 0), (0, 1), (2, 3), (1_000_000, 7)]))
+    config = PlacementConfig(
+        rack_aware_assignment_strategy=data.draw(st.sampled_from(["min_traffic", "balance_subtopology"])),
+        rack_aware_assignment_traffic_cost=costs[0],
+        rack_aware_assignment_non_overlap_cost=costs[1],
+    )
+    problem = Problem(tasks, instances, config)
+    made = taskplace.plan(problem)
+    where = {t: k for k, i in enumerate(problem.instances) for t in made.assignment[i.id].active}
+    free = [t for t in problem.tasks if not t.stateful]
+    room = np.array([i.capacity for i in problem.instances])
+    busy = np.bincount([where[t.id] for t in problem.tasks if t.stateful], minlength=len(names))
+    low, high = level_loads(len(tasks), len(tasks), busy, room)
+
+    def price(places: Sequence[int]) -> int:
+        total = 0
+        for t, k in zip(free, places, strict=True):
+            i = problem.instances[k]
+            total += costs[0] * sum(i.tags["rack"] not in served for served in t.racks)
+            total += costs[1] * (owner[t.id] not in ("", i.id))
+        return total
+
+    def level(places: Sequence[int]) -> bool:
+        load = busy + np.bincount(list(places), minlength=len(names))
+        return bool(((low <= load) & (load <= high)).all())
+
+    mine = [where[t.id] for t in free]
+    assert level(mine)
+    if any(t.racks for t in free):
+        assert price(mine) == min(map(price, filter(level, product(range(len(names)), repeat=len(free)))))
+    now = [replace(i, active=made.assignment[i.id].active) for i in problem.instances]
+    assert taskplace.plan(Problem(tasks, now, config)).stable

@@ -1,0 +1,65 @@
+"""Weights: both balances hold, loads are within the heaviest task of their shares, or a warning says they are not."""
+
+from __future__ import annotations
+
+import hypothesis.strategies as st
+from hypothesis import given, settings
+
+import taskplace
+from taskplace import Instance, Problem, Task, TaskId
+
+
+def _excess(problem: Problem, plan: taskplace.Plan) -> float:
+    """The largest distance of a load from its share, in heaviest tasks."""
+    weight = {t.id: t.weight for t in problem.tasks}
+    total, slots = sum(weight.values()), sum(i.capacity for i in problem.instances)
+    far = [
+        abs(sum(weight[t] for t in plan.target[i.id].active) - total * i.capacity / slots)
+        for i in problem.instances
+    ]
+    return max(far) / max(weight.values())
+
+
+def test_single_partitions_of_many_subtopologies_change_places() -> None:
+    ids = [TaskId(s, 0) for s in range(8)]
+    tasks = [Task(t, end_offset=10**6, weight=10.0 if t.subtopology < 4 else 1.0) for t in ids]
+    ready = dict.fromkeys(ids, 0)
+    a, b = Instance("a", active=ids[:4], lags=ready), Instance("b", active=ids[4:], lags=ready)
+    problem = Problem(tasks, [a, b])
+    plan = taskplace.plan(problem)
+    assert _excess(problem, plan) <= 1
+    assert plan.metrics["weighted_load_gap"] < 0.5
+    assert plan.warnings == ()
+
+
+def test_what_no_exchange_can_level_is_warned_of() -> None:
+    """On i0 three heavy tasks of three subtopologies with two partitions each: each has to have one on each."""
+    tasks = [Task(TaskId(s, p), weight=10.0 if p == 0 else 1.0) for s in range(3) for p in range(2)]
+    held = [Instance(f"i{k}", active=[TaskId(s, k) for s in range(3)]) for k in range(2)]
+    assert (
+        taskplace.plan(Problem(tasks, held)).warnings == ()
+    )  # heavy and light of one subtopology change places
+    parked = [
+        Instance(i.id, active=i.active, parked=[t.id for t in tasks if t.id not in i.active]) for i in held
+    ]
+    (warning,) = [w for w in taskplace.plan(Problem(tasks, parked)).warnings if w.startswith("weights")]
+    assert "the largest load per slot is 30, no placement has less than 16.5" in warning
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    partitions=st.lists(st.integers(1, 4), min_size=1, max_size=12),
+    capacities=st.lists(st.integers(1, 3), min_size=1, max_size=5),
+    data=st.data(),
+)
+def test_both_balances_hold_and_an_uneven_load_is_never_silent(
+    partitions: list[int], capacities: list[int], data: st.DataObject
+) -> None:
+    tasks = [
+        Task(TaskId(s, p), weight=data.draw(st.sampled_from([1.0, 5.0, 10.0])))
+        for s, n in enumerate(partitions)
+        for p in range(n)
+    ]
+    problem = Problem(tasks, [Instance(f"i{k}", n) for k, n in enumerate(capacities)])
+    plan = taskplace.check(problem, taskplace.plan(problem))  # balances, among others
+    assert (_excess(problem, plan) > 1 + 1e-9) == any(w.startswith("weights") for w in plan.warnings)
