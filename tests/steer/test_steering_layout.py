@@ -118,6 +118,15 @@ def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
     assert book.observe([quiet], tasks=4, loaded=0).reload == 0.45
 
 
+def test_what_every_batch_spends_on_loading_is_no_reload():
+    book = PriceBook(bytes_per_second=1e9)
+    quiet = {"commitTimeMs": 1000, "customMetrics": {"rocksdbLoadLatencyMs": 600}}
+    assert book.observe([quiet], tasks=200, loaded=1).reload == LEAST_RELOAD  # nothing to compare with
+    book.observe([quiet], tasks=200, loaded=0)
+    moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 1000}}
+    assert book.observe([moved], tasks=200, loaded=2).reload == pytest.approx(0.2)
+
+
 def test_prices_are_never_nothing():
     prices = PriceBook(bytes_per_second=1e9).observe([{"numRowsTotal": 0}], tasks=4, loaded=0)
     assert (prices.task, prices.reload) == (LEAST_TASK, LEAST_RELOAD)

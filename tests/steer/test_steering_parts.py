@@ -15,7 +15,7 @@ from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.load import FEWEST, SAME, LoadHistory
 from taskplace.spark.steering.loop import Seen, SteeringLoop
 from taskplace.spark.steering.watch import Facts, OverrideWatch
-from taskplace.spark.steering.worth import Prices, busiest, judge
+from taskplace.spark.steering.worth import Prices, excess, judge
 from topology.ids import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
@@ -105,8 +105,16 @@ def test_forced_moves_are_no_gain_of_the_optional_ones():
     assert judge(seconds, there, goal, [c], slots, Prices(1, 1), 10).gain == 0.0
 
 
-def test_the_busiest_is_measured_by_slot():
-    assert busiest(dict.fromkeys(TASKS, 1.0), dict.fromkeys(TASKS, "x"), {"x": 3, "y": 1}) == 2.0
+def test_shares_are_by_slot():
+    assert excess(dict.fromkeys(TASKS, 1.0), dict.fromkeys(TASKS, "x"), {"x": 2, "y": 1}) == 2.0
+
+
+def test_what_is_levelled_below_the_busiest_is_a_gain_too():
+    there = dict(zip(TASKS, "xxyyzz", strict=True))
+    goal = {**there, TASKS[0]: "w"}
+    slots = dict.fromkeys("wxyz", 1)
+    verdict = judge(dict.fromkeys(TASKS, 1.0), there, goal, TASKS[:1], slots, Prices(1, 1), 10)
+    assert (verdict.gain, verdict.worth) == (0.5, True)
 
 
 # ------------------------------------------------------------------------------------------------- watch
@@ -117,6 +125,35 @@ def test_a_task_whose_instance_is_gone_was_not_overruled():
     watch.send({TASKS[0]: "a", TASKS[1]: "b"})
     assert watch.verify({TASKS[0]: "b", TASKS[1]: "b"}, ["b"]) == ()
     assert watch.verdict(Facts()) is None
+
+
+def test_stragglers_among_many_tasks_are_no_reason_to_stand_down():
+    watch, many = OverrideWatch(3), [TaskId(0, p) for p in range(200)]
+    for batch in range(9):
+        watch.send(dict.fromkeys(many, "a"))
+        watch.verify({**dict.fromkeys(many, "a"), many[batch]: "b"}, ["a", "b"])
+        assert watch.verdict(Facts()) is None
+    assert watch.total == 9
+
+
+def test_the_same_task_again_and_again_is():
+    watch, many = OverrideWatch(3), [TaskId(0, p) for p in range(200)]
+    said = []
+    for _ in range(3):
+        watch.send(dict.fromkeys(many, "a"))
+        watch.verify({**dict.fromkeys(many, "a"), many[7]: "b"}, ["a", "b"])
+        said.append(watch.verdict(Facts()) is not None)
+    assert said == [False, False, True]
+
+
+def test_a_share_of_the_tasks_again_and_again_is_whichever_they_are():
+    watch = OverrideWatch(2)
+    said = []
+    for elsewhere in (TASKS[:2], TASKS[2:4]):
+        watch.send(dict.fromkeys(TASKS, "a"))
+        watch.verify({**dict.fromkeys(TASKS, "a"), **dict.fromkeys(elsewhere, "b")}, ["a", "b"])
+        said.append(watch.verdict(Facts()) is not None)
+    assert said == [False, True]
 
 
 def test_a_long_wait_names_the_other_causes():
@@ -172,6 +209,8 @@ def test_an_application_has_one_fleet():
         ),
         ("max.moves.per.batch", True, "found True"),
         ("worth.batches", -1, "steering.worth.batches: found -1"),
+        ("worth.batches", 10**400, "steering.worth.batches: found 'an integer of 1329 bits'"),
+        ("worth.batches", float("nan"), "steering.worth.batches: found nan"),
         ("reload.bytes.per.second", 0, "expected a number of bytes above 0"),
         ("load.by", "task.tim", "did you mean 'task.time'?"),
         ("patience.batche", 3, "did you mean 'patience.batches'?"),

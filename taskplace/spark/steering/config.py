@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -71,12 +72,22 @@ def _integer(path: str, value: Any) -> int:
 
 def _number(expected: str, *, above: bool) -> _Reader:
     def read(path: str, value: Any) -> float:
-        fits = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if not fits or value < 0 or (above and value == 0):
-            raise ConfigError(path, found=value, expected=expected)
-        return float(value)
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with contextlib.suppress(OverflowError):  # an integer that no float can hold
+                number = float(value)
+        if not math.isfinite(number) or number < 0 or (above and number == 0):
+            raise ConfigError(path, found=_short(value), expected=expected)
+        return number
 
     return read
+
+
+def _short(value: Any) -> Any:
+    """Return what an error shows of a value: nobody reads, and Python does not print, an integer of any length."""
+    if isinstance(value, int) and value.bit_length() > 1024:
+        return f"an integer of {value.bit_length()} bits"
+    return value
 
 
 def _load(path: str, value: Any) -> str:

@@ -6,10 +6,13 @@ It is driven from outside, after each batch, knows nothing of Spark, and keeps n
 Properties:
 - A goal is planned once, and pursued until it is reached or the world has changed (instances, drains, tasks, weights);
   planning anew after each step could go in circles where weights differ.
-- At most `max.moves.per.batch` tasks leave a running instance per batch. Tasks whose instance is gone, or that have
-  run nowhere yet, load anyway: they are sent at once, and are not counted.
+- At most `max.moves.per.batch` tasks leave a running instance between two batches that ran, however often is looked in
+  between. Tasks whose instance is gone or gets no tasks any more, or that have run nowhere yet, load anyway: they are
+  sent at once, and are not counted.
 - Tasks leave a draining instance whatever it costs; all other moves are made only if they are worth it.
 - Without overrules the goal is reached after ceil(moves / `max.moves.per.batch`) batches, and then nothing moves.
+- Queries that are steered side by side rest only where all their tasks together are balanced: when others have moved
+  since the goal was planned, and nothing of this query is on its way, the goal is planned anew.
 - After a stand-down nothing is sent any more, until `resume`.
 
 There are no copies but the active one, so the engine sees tasks with a copy where they ran and none elsewhere, and
@@ -43,7 +46,8 @@ class Seen:
     `places`: the instance on which each task ran last, None for one that ran nowhere. `slots`: of each instance.
     `load`: what was observed of each task in this batch, if it was. `ran`: a batch that began after the last report
     has ended. `others`: the tasks of other steered queries with their weights and places, numbered beside this
-    query's own, whose subtopologies count from `base`.
+    query's own, whose subtopologies count from `base`. `ending`: instances that Spark is about to give up; they get no
+    tasks any more, and so are none of `slots`.
     """
 
     batch: int
@@ -56,6 +60,7 @@ class Seen:
     ran: bool = False
     others: Sequence[tuple[Task, str | None]] = ()
     base: int = 0
+    ending: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -107,13 +112,14 @@ class Decision:
 class SteeringLoop:
     """Holds the goal of one query, and decides after each batch.
 
-    Lifetime: `goal` and `verdict` change together, when there is a reason to; `stood_down` stays until `resume`.
+    Lifetime: `goal` and `verdict` change together, when there is a reason to; `stood_down` stays until `resume`;
+    `_spent` counts the moves sent since a batch ran.
 
     >>> tasks, slots = [TaskId(0, p) for p in range(4)], {"executor-0": 2, "executor-1": 2}
     >>> loop = SteeringLoop(SteeringConfig(max_moves_per_batch=1))
     >>> piled = dict.fromkeys(tasks, "executor-0")
     >>> print(loop.look(Seen(0, slots, piled, prices=Prices(task=1.0, reload=0.1))))
-    batch 0: 1 move now, 1 later; start: 4 tasks on 2 instances; 2 moves gain 1.000 s a batch, \
+    batch 0: 1 move now, 1 later; start: 4 tasks on 2 instances; 2 moves gain 2.000 s a batch, \
 cost 0.200 s of reloading: worth it
     """
 
@@ -127,6 +133,8 @@ cost 0.200 s of reloading: worth it
         self._plan: Plan | None = None
         self._planned_for: tuple[Instance, ...] = ()
         self._planned_tasks: frozenset[TaskId] = frozenset()
+        self._planned_others: dict[TaskId, str | None] = {}
+        self._spent = 0
 
     def look(self, seen: Seen, *, dry: bool = False) -> Decision:
         """Return what to do after a batch; with `dry`, what would be done, from scratch, changing nothing."""
@@ -135,6 +143,7 @@ cost 0.200 s of reloading: worth it
             trial.loads = self.loads
             return trial.look(replace(seen, ran=False, load=None))
         overruled = self.watch.verify(seen.places, seen.slots) if seen.ran else ()
+        self._spent = 0 if seen.ran else self._spent
         self.stood_down = self.stood_down or hopeless(seen.facts) or self.watch.verdict(seen.facts)
         heavier = self._observe(seen)
         if self.stood_down or not seen.slots or not seen.places:
@@ -144,6 +153,11 @@ cost 0.200 s of reloading: worth it
         why = self._reasons(seen, heavier)
         if why:
             self._set_goal(seen)
+        elif self._others_moved(seen):
+            before = self.goal
+            self._set_goal(seen)
+            if self.goal != before:
+                why = (Trigger("queries", "tasks of other queries moved"),)
         if why or seen.load is not None or not self.verdict.worth:
             self.verdict = self._judge(seen)
         decision = self._step(seen, why, overruled)
@@ -179,11 +193,22 @@ cost 0.200 s of reloading: worth it
             probing_due=False,
         )
         found = [trigger for rule in RULES for trigger in rule(now)]
+        gone = {i.id for i in self._planned_for} - seen.slots.keys()
+        if gone and gone <= seen.ending:  # so they did not leave, not yet
+            left = f"{', '.join(sorted(gone))} left"
+            found = [trigger for trigger in found if trigger.detail != left]
+            found.insert(0, Trigger("decommissioned", ", ".join(sorted(gone))))
         if heavier and self._plan is not None:
             heavy = [t for t in sorted(seen.places) if self.loads.weight(t) > 1]
             named = ", ".join(f"{t} weighs {self.loads.weight(t):.1f}" for t in heavy[:5])
             found.append(Trigger("load", named or "all tasks weigh the same again"))
         return tuple(found)
+
+    def _others_moved(self, seen: Seen) -> bool:
+        """Return whether others are elsewhere than the goal was planned with, and nothing of this query is on its way."""
+        free, forced, optional = self._pending(seen)
+        on_the_way = free or forced or (optional and self.verdict.worth)
+        return not on_the_way and {task.id: name for task, name in seen.others} != self._planned_others
 
     def _tasks(self, seen: Seen) -> tuple[Task, ...]:
         own = (
@@ -198,17 +223,22 @@ cost 0.200 s of reloading: worth it
         self._plan = plan(problem)
         self._planned_for = tuple(problem.instances)
         self._planned_tasks = frozenset(task.id for task in problem.tasks)
+        self._planned_others = {task.id: name for task, name in seen.others}
         wanted = {task: name for name, roles in self._plan.target.items() for task in roles.active}
         self.goal = {t: wanted[_joint(t, seen)] for t in sorted(seen.places)}
 
     def _judge(self, seen: Seen) -> Verdict:
+        # Other queries' tasks stay where they are, and are taken to cost what this one's do.
         _, _, optional = self._pending(seen)
+        others = {task.id: name for task, name in seen.others if name is not None}
+        weights = {_joint(t, seen): self.loads.weight(t) for t in self.goal}
+        weights |= {task.id: task.weight for task, _ in seen.others}
         return judge(
-            {t: seen.prices.task * self.loads.weight(t) for t in self.goal},
-            {t: name for t, name in seen.places.items() if name is not None},
-            self.goal,
-            optional,
-            seen.slots,
+            {t: seen.prices.task * weight for t, weight in weights.items()},
+            {**others, **{_joint(t, seen): name for t, name in seen.places.items() if name is not None}},
+            {**others, **{_joint(t, seen): name for t, name in self.goal.items()}},
+            [_joint(t, seen) for t in optional],
+            {name: max(1, count) for name, count in seen.slots.items() if name not in seen.draining},
             seen.prices,
             self.config.worth_batches,
         )
@@ -232,9 +262,8 @@ cost 0.200 s of reloading: worth it
         chosen = self._choose(seen, due)
         sent = {*free, *chosen}
         intended = {t: self.goal[t] if t in sent else str(seen.places[t]) for t in self.goal}
-        moves = tuple(
-            Move(t, "active", seen.places[t], self.goal[t], _why(t, free, forced)) for t in sorted(sent)
-        )
+        self._spent += len(chosen)
+        moves = tuple(Move(t, "active", seen.places[t], self.goal[t], _why(t, seen)) for t in sorted(sent))
         return Decision(
             seen.batch,
             intended,
@@ -254,7 +283,7 @@ cost 0.200 s of reloading: worth it
                 load[name] += self.loads.weight(task) / max(1, seen.slots[name])
         left = sorted(due)
         chosen: list[TaskId] = []
-        while left and len(chosen) < self.config.max_moves_per_batch:
+        while left and self._spent + len(chosen) < self.config.max_moves_per_batch:
 
             def relief(task: TaskId) -> tuple[float, float, TaskId]:
                 at = seen.places[task]
@@ -295,8 +324,13 @@ def _instances(seen: Seen) -> tuple[Instance, ...]:
     )
 
 
-def _why(task: TaskId, free: Sequence[TaskId], forced: Sequence[TaskId]) -> str:
-    return "it ran nowhere" if task in free else "drain" if task in forced else "balance"
+def _why(task: TaskId, seen: Seen) -> str:
+    at = seen.places[task]
+    if at is None:
+        return "it ran nowhere"
+    if at in seen.slots:
+        return "drain" if at in seen.draining else "balance"
+    return "decommissioned" if at in seen.ending else f"{at} is gone"
 
 
 def _some(count: int, what: str) -> str:

@@ -1,8 +1,9 @@
 """What a task takes and what its reload costs, from the progress that Spark reports of its state operators.
 
 A task's seconds per batch: the time of updates, removals and commit of all operators, over the tasks; where the time
-of each task was observed, the median of that. A reload's seconds: RocksDB says how long loading took in a batch, and
-the batches in which tasks moved show what one of them costs. Other providers do not say, so the memory of the state
+of each task was observed, the median of that. A reload's seconds: RocksDB says how long loading took in a batch. That
+is a little for every task, moved or not, so the batches in which tasks moved show what one of them costs beyond what
+batches without moves show. Until both were seen, and with other providers, which do not say, the memory of the state
 over an assumed rate stands in.
 """
 
@@ -35,7 +36,8 @@ class PriceBook:
         self.bytes = 0
         self._rate = bytes_per_second
         self._times: deque[float] = deque(maxlen=5)
-        self._loads: deque[float] = deque(maxlen=5)
+        self._quiet: deque[float] = deque(maxlen=5)  # seconds of loading in batches without moves, a task
+        self._loads: deque[float] = deque(maxlen=5)  # seconds of a reload
 
     def observe(
         self,
@@ -56,10 +58,12 @@ class PriceBook:
         spent = sum(_number(operator, name) for operator in said for name in _TIMES) / 1000 / tasks
         self._times.append(median(seconds) if seconds else spent)
         loading = sum(
-            _number(operator, name) for operator in said for name in operator if _is_load_time(name)
+            _number(operator, name) / 1000 for operator in said for name in operator if _is_load_time(name)
         )
-        if loaded and loading:
-            self._loads.append(loading / 1000 / loaded)
+        if not loaded:
+            self._quiet.append(loading / tasks)
+        elif loading and self._quiet:
+            self._loads.append(max(0.0, loading - median(self._quiet) * tasks) / loaded)
         reload = median(self._loads) if self._loads else self.bytes / tasks / self._rate
         return Prices(max(median(self._times), LEAST_TASK), max(reload, LEAST_RELOAD))
 

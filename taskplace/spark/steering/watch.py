@@ -2,11 +2,13 @@
 
 A preferred location is a wish. Spark overrules it when the instance has no free slot for as long as
 `spark.locality.wait` allows, and then the task has reloaded its state elsewhere. Sending it back is right once, and
-harm when it goes on: after `patience` batches in a row in which Spark overruled, steering stands down and says why.
+harm when it goes on: steering stands down, and says why, when the same task was overruled `patience` batches in a row,
+or `SHARE` of all tasks, whichever they were. Now and then a straggler among hundreds is nothing to stand down for.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -14,6 +16,9 @@ from topology.ids import TaskId
 
 SHORT_WAIT_MS = 1000
 """A wait below this is over before a slot is free, with tasks of the usual length."""
+
+SHARE = 0.25
+"""So many of all tasks elsewhere is more than stragglers."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,8 @@ def hopeless(facts: Facts) -> StandDown | None:
 class OverrideWatch:
     """Compares, after each batch, where tasks ran with where they were sent.
 
-    Lifetime: `sent` is what the last report intended; `streak` counts batches in a row that were overruled.
+    Lifetime: `sent` is what the last report intended. `streaks` counts, for each task, batches in a row in which it
+    was overruled; `many`, batches in a row in which `SHARE` of the tasks were.
 
     >>> watch, task = OverrideWatch(patience=2), TaskId(0, 0)
     >>> for _ in range(2):
@@ -70,7 +76,8 @@ class OverrideWatch:
     def __init__(self, patience: int) -> None:
         self.patience = patience
         self.sent: dict[TaskId, str] = {}
-        self.streak = 0
+        self.streaks: Counter[TaskId] = Counter()
+        self.many = 0
         self.overruled: tuple[TaskId, ...] = ()
         self.total = 0
 
@@ -86,15 +93,18 @@ class OverrideWatch:
         self.overruled = tuple(
             sorted(t for t, name in self.sent.items() if name in alive and places.get(t) not in (None, name))
         )
-        self.streak = self.streak + 1 if self.overruled else 0
+        self.streaks = Counter({task: self.streaks[task] + 1 for task in self.overruled})
+        many = bool(self.overruled) and len(self.overruled) >= SHARE * len(self.sent)
+        self.many = self.many + 1 if many else 0
         self.total += len(self.overruled)
         return self.overruled
 
     def verdict(self, facts: Facts) -> StandDown | None:
         """Return why to stand down, or None while there is patience left."""
-        if self.streak < self.patience:
+        streak = max([self.many, *self.streaks.values()])
+        if streak < self.patience:
             return None
-        found = f"{len(self.overruled)} of {len(self.sent)} tasks elsewhere, {self.streak} batches in a row"
+        found = f"{len(self.overruled)} of {len(self.sent)} tasks elsewhere, {streak} batches in a row"
         wait = facts.locality_wait_ms
         if wait < SHORT_WAIT_MS:
             return StandDown(
