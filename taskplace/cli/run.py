@@ -8,7 +8,13 @@ import logging
 import sys
 from collections.abc import Callable
 
-from taskplace.cli.application import Application, load_application, shown_topology, topology_of
+from taskplace.cli.application import (
+    Application,
+    internal_plan,
+    load_application,
+    shown_topology,
+    topology_of,
+)
 from taskplace.errors import UnsupportedSpark
 from taskplace.report import Reporter, reporter_for
 from taskplace.settings import Settings
@@ -82,6 +88,7 @@ def topology(args: argparse.Namespace) -> int:
         for sub in built.subtopologies:
             stores = ", ".join(store.name for store in sub.stores) or "no stores"
             print(f"subtopology {sub.id}: {sub.partitions} tasks, {stores}")
+        print(internal_plan(built), end="")
         if not (ready := built.readiness()):
             print(f"not ready: {ready.reason}")
     return 0

@@ -284,7 +284,8 @@ def counts_by(
     events = topo.source("events", key=key, partitions=partitions)
     if repartitioned:
         events = events.repartition(key, name="again")
-    counted = events.process(Count(store, by={"key": "string"}), name="counted")
+    by = dict.fromkeys(["key"] if key == "key" else ["key", key], "string")
+    counted = events.process(Count(store, by=by), name="counted")
     if more:
         counted.sink("out")
         counted.repartition("count", name="by-count").process(

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.spark.keyed import check_keys
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.store import StoreSchema
@@ -31,6 +32,7 @@ def external_topics(built: BuiltTopology) -> dict[str, int]:
 
 def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store nobody gave a layout."""
+    check_keys(built)
     tags, times = external_topics(built), event_times(built)
     found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
