@@ -264,7 +264,7 @@ class ConsumerProtocol:
         usual = in_step(steps)
         why = f"{me} and {min(away - {me}, default=me)} see different topics"
         if self.refresh() or me not in usual:
-            raise TryAgain(why, odd=me not in usual)
+            raise TryAgain(why, patience=1 if me not in usual else 4)
         kept = {m: said[m] for m in sorted(usual)}
         apart = self._differing(assigner, kept)
         if not apart:
@@ -275,9 +275,11 @@ class ConsumerProtocol:
         near = {m for m in usual if _meet(said[me], said[m])}
         mine, other = near - apart, near & apart
         if not other:
-            raise TryAgain(why, odd=False)
+            mine, other = usual - apart, apart
         sides = sorted((mine, other), key=lambda side: (-len(side), min((steps[m][1], m) for m in side)))
-        raise TryAgain(why, odd=me not in sides[0])
+        if me == min(usual, key=lambda m: (steps[m][1], m)):
+            raise TryAgain(why, patience=16)  # somebody has to be the last
+        raise TryAgain(why, patience=1 if me not in sides[0] else 4)
 
     def _differing(
         self, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]

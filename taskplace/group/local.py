@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from taskplace.group.coordinator import Coordinator
-from taskplace.group.errors import GroupError, ProtocolError
+from taskplace.group.errors import Code, GroupError, GroupFailed, ProtocolError
 from taskplace.group.member import Member
 from taskplace.group.messages import Ack, Joined, decode, encode
 from taskplace.group.phases import Replies
@@ -111,7 +111,8 @@ class LocalMember:
     """A member on a thread of its own. Callbacks run on that thread, in order, and should be short.
 
     If the protocol has a `refresh`, as consumers do, it is called every `metadata.max.age.ms`, and the member joins
-    again if there is something new. `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`.
+    again if there is something new. `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`; an
+    exception of theirs ends the membership, with a leave.
     `kill` is what a crash looks like from outside: the member falls silent.
 
     >>> from taskplace.group import ConsumerProtocol, Topics
@@ -188,6 +189,22 @@ class LocalMember:
             self._thread.join()
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except Exception as error:  # a callback's: who cannot take what it is given must not keep its seat
+            log.exception("%s ends", self.member_id)
+            for effect in self._machine.leave(self._clock(), for_good=True):
+                if isinstance(effect, Send):
+                    self._coordinator.post(self.member_id, encode(effect.message))
+            with self._changed:
+                self._owned = None
+                self.error = GroupFailed(
+                    Code.ASSIGNMENT_FAILED, f"a callback: {type(error).__name__}: {error}"
+                )
+                self._changed.notify_all()
+        self._coordinator.disconnect(self.member_id)
+
+    def _serve(self) -> None:
         self._apply(self._machine.start(self._clock()))
         looked = self._clock()
         looks = self._refresh is not None and self._max_age > 0
@@ -218,7 +235,6 @@ class LocalMember:
                     continue
                 if isinstance(message, (Joined, Ack)):
                     self._apply(self._machine.receive(message, self._clock()))
-        self._coordinator.disconnect(self.member_id)
 
     def _look(self) -> None:
         """Join again if what the protocol sees has changed; if it cannot look now, it will the next time."""

@@ -227,7 +227,7 @@ class Member:
         if not self._disagreements:
             self._disagreed_at = now
         self._disagreements += 1
-        times = 1 if wish.odd or wish.otherwise else 4
+        times = 1 if wish.otherwise else wish.patience
         patience = times * 2 * self.settings.session_timeout_ms / 1000
         most = times * self.settings.metadata_max_retries
         if self._disagreements > most and now >= self._disagreed_at + patience:

@@ -40,7 +40,7 @@ class TryAgain(GroupError):
 
     `at_once` leaves out the back-off, the first time. The member's patience ends after more than
     `metadata.max.retries` in a row; then it takes what `otherwise` returns, if there is that, and gives up with
-    `code` if there is not. Who is not `odd` has four times the patience, for those that are to give up first.
+    `code` if there is not. `patience` multiplies both, for members that are to see others give up first.
     `accept` and `offers` may raise it.
     """
 
@@ -50,12 +50,12 @@ class TryAgain(GroupError):
         *,
         at_once: bool = False,
         code: Code = Code.METADATA_DISAGREEMENT,
-        odd: bool = True,
+        patience: int = 1,
         otherwise: Callable[[], Any] | None = None,
     ) -> None:
         self.at_once = at_once
         self.code = code
-        self.odd = odd
+        self.patience = patience
         self.otherwise = otherwise
         super().__init__(reason)
 

@@ -141,6 +141,27 @@ def test_members_with_different_subscriptions_settle_a_lasting_disagreement_too(
     assert owned == [TopicPartition("t", p) for p in range(4)] + [TopicPartition("u", p) for p in range(2)]
 
 
+@settings(max_examples=25, deadline=None)
+@given(st.data(), st.integers(0, 2**16))
+def test_whatever_members_see_and_however_long_no_partition_has_two_owners(
+    data: st.DataObject, seed: int
+) -> None:
+    network = Network(seed)  # it checks after every event
+    for name in "abcde"[: data.draw(st.integers(2, 5))]:
+        topics = data.draw(st.sampled_from((["t"], ["t"], ["t", "u"], ["u"])))
+        seen = {"t": data.draw(st.sampled_from((3, 3, 5))), "u": data.draw(st.sampled_from((2, 2, 4)))}
+        retries = data.draw(st.sampled_from((1, 10, 10**6)))
+        member = MemberSettings(
+            session_timeout_ms=6_000, heartbeat_interval_ms=1_000, max_poll_interval_ms=6_000,
+            metadata_max_retries=retries,
+        )  # fmt: skip
+        network.join(name, consumer(seen, topics), member)
+        network.run(data.draw(st.sampled_from((0.0, 0.3, 15.0))))
+    network.run(60)
+    left = set(network.members) - set(network.failures())
+    assert left, network.tail()
+
+
 class Broken(RoundRobin):
     """A strategy of one's own, with a mistake in it."""
 

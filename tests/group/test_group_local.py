@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from taskplace.group import (
+    Assigned,
     ConsumerProtocol,
     CoordinatorSettings,
+    GroupFailed,
     LocalCoordinator,
     LocalMember,
     MemberSettings,
@@ -39,3 +43,21 @@ def test_a_topic_that_grows_is_noticed_after_metadata_max_age() -> None:
         got = member.wait_for(lambda owned: owned is not None and len(owned.value) == 3, timeout=20)
         member.leave()
     assert got is not None and [p.partition for p in got.value] == [0, 1, 2]
+
+
+def test_an_exception_of_a_callback_ends_the_membership_and_gives_its_place_away() -> None:
+    def protocol() -> ConsumerProtocol:
+        return ConsumerProtocol(["t"], fetch=lambda: Topics({"t": 4}))
+
+    def refuse(_: Assigned) -> None:
+        raise RuntimeError("no disk")
+
+    with LocalCoordinator(AT_ONCE) as coordinator:
+        quick = MemberSettings(heartbeat_interval_ms=30)
+        sound = LocalMember(coordinator, "shop", protocol(), quick)
+        sound.wait_for(lambda owned: owned is not None, timeout=20)
+        broken = LocalMember(coordinator, "shop", protocol(), quick, on_assigned=refuse)
+        with pytest.raises(GroupFailed, match="a callback: RuntimeError: no disk"):
+            broken.wait_for(lambda owned: False, timeout=20)
+        sound.wait_for(lambda owned: owned is not None and len(owned.value) == 4, timeout=20)
+        sound.leave()
