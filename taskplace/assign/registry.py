@@ -60,7 +60,8 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
     )
     points = () if ":" in name else entry_points(group=GROUP, name=name)
     if ":" not in name and not points:
-        raise ConfigError(key, found=name, expected=expected, hint=reading.nearest(name, BUILT_IN))
+        known = (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)}))
+        raise ConfigError(key, found=name, expected=expected, hint=reading.nearest(name, known))
     try:
         found = _load(name) if ":" in name else next(iter(points)).load()
     except (ImportError, AttributeError, ValueError) as error:

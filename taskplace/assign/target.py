@@ -63,8 +63,8 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
         notes += tuple(sharing_notes(c, actives.place, standbys.task, standbys.inst, tags))
     else:
         standbys = place_standbys(c, actives.place, config.num_standby_replicas)
-    place = place_stateless_near_input(c, actives.place, config) if racks else None
-    return _joined(c, actives, standbys, notes, place)
+    near = place_stateless_near_input(c, actives.place, config) if racks else None
+    return _joined(c, actives, standbys, notes, near)
 
 
 def _joined(
