@@ -263,7 +263,8 @@ class ConsumerProtocol:
         steps = {m: ((s.topics, s.pattern), s.metadata_hash) for m, s in said.items()}
         usual = in_step(steps)
         why = f"{me} and {min(away - {me}, default=me)} see different topics"
-        if self.refresh() or me not in usual:
+        # What this member said itself may be older than what it sees: it says it again.
+        if self.refresh() or me in away or me not in usual:
             raise TryAgain(why, patience=1 if me not in usual else 4)
         kept = {m: said[m] for m in sorted(usual)}
         apart = self._differing(assigner, kept)
@@ -272,10 +273,10 @@ class ConsumerProtocol:
             raise TryAgain(why, otherwise=lambda: self._take(found, self._mine(me, assigner, kept)))
         # Among different subscriptions nobody can be told apart by the list alone: the larger side of those that
         # share topics with this member stays.
-        near = {m for m in usual if _meet(said[me], said[m])}
+        near = frozenset(m for m in usual if _meet(said[me], said[m]))
         mine, other = near - apart, near & apart
         if not other:
-            mine, other = usual - apart, apart
+            mine, other = usual - apart, apart  # nothing in common: all of them count
         sides = sorted((mine, other), key=lambda side: (-len(side), min((steps[m][1], m) for m in side)))
         if me == min(usual, key=lambda m: (steps[m][1], m)):
             raise TryAgain(why, patience=16)  # somebody has to be the last
@@ -286,7 +287,7 @@ class ConsumerProtocol:
     ) -> frozenset[str]:
         """Return the members that see something else than this one."""
         expected: dict[tuple[tuple[str, ...], str], bytes] = {}
-        away = set()
+        away: set[str] = set()
         for name, other in said.items():
             key = (other.topics, other.pattern)
             if key not in expected:
