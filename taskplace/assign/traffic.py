@@ -26,24 +26,8 @@ from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
+from taskplace.model.reads import RACK_TAG, cross_rack_reads, prices
 from taskplace.model.shares import level_loads
-
-RACK_TAG = "rack"
-
-
-def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
-    """Return the rack of each instance and [tasks, racks] cross-rack reads; None if racks are not known."""
-    names = [t.get(RACK_TAG, "") for t in c.tags]
-    if not all(names) or not any(c.racks):
-        return None
-    racks = sorted(set(names))
-    rack_of = np.array([racks.index(n) for n in names], np.int64)
-    reads = np.zeros((c.n, len(racks)), np.int64)
-    for t, partitions in enumerate(c.racks):
-        for served in partitions:
-            if served:  # nothing is known of a partition that no rack is said to serve
-                reads[t] += [rack not in served for rack in racks]
-    return rack_of, reads
 
 
 def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[ActiveTarget, tuple[str, ...]]:
@@ -61,12 +45,6 @@ def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[A
         return plain, ("racks are not looked at beside what is parked",)
     moves = found[1]
     return ActiveTarget(found[0], base, moves, min(moves, plain.lower_bound)), ()
-
-
-def prices(config: PlacementConfig) -> tuple[int, int]:
-    """Return what a cross-rack read and a move cost: as configured, else 10 and 1."""
-    traffic, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
-    return 10 if traffic is None else traffic, 1 if move is None else move
 
 
 def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig) -> Ints | None:

@@ -11,11 +11,10 @@ from functools import cached_property
 
 import numpy as np
 
-from taskplace.assign.traffic import cross_rack_reads, prices
-from taskplace.assign.weights import uneven
 from taskplace.model.columns import Ints
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.reads import cross_rack_reads, prices
 from taskplace.model.shares import floors_and_ceilings
 
 
@@ -136,7 +135,7 @@ class Binding:
             return f"{text}, but in all reads (cost {traffic}) and moves (cost {move}) cost least this way"
         if self._reads is not None:
             return f"in all, reads across racks and moves cost least this way ({c.names[better]} takes it)"
-        if uneven(c):
+        if len(np.unique(c.weight[c.stateful])) > 1:
             return f"tasks differ in weight ({c.weight[t]:g} here), and loads are nearer to their shares this way"
         return ""
 
