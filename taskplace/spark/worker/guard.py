@@ -52,7 +52,7 @@ def guarded(copy: Path, executor: Owner) -> Iterator[None]:
         shutil.rmtree(copy, ignore_errors=True)
         deaths = 0
     mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    mark.write_text(json.dumps({"worker": asdict(_me()), "executor": asdict(executor), "deaths": deaths}))
+    mark.write_text(json.dumps({"worker": asdict(_me(os.getpid())), "executor": asdict(executor), "deaths": deaths}))
     try:
         yield
     finally:
@@ -71,8 +71,8 @@ def _deaths(mark: Path, executor: Owner) -> int:
 
 
 @cache
-def _me() -> Owner:
-    return Owner.of(psutil.Process())
+def _me(pid: int) -> Owner:  # by its id: a forked process is not the one that asked before
+    return Owner.of(psutil.Process(pid))
 
 
 @contextmanager
