@@ -93,9 +93,10 @@ def follow(query: Any, steering: Steering, settings: Settings) -> None:
             shown = status.batch
             counts = "  ".join(f"{name} {now}" for name, (now, _) in sorted((status.executors or {}).items()))
             print(f"batch {shown:>3}  {counts}  moved {status.moved}, waiting {status.waiting}", flush=True)
-            for change in status.changes[told:]:
+            fresh = status.said - told  # the status keeps the last changes only
+            for change in status.changes[max(0, len(status.changes) - fresh) :]:
                 print(f"           {change}", flush=True)
-            told = len(status.changes)
+            told = status.said
             if shown in due:
                 print(f"           killed {kill(due.pop(shown), steering)}", flush=True)
         time.sleep(0.05)

@@ -7,7 +7,6 @@ What is used beyond the public API, and why:
 - `StreamExecution.lastExecution`: the physical plan, for which operators share a stage, and the session it ran in.
 - `AppStatusStore.taskList` and `operationGraphForStage`: how long each task of a stage took, and which stages hold
   state. If these fail, all tasks weigh the same.
-- `TaskSchedulerImpl.getExecutorDecommissionState`: which executors Spark is about to give up.
 
 Nothing here changes Spark's configuration, and the only thing that is written is the coordinator's map.
 """
@@ -24,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
-from taskplace.spark.steering.layout import Layout, layout, read_operators
+from taskplace.spark.steering.layout import Layout, Operator, layout, read_operators, that_ran
 from taskplace.spark.steering.watch import Facts
 from topology.ids import TaskId
 
@@ -133,8 +132,20 @@ class StateBridge(Bridge):
             return Layout() if planned else None
         rows = self.spark.read.format("state-metadata").load(root).collect()
         operators = read_operators([row.asDict() for row in rows])
+        operators = that_ran(operators, self._partitions(operators), planned=planned)
         plan = self._execution.lastExecution().executedPlan().toString() if planned else None
         return layout(operators, plan)
+
+    def _partitions(self, operators: Iterable[Operator]) -> dict[int, int]:
+        """Return how many partitions of each operator have a place in the checkpoint. One listing an operator."""
+        hadoop, found = self._jsc.hadoopConfiguration(), {}
+        for operator in operators:
+            root = f"{self._execution.resolvedCheckpointRoot()}/state/{operator.id}"
+            path = self._jvm.org.apache.hadoop.fs.Path(root)
+            files = path.getFileSystem(hadoop)
+            listed = files.listStatus(path) if files.exists(path) else []
+            found[operator.id] = count_partitions(status.getPath().getName() for status in listed)
+        return found
 
     # -- where tasks are, and where they are to be
 
@@ -170,15 +181,9 @@ class StateBridge(Bridge):
     # -- executors
 
     def decommissioned(self) -> frozenset[str]:
-        """Return the instances that Spark is about to give up."""
-        if self.local:
-            return frozenset()
-        scheduler = self._jsc.taskScheduler()
-        return frozenset(
-            f"executor-{name}"
-            for name in self.alive()
-            if scheduler.getExecutorDecommissionState(name).isDefined()
-        )
+        """Return the instances that Spark is about to give up: they run, but get no tasks any more."""
+        alive = self.alive()
+        return frozenset(f"executor-{name}" for name in alive - self.usable())
 
     def remove(self, executor_id: str) -> bool:
         """Ask the cluster manager to end an executor and not to replace it; return whether it took note."""
@@ -239,6 +244,15 @@ class StateBridge(Bridge):
 def _has(owner: Any, *methods: str) -> bool:
     names = {method.getName() for method in owner.getClass().getMethods()}
     return names.issuperset(methods)
+
+
+def count_partitions(names: Iterable[str]) -> int:
+    """Return how many partitions the directory of an operator has, by the names in it.
+
+    >>> count_partitions(["_metadata", "0", "1", "10", ".1.crc"])
+    11
+    """
+    return 1 + max((int(name) for name in names if name.isdecimal()), default=-1)
 
 
 def _seconds(task: Mapping[str, Any]) -> float:

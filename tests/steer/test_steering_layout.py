@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskplace.errors import InputError, UnsupportedSpark
-from taskplace.spark.steering.layout import Layout, Operator, layout, stages_of
+from taskplace.spark.steering.layout import Layout, Operator, layout, stages_of, that_ran
 from taskplace.spark.steering.prices import LEAST_RELOAD, LEAST_TASK, PriceBook
 from taskplace.spark.steering.status import SteeringStatus
 from topology.ids import TaskId
@@ -98,6 +101,95 @@ def test_all_stores_of_a_task_go_together():
     found = Layout(((join, dedup),))
     assert found.stores(TaskId(0, 1)) == ((0, 1, "left"), (0, 1, "right"), (1, 1, "default"))
     assert found.tasks == (TaskId(0, 0), TaskId(0, 1))
+
+
+def test_an_operator_that_spark_runs_with_one_task_has_one_whatever_the_configured_number():
+    """As of `dropDuplicates().groupBy().agg()`: the metadata says 6 partitions of both."""
+    known = [Operator(0, "stateStoreSave", ("default",), 6), Operator(1, "dedupe", ("default",), 6)]
+    plan = SIDE_BY_SIDE.replace("opId = 2", "opId = 9")
+    found = layout(that_ran(known, {0: 1, 1: 6}, planned=True), plan)
+    assert [str(t) for t in found.tasks] == ["0_0", "1_0", "1_1", "1_2", "1_3", "1_4", "1_5"]
+    assert "1 partitions" in found.described[0]
+    # Before there is a plan they are one subtopology, and only the first task has stores of both.
+    early = layout(that_ran(known, {0: 1, 1: 6}, planned=False), None)
+    assert len(early.tasks) == 6
+    assert early.stores(TaskId(0, 0)) == ((0, 0, "default"), (1, 0, "default"))
+    assert early.stores(TaskId(0, 5)) == ((1, 5, "default"),)
+
+
+def test_before_the_first_batch_of_a_new_query_nobody_knows_what_runs():
+    known = [Operator(0, "stateStoreSave", ("default",), 6)]
+    assert that_ran(known, {0: 0}, planned=False) == ()
+    assert that_ran(known, {0: 0}, planned=True) == tuple(known)
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_partitions_are_counted_by_the_names_of_their_directories(found):
+    from taskplace.spark.bridge_state import count_partitions
+
+    names = ["_metadata", ".crc", *map(str, found)]
+    assert count_partitions(names) == max(found, default=-1) + 1
+
+
+# -------------------------------------------------------------------------------------------------- load
+
+
+class Checkpoint:
+    """As much of Hadoop's file system as `state_sizes` asks for: bytes by directory."""
+
+    def __init__(self, sizes: dict[str, int]) -> None:
+        self.sizes, self.asked = sizes, []
+
+    def bridge(self):
+        """A bridge to it that has nothing else."""
+        from taskplace.spark.bridge_state import StateBridge
+
+        found = object.__new__(StateBridge)
+        where = SimpleNamespace
+        fs = where(Path=lambda root, path: where(getFileSystem=lambda _: self, path=f"{root}/{path}"))
+        found._jvm = where(org=where(apache=where(hadoop=where(fs=fs))))
+        found._jsc = where(hadoopConfiguration=lambda: None)
+        found._execution = where(resolvedCheckpointRoot=lambda: "c")
+        return found
+
+    def getContentSummary(self, path):
+        self.asked.append(path.path)
+        return SimpleNamespace(getLength=lambda: self.sizes[path.path])
+
+
+def test_the_size_of_a_task_s_state_is_that_of_all_its_operators_each_listed_once():
+    join, dedup = Operator(0, "join", ("left", "right"), 2), Operator(1, "dedupe", ("default",), 2)
+    sizes = {"c/state/0/0": 10, "c/state/0/1": 20, "c/state/1/0": 1, "c/state/1/1": 2}
+    checkpoint = Checkpoint(sizes)
+    assert checkpoint.bridge().state_sizes(Layout(((join, dedup),))) == {
+        TaskId(0, 0): 11.0,
+        TaskId(0, 1): 22.0,
+    }
+    assert sorted(checkpoint.asked) == sorted(sizes)
+
+
+@pytest.mark.parametrize(("by", "expected"), [("rows", {0: 300.0, 1: 7.0}), ("task.time", {0: 2.05, 1: 0.3})])
+def test_load_is_read_off_the_tasks_of_the_last_batch_whose_stages_are_all_known(monkeypatch, by, expected):
+    from taskplace.spark import bridge_state
+
+    def task(rows, milliseconds):
+        return {"taskMetrics": {"executorRunTime": milliseconds, "shuffleReadMetrics": {"recordsRead": rows}}}
+
+    stages = {3: {0: task(300, 2000), 1: task(7, 250)}, 5: {0: task(1, 1)}}
+    jobs = {8: [3], 9: [4, 5]}  # the last job has not got all of its tasks yet
+    bridge = object.__new__(bridge_state.StateBridge)
+    bridge.run_id = "run"
+    job = SimpleNamespace(
+        getJobIdsForGroup=lambda _: list(jobs),
+        getJobInfo=lambda number: SimpleNamespace(
+            isDefined=lambda: True, get=lambda: SimpleNamespace(stageIds=lambda: jobs[number])
+        ),
+    )
+    bridge._jsc = SimpleNamespace(statusStore=lambda: None, statusTracker=lambda: job)
+    monkeypatch.setattr(bridge_state.StateBridge, "_has_state", lambda self, store, stage: stage in stages)
+    monkeypatch.setattr(bridge_state.StateBridge, "_tasks", lambda self, store, stage: stages[stage])
+    found = bridge.task_load(Layout(((Operator(0, "agg", ("default",), 2),),)), by)
+    assert found == {TaskId(0, p): value for p, value in expected.items()}
 
 
 def test_operators_that_the_plan_does_not_have_are_left_alone():

@@ -11,9 +11,10 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.decision import Seen
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.load import FEWEST
-from taskplace.spark.steering.loop import Seen, SteeringLoop
+from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.watch import Facts
 from taskplace.spark.steering.worth import Prices
 from topology.ids import TaskId

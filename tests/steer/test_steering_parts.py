@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from taskplace.errors import ConfigError
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.decision import Seen
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.load import FEWEST, SAME, LoadHistory
-from taskplace.spark.steering.loop import Seen, SteeringLoop
+from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.watch import Facts, OverrideWatch
 from taskplace.spark.steering.worth import Prices, excess, judge
 from topology.ids import TaskId
@@ -225,7 +226,7 @@ def test_a_bad_key_or_value_is_one_clear_error(key, value, message):
 # ------------------------------------------------------------------------------------------------- house
 
 
-@pytest.mark.parametrize("name", ["config", "load", "worth", "watch", "loop", "fleet", "status"])
+@pytest.mark.parametrize("name", ["config", "load", "worth", "watch", "decision", "loop", "fleet", "status"])
 def test_what_decides_does_without_spark(name):
     for node in ast.walk(ast.parse((HOUSE / f"{name}.py").read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -3,6 +3,7 @@
     layout.py    what there is to steer: operators, stores, and which operators share a stage
     load.py      what a task weighs; prices.py what a move costs; worth.py whether it is worth it
     watch.py     whether Spark did as intended, and why not
+    decision.py  what is there after a batch, and what to do about it
     loop.py      what to send where after a batch: the decisions, without Spark
     fleet.py     what the steered queries of an application have in common
     observe.py   what is observed of each task

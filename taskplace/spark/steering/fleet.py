@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from taskplace.errors import InputError
 from taskplace.model.problem import Task
 from topology.ids import TaskId
 
@@ -47,6 +48,7 @@ class Fleet:
     def __init__(self) -> None:
         self._published: dict[str, Published] = {}
         self._draining: set[str] = set()
+        self._steered: set[str] = set()
         self._own = threading.Lock()
 
     @classmethod
@@ -55,10 +57,24 @@ class Fleet:
         with cls._lock:
             return cls._by_application.setdefault(application, cls())
 
+    def join(self, query: str) -> None:
+        """Take note that `query` is steered, until it leaves. Errors: `InputError` if it is steered already.
+
+        Two that steer one query would move twice as much, and each would overrule the other.
+        """
+        with self._own:
+            if query in self._steered:
+                raise InputError(
+                    "query",
+                    found="a query that is steered already",
+                    expected="one that is not; use its handle, or stop() that first",
+                )
+            self._steered.add(query)
+
     def publish(
         self, query: str, places: Mapping[TaskId, str | None], weights: Mapping[TaskId, float]
     ) -> None:
-        """Take note of where the tasks of `query` belong; it joins by its first call."""
+        """Take note of where the tasks of `query` belong; it is numbered by its first call."""
         with self._own:
             self._published[query] = Published(dict(places), dict(weights))
 
@@ -66,6 +82,7 @@ class Fleet:
         """Forget a query."""
         with self._own:
             self._published.pop(query, None)
+            self._steered.discard(query)
 
     def beside(self, query: str) -> tuple[int, list[tuple[Task, str | None]]]:
         """Return the number of `query`'s first subtopology, and the tasks of all others with their places."""
@@ -105,3 +122,15 @@ class Fleet:
         """Return whether no task of any steered query is on `instance`."""
         with self._own:
             return not any(instance in said.places.values() for said in self._published.values())
+
+
+def instance_name(executor: object) -> str:
+    """Return the instance that is meant by "3", 3 or "executor-3". Errors: `InputError` for anything else.
+
+    >>> instance_name(3)
+    'executor-3'
+    """
+    if not isinstance(executor, str | int) or isinstance(executor, bool):
+        raise InputError("executor", found=executor, expected="an id like '3' or 'executor-3'")
+    name = str(executor)
+    return name if name.startswith("executor-") else f"executor-{name}"

@@ -17,14 +17,17 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
+from py4j.protocol import Py4JNetworkError
+
 from taskplace.errors import InputError
 from taskplace.model.plan import Move
 from taskplace.spark.bridge import Executor
 from taskplace.spark.bridge_state import StateBridge
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.fleet import Fleet
+from taskplace.spark.steering.decision import Decision, Seen
+from taskplace.spark.steering.fleet import Fleet, instance_name
 from taskplace.spark.steering.layout import Layout
-from taskplace.spark.steering.loop import Decision, Seen, SteeringLoop
+from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.observe import observed_load
 from taskplace.spark.steering.prices import PriceBook
 from taskplace.spark.steering.status import SteeringStatus
@@ -40,16 +43,19 @@ MOST_ERRORS = 3
 EARLY_LOOKS = (2, 3, 4)
 """Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 CHANGES_KEPT = 20
+OVER = ("ended", "stopped")
+DECOMMISSION_POLLS = 10
+"""Whether Spark decommissions executors is asked at every tenth poll: it takes a call for each of them."""
 
 
 def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) -> Steering:
     """Steer a running `StreamingQuery`: place the state of its stateful operators, from now until it ends.
 
     `config`: a `SteeringConfig`, or its keys as a mapping. Returns at once; results of the query are the same with
-    and without it.
+    and without it. A query is steered by one handle at a time.
 
     Errors: `UnsupportedSpark` for Spark Connect, continuous mode, or a Spark version that cannot be steered;
-    `InputError` for anything that is not a running query; `ConfigError` for a bad key.
+    `InputError` for anything that is not a running query, or is steered already; `ConfigError` for a bad key.
     """
     if config is None or isinstance(config, Mapping):
         config = SteeringConfig.from_properties(config or {})
@@ -66,8 +72,9 @@ def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) 
 class Steering:
     """The handle: `status`, `plan`, `drain`, `undrain`, `drained`, `decommission`, `resume`, `stop`.
 
-    Lifetime: one run of one query. A query that is started again is steered by a new call of `steer`.
-    All methods may be called from any thread.
+    Lifetime: one run of one query. A query that is started again is steered by a new call of `steer`. Once the handle
+    is stopped or its query has ended, `status` and `drained` say what was last known, and the others are refused.
+    Executors are given as "3", 3 or "executor-3". All methods may be called from any thread.
     """
 
     def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
@@ -91,6 +98,10 @@ class Steering:
         self._seconds = 0.0
         self._load_note = ""
         self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
+        self._said = 0
+        self._met: set[str] = set()  # all executors there were
+        self._ending: frozenset[str] = frozenset()
+        self._polls = 0
         self._leaving: set[str] = set()
         self._state = "waiting for the first batch"
         self._lock = threading.RLock()
@@ -104,7 +115,8 @@ class Steering:
     # -- what users call
 
     def start(self) -> None:
-        """Start looking; `steer` does this."""
+        """Start looking; `steer` does this. Errors: `InputError` if another handle steers the query."""
+        self._fleet.join(self._bridge.run_id)
         self._thread.start()
 
     def status(self) -> SteeringStatus:
@@ -120,7 +132,7 @@ class Steering:
                 batch=self._batch,
                 operators=self._layout.described,
                 executors={name: (now[name], goal[name]) for name in names},
-                draining=tuple(sorted(self._fleet.draining)),
+                draining=tuple(sorted(self._fleet.draining | self._ending)),
                 moved=self._moved,
                 waiting=self._decision.waiting if self._decision else 0,
                 overruled=self._loop.watch.total,
@@ -133,18 +145,21 @@ class Steering:
                 errors=self._errors,
                 seconds=self._seconds,
                 changes=tuple(self._changes),
+                said=self._said,
             )
 
     def plan(self) -> Decision:
-        """Return what would be done now, from scratch, and do nothing of it."""
+        """Return what would be done now, from scratch, and do nothing of it. Errors: `InputError` after the end."""
+        self._open()
         with self._lock:
             return self._loop.look(self._see(ran=False), dry=True)
 
-    def drain(self, executor: str) -> None:
-        """Empty an executor, "3" or "executor-3", for all steered queries: a few tasks after each batch.
+    def drain(self, executor: str | int) -> None:
+        """Empty an executor for all steered queries: a few tasks after each batch.
 
-        Errors: `InputError` for an executor that is not there, or if no other one would be left.
+        Errors: `InputError` for an executor that is not there, if no other one would be left, or after the end.
         """
+        self._open()
         name = self._known(executor)
         others = {f"executor-{e.id}" for e in self._bridge.executors()} - self._fleet.draining - {name}
         if not others:
@@ -153,28 +168,33 @@ class Steering:
         self._say(f"drain of {name} asked for")
         self._ask()
 
-    def undrain(self, executor: str) -> None:
-        """Let an executor have work again."""
-        name = executor if executor.startswith("executor-") else f"executor-{executor}"
+    def undrain(self, executor: str | int) -> None:
+        """Let an executor have work again. Errors: `InputError` for one that never was there, or after the end."""
+        self._open()
+        name = self._known(executor, gone=True)
         self._fleet.drain(name, on=False)
         with self._lock:
             self._leaving.discard(name)
         self._ask()
 
-    def drained(self, executor: str) -> bool:
-        """Return whether no task of any steered query is on this executor any more."""
-        name = executor if executor.startswith("executor-") else f"executor-{executor}"
+    def drained(self, executor: str | int) -> bool:
+        """Return whether no task of any steered query is on this executor, or was when it was last seen.
+
+        One that has ended is drained. Errors: `InputError` for one that never was there.
+        """
+        name = self._known(executor, gone=True)
         with self._lock:
             return self._fleet.empty(name) and name not in self._places.values()
 
-    def decommission(self, executor: str) -> None:
+    def decommission(self, executor: str | int) -> None:
         """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`."""
         self.drain(executor)
         with self._lock:
             self._leaving.add(self._known(executor))
 
     def resume(self) -> None:
-        """Steer again after a stand-down."""
+        """Steer again after a stand-down. Errors: `InputError` after the end."""
+        self._open()
         with self._lock:
             self._loop.resume()
             self._errors_in_a_row = 0
@@ -194,7 +214,7 @@ class Steering:
     def _run(self) -> None:
         while not self._stopped.is_set():
             try:
-                if not self._bridge.active():
+                if not self._active():
                     self._end("ended")
                     return
                 if self._turn():
@@ -210,10 +230,8 @@ class Steering:
         began = time.perf_counter()
         new = finished is not None and finished != self._batch
         if not new:
-            known = {executor.id for executor in self._executors.values()}
-            changed = bool(known) and self._bridge.alive() != known
             waits = self._batch < 0 or self._bridge.between_batches()
-            if not ((self._asked or changed) and waits):
+            if not (waits and (self._asked or self._changed())):
                 return False
         with self._lock:
             self._batch = self._batch if finished is None else finished
@@ -221,6 +239,25 @@ class Steering:
             self._look(ran=new)
             self._seconds = time.perf_counter() - began
         return True
+
+    def _active(self) -> bool:
+        try:
+            return self._bridge.active()
+        except (ConnectionError, Py4JNetworkError):  # Spark itself has ended, and its queries with it
+            return False
+
+    def _changed(self) -> bool:
+        """Return whether the executors that may get tasks are not those of the last look."""
+        if not self._executors:
+            return False
+        known = {executor.id for executor in self._executors.values()}
+        ending = {name.removeprefix("executor-") for name in self._ending}
+        self._polls += 1
+        if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == known | ending:
+            return False
+        # One that is registered but has not told its cores yet is no change, nor is the end of an ending one.
+        self._ending = self._bridge.decommissioned() - self._executors.keys()
+        return {executor.id for executor in self._bridge.executors()} != known
 
     def _look(self, *, ran: bool) -> None:
         if not self._planned:
@@ -248,6 +285,8 @@ class Steering:
 
     def _see(self, *, ran: bool) -> Seen:
         self._executors = {executor.instance: executor for executor in self._bridge.executors()}
+        self._ending = self._bridge.decommissioned() - self._executors.keys()
+        self._met |= self._executors.keys() | self._ending
         self._places = self._bridge.places(self._layout)
         if ran:
             self._looks += 1
@@ -256,22 +295,24 @@ class Steering:
         if ran and due:
             load, self._load_note = observed_load(self._bridge, self._layout, self.config.load_by)
         if ran:
+            loaded, self._loaded = self._loaded, 0
             seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
             self._prices = self._book.observe(
-                self._bridge.state_operators(), len(self._layout.tasks), self._loaded, seconds
+                self._bridge.state_operators(), len(self._layout.tasks), loaded, seconds
             )
         base, others = self._fleet.beside(self._bridge.run_id)
         return Seen(
             batch=self._batch,
             slots={name: executor.cores for name, executor in self._executors.items()},
             places=self._places,
-            draining=(self._fleet.draining | self._bridge.decommissioned()) & self._executors.keys(),
+            draining=self._fleet.draining & self._executors.keys(),
             load=load,
             prices=self._prices,
             facts=self._bridge.facts(),
             ran=ran,
             others=others,
             base=base,
+            ending=self._ending,
         )
 
     def _send(self, decision: Decision) -> None:
@@ -282,7 +323,7 @@ class Steering:
         ]
         self._bridge.send(self._layout, sent)
         self._moved += len(sent)
-        self._loaded = len(sent)
+        self._loaded += len(sent)
         if decision.moves or decision.why or decision.stood_down:
             text = str(decision)
             if not self._changes or self._changes[-1] != text:
@@ -314,7 +355,7 @@ class Steering:
 
     def _end(self, state: str) -> None:
         with self._lock:
-            if self._state not in ("ended", "stopped"):
+            if self._state not in OVER:
                 self._state = state
                 self._fleet.leave(self._bridge.run_id)
                 self._say(state)
@@ -326,15 +367,29 @@ class Steering:
     def _say(self, text: str, moves: tuple[Move, ...] = ()) -> None:
         with self._lock:
             self._changes.append(text)
+            self._said += 1
         log.info("query %s: %s", self._bridge.name or self._bridge.id, text)
         for move in moves:
             log.info("  %s: %s -> %s (%s)", move.task, move.from_ or "-", move.to, move.why)
 
-    def _known(self, executor: object) -> str:
-        name = str(executor)
-        name = name if name.startswith("executor-") else f"executor-{name}"
-        known = sorted(e.instance for e in self._bridge.executors())
-        if name not in known:
+    def _open(self) -> None:
+        if self._state in OVER:
+            raise InputError(
+                "steering",
+                found=f"a handle that {'is' if self._state == 'stopped' else 'has'} {self._state}",
+                expected="one that steers; call steer(query)",
+            )
+
+    def _known(self, executor: object, *, gone: bool = False) -> str:
+        """Return the name of an executor that is there, or with `gone`, that is or was there."""
+        name = instance_name(executor)
+        with self._lock:
+            met = set(self._met) if gone else set()
+            over = self._state in OVER
+        if name not in met and not over:
+            met |= {e.instance for e in self._bridge.executors()}
+        if name not in met:
+            known = sorted(met)
             raise InputError(
                 "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
             )

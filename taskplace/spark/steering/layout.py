@@ -2,7 +2,9 @@
 
 Operators between which nothing is exchanged run in the same stage, so their partition p is one task and has one
 place: together they are a subtopology. Sending the stores of one of them elsewhere would be overruled in every batch.
-The stages are read off the text of the query's physical plan, the stores off the `state-metadata` data source.
+The stages are read off the text of the query's physical plan, the stores off the `state-metadata` data source, and
+the partitions off the checkpoint: the metadata has the configured number even of an operator that Spark runs with one
+task, such as an aggregation without keys.
 
 Non-goals: where tasks are (`taskplace.spark.bridge_state`), and where they belong (`loop`).
 """
@@ -12,7 +14,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from topology.ids import TaskId
 
@@ -22,7 +24,7 @@ _OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator, as the `state-metadata` data source lists it."""
+    """A stateful operator, as the `state-metadata` data source lists it; `partitions` are those that it has run."""
 
     id: int
     name: str
@@ -50,7 +52,7 @@ class Layout:
         return tuple(
             TaskId(number, partition)
             for number, operators in enumerate(self.subtopologies)
-            for partition in range(operators[0].partitions)
+            for partition in range(_partitions(operators))
         )
 
     @property
@@ -58,14 +60,38 @@ class Layout:
         """A line for each subtopology."""
         return tuple(
             f"subtopology {number}: {' and '.join(f'{op.name} ({op.id})' for op in operators)}, "
-            f"{operators[0].partitions} partitions, {sum(len(op.stores) for op in operators)} stores each"
+            f"{_partitions(operators)} partitions, {sum(len(op.stores) for op in operators)} stores each"
             for number, operators in enumerate(self.subtopologies)
         )
 
     def stores(self, task: TaskId) -> tuple[tuple[int, int, str], ...]:
         """Return (operator, partition, store) of all stores of a task; the first one tells where it ran."""
         operators = self.subtopologies[task.subtopology]
-        return tuple((op.id, task.partition, store) for op in operators for store in op.stores)
+        own = [op for op in operators if task.partition < op.partitions]
+        return tuple((op.id, task.partition, store) for op in own for store in op.stores)
+
+
+def _partitions(operators: Sequence[Operator]) -> int:
+    return max(op.partitions for op in operators)
+
+
+def that_ran(operators: Sequence[Operator], ran: Mapping[int, int], *, planned: bool) -> tuple[Operator, ...]:
+    """Return the operators with as many partitions as they run with.
+
+    `ran`: of each operator, how many partitions have a place in the checkpoint. `planned`: a batch has ended, so all
+    are there. Before that an operator without any is left out: nobody knows how many tasks it will have.
+
+    >>> total = Operator(0, "stateStoreSave", ("default",), 200)
+    >>> that_ran([total], {0: 1}, planned=True)[0].partitions
+    1
+    >>> that_ran([total], {}, planned=False)
+    ()
+    """
+    return tuple(
+        replace(op, partitions=min(ran.get(op.id) or op.partitions, op.partitions))
+        for op in operators
+        if planned or ran.get(op.id)
+    )
 
 
 def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[Operator, ...]:
@@ -134,8 +160,7 @@ def _chain(stateful: Sequence[int], parents: Sequence[int]) -> bool:
 def layout(operators: Sequence[Operator], plan: str | None) -> Layout:
     """Return the layout of a query. Without a plan, before the first batch, all operators are one subtopology.
 
-    That is safe, since all stateful operators of a query have the same number of partitions, and whatever share a
-    stage then share a place.
+    That is safe: whatever share a stage then share a place.
 
     >>> agg, dedup = Operator(0, "stateStoreSave", ("default",), 2), Operator(1, "dedupe", ("default",), 2)
     >>> len(layout([agg, dedup], None).subtopologies)

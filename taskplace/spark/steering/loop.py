@@ -21,8 +21,8 @@ its target is what counts: no step behind a warm-up is possible.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Move, Plan
@@ -30,83 +30,14 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
 from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
 from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.decision import Decision, Seen, instances, joint, reason
 from taskplace.spark.steering.load import LoadHistory
-from taskplace.spark.steering.watch import Facts, OverrideWatch, StandDown, hopeless
-from taskplace.spark.steering.worth import Prices, Verdict, judge
+from taskplace.spark.steering.watch import OverrideWatch, StandDown, hopeless
+from taskplace.spark.steering.worth import Verdict, judge
 from topology.ids import TaskId
 
 RULES = (start, membership, drain, tasks)
 _ENGINE = PlacementConfig(acceptable_recovery_lag=0)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What is there after a batch.
-
-    `places`: the instance on which each task ran last, None for one that ran nowhere. `slots`: of each instance.
-    `load`: what was observed of each task in this batch, if it was. `ran`: a batch that began after the last report
-    has ended. `others`: the tasks of other steered queries with their weights and places, numbered beside this
-    query's own, whose subtopologies count from `base`. `ending`: instances that Spark is about to give up; they get no
-    tasks any more, and so are none of `slots`.
-    """
-
-    batch: int
-    slots: Mapping[str, int]
-    places: Mapping[TaskId, str | None]
-    draining: frozenset[str] = frozenset()
-    load: Mapping[TaskId, float] | None = None
-    prices: Prices = field(default_factory=Prices)
-    facts: Facts = field(default_factory=Facts)
-    ran: bool = False
-    others: Sequence[tuple[Task, str | None]] = ()
-    base: int = 0
-    ending: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Decision:
-    """Where all tasks are wanted in the next batch, and how that came about.
-
-    `moves`: what changes now, in tasks of this query; `waiting`: moves of later batches; `overruled`: tasks that ran
-    elsewhere than intended. `why`: the reasons for a new goal, empty while an old one is pursued.
-    """
-
-    batch: int
-    intended: Mapping[TaskId, str]
-    goal: Mapping[TaskId, str]
-    moves: tuple[Move, ...] = ()
-    waiting: int = 0
-    why: tuple[Trigger, ...] = ()
-    verdict: Verdict = field(default_factory=Verdict)
-    overruled: tuple[TaskId, ...] = ()
-    stood_down: StandDown | None = None
-
-    def __str__(self) -> str:
-        if self.stood_down:
-            return f"batch {self.batch}: stood down: {self.stood_down}"
-        parts = [f"batch {self.batch}: {_some(len(self.moves), 'move')} now, {self.waiting} later"]
-        if self.why:
-            parts.append("; ".join(map(str, self.why)))
-        if self.verdict.moves and (self.why or not self.verdict.worth):
-            parts.append(str(self.verdict))
-        if self.overruled:
-            parts.append(f"{_some(len(self.overruled), 'task')} ran elsewhere than intended")
-        return "; ".join(parts)
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the decision as plain values, ready for JSON."""
-        return {
-            "batch": self.batch,
-            "goal": {str(task): name for task, name in sorted(self.goal.items())},
-            "moves": [{"task": str(m.task), "from": m.from_, "to": m.to, "why": m.why} for m in self.moves],
-            "waiting": self.waiting,
-            "why": [str(trigger) for trigger in self.why],
-            "gain_seconds_per_batch": self.verdict.gain,
-            "cost_seconds": self.verdict.cost,
-            "worth": self.verdict.worth,
-            "overruled": [str(task) for task in self.overruled],
-            "stood_down": str(self.stood_down) if self.stood_down else None,
-        }
 
 
 class SteeringLoop:
@@ -115,6 +46,7 @@ class SteeringLoop:
     Lifetime: `goal` and `verdict` change together, when there is a reason to; `stood_down` stays until `resume`;
     `_spent` counts the moves sent since a batch ran.
 
+    >>> from taskplace.spark.steering.worth import Prices
     >>> tasks, slots = [TaskId(0, p) for p in range(4)], {"executor-0": 2, "executor-1": 2}
     >>> loop = SteeringLoop(SteeringConfig(max_moves_per_batch=1))
     >>> piled = dict.fromkeys(tasks, "executor-0")
@@ -134,6 +66,7 @@ cost 0.200 s of reloading: worth it
         self._planned_for: tuple[Instance, ...] = ()
         self._planned_tasks: frozenset[TaskId] = frozenset()
         self._planned_others: dict[TaskId, str | None] = {}
+        self._others_goal: dict[TaskId, str] = {}
         self._spent = 0
 
     def look(self, seen: Seen, *, dry: bool = False) -> Decision:
@@ -188,7 +121,7 @@ cost 0.200 s of reloading: worth it
             plan=self._plan,
             planned_instances=self._planned_for,
             planned_tasks=self._planned_tasks,
-            instances=_instances(seen),
+            instances=instances(seen),
             tasks=self._tasks(seen),
             probing_due=False,
         )
@@ -205,7 +138,7 @@ cost 0.200 s of reloading: worth it
         return tuple(found)
 
     def _others_moved(self, seen: Seen) -> bool:
-        """Return whether others are elsewhere than the goal was planned with, and nothing of this query is on its way."""
+        """Return whether others are elsewhere than planned with, while nothing of this query is on its way."""
         free, forced, optional = self._pending(seen)
         on_the_way = free or forced or (optional and self.verdict.worth)
         return not on_the_way and {task.id: name for task, name in seen.others} != self._planned_others
@@ -213,31 +146,36 @@ cost 0.200 s of reloading: worth it
     def _tasks(self, seen: Seen) -> tuple[Task, ...]:
         own = (
             # Any copy is better than none: one record of changelog, and nobody but the owner has it.
-            Task(_joint(t, seen), end_offset=1, weight=self.loads.weight(t))
+            Task(joint(t, seen), end_offset=1, weight=self.loads.weight(t))
             for t in sorted(seen.places)
         )
         return (*own, *(task for task, _ in seen.others))
 
     def _set_goal(self, seen: Seen) -> None:
-        problem = Problem(self._tasks(seen), _instances(seen), _ENGINE)
+        problem = Problem(self._tasks(seen), instances(seen), _ENGINE)
         self._plan = plan(problem)
         self._planned_for = tuple(problem.instances)
         self._planned_tasks = frozenset(task.id for task in problem.tasks)
         self._planned_others = {task.id: name for task, name in seen.others}
         wanted = {task: name for name, roles in self._plan.target.items() for task in roles.active}
-        self.goal = {t: wanted[_joint(t, seen)] for t in sorted(seen.places)}
+        self._others_goal = {task.id: wanted[task.id] for task, _ in seen.others if task.id in wanted}
+        self.goal = {t: wanted[joint(t, seen)] for t in sorted(seen.places)}
 
     def _judge(self, seen: Seen) -> Verdict:
-        # Other queries' tasks stay where they are, and are taken to cost what this one's do.
+        # The goal is one of all queries, and one's moves alone may gain nothing: with others' moves they are judged
+        # together. Others' tasks are taken to cost what this one's do.
         _, _, optional = self._pending(seen)
-        others = {task.id: name for task, name in seen.others if name is not None}
-        weights = {_joint(t, seen): self.loads.weight(t) for t in self.goal}
+        if not optional:
+            return Verdict()
+        others = {task.id: name for task, name in seen.others if name in seen.slots}
+        aims = {task: self._others_goal.get(task, name) for task, name in others.items()}
+        weights = {joint(t, seen): self.loads.weight(t) for t in self.goal}
         weights |= {task.id: task.weight for task, _ in seen.others}
         return judge(
             {t: seen.prices.task * weight for t, weight in weights.items()},
-            {**others, **{_joint(t, seen): name for t, name in seen.places.items() if name is not None}},
-            {**others, **{_joint(t, seen): name for t, name in self.goal.items()}},
-            [_joint(t, seen) for t in optional],
+            {**others, **{joint(t, seen): name for t, name in seen.places.items() if name is not None}},
+            {**aims, **{joint(t, seen): name for t, name in self.goal.items()}},
+            [*(joint(t, seen) for t in optional), *(t for t in aims if aims[t] != others[t])],
             {name: max(1, count) for name, count in seen.slots.items() if name not in seen.draining},
             seen.prices,
             self.config.worth_batches,
@@ -263,7 +201,7 @@ cost 0.200 s of reloading: worth it
         sent = {*free, *chosen}
         intended = {t: self.goal[t] if t in sent else str(seen.places[t]) for t in self.goal}
         self._spent += len(chosen)
-        moves = tuple(Move(t, "active", seen.places[t], self.goal[t], _why(t, seen)) for t in sorted(sent))
+        moves = tuple(Move(t, "active", seen.places[t], self.goal[t], reason(t, seen)) for t in sorted(sent))
         return Decision(
             seen.batch,
             intended,
@@ -298,40 +236,3 @@ cost 0.200 s of reloading: worth it
             load[at] -= self.loads.weight(best) / max(1, seen.slots[at])
             load[to] += self.loads.weight(best) / max(1, seen.slots[to])
         return chosen
-
-
-def _joint(task: TaskId, seen: Seen) -> TaskId:
-    return TaskId(task.subtopology + seen.base, task.partition)
-
-
-def _instances(seen: Seen) -> tuple[Instance, ...]:
-    held: dict[str, list[TaskId]] = {name: [] for name in seen.slots}
-    for task, name in [
-        *((_joint(t, seen), name) for t, name in seen.places.items()),
-        *((task.id, name) for task, name in seen.others),
-    ]:
-        if name in held:
-            held[name].append(task)
-    return tuple(
-        Instance(
-            name,
-            capacity=max(1, slots),
-            draining=name in seen.draining,
-            active=tuple(held[name]),
-            lags=dict.fromkeys(held[name], 0),
-        )
-        for name, slots in sorted(seen.slots.items())
-    )
-
-
-def _why(task: TaskId, seen: Seen) -> str:
-    at = seen.places[task]
-    if at is None:
-        return "it ran nowhere"
-    if at in seen.slots:
-        return "drain" if at in seen.draining else "balance"
-    return "decommissioned" if at in seen.ending else f"{at} is gone"
-
-
-def _some(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

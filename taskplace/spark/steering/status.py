@@ -13,7 +13,7 @@ class SteeringStatus:
     `state`: "waiting for the first batch", "steering", "stood down", "stopped", "ended", or "nothing to steer".
     `operators`: a line for each subtopology. `executors`: for each, tasks it runs and tasks it is to run.
     `moved`: tasks sent elsewhere so far; `waiting`: moves still to come; `overruled`: tasks that Spark ran elsewhere
-    than intended. `weights`: tasks that differ from the usual. `changes`: the last ones, each with its reason.
+    than intended. `weights`: tasks that differ from the usual. `changes`: the last of `said`, each with its reason.
     `seconds`: how long the last look took, from the end of the batch to the last report.
 
     >>> print(SteeringStatus("clicks", "steering", batch=7, executors={"executor-0": (2, 2)}))
@@ -40,6 +40,7 @@ class SteeringStatus:
     errors: int = 0
     seconds: float = 0.0
     changes: tuple[str, ...] = ()
+    said: int = 0
 
     def __str__(self) -> str:
         after = f", after batch {self.batch}" if self.batch >= 0 else ""

@@ -1,0 +1,214 @@
+"""The handle over a bridge that stands for Spark: what is seen, what is sent between batches, what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.spark.bridge import Executor
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.handle import DECOMMISSION_POLLS, Steering
+from taskplace.spark.steering.layout import Layout, Operator
+from taskplace.spark.steering.watch import Facts
+from tests.steer.steer_harness import wait_until
+
+POLLS = 3 * DECOMMISSION_POLLS
+
+
+class Spark:
+    """A query of one operator that waits for data; `ran` is the end of one more batch."""
+
+    def __init__(
+        self, app: str, partitions: int, executors: int, *, run: str = "run", spread: bool = False
+    ) -> None:
+        self.app_id, self.run_id, self.name, self.id = app, run, run, run
+        self.there = [Executor(str(i), "host", 2) for i in range(executors)]
+        self.ending: set[str] = set()
+        self.found = Layout(((Operator(0, "stateStoreSave", ("default",), partitions),),))
+        self.at = {t: f"executor-{t.partition % executors if spread else 0}" for t in self.found.tasks}
+        self.batch, self.looks, self.sent, self.on = 0, 0, 0, True
+
+    def ran(self) -> None:
+        self.batch += 1
+
+    def active(self) -> bool:
+        return self.on
+
+    def between_batches(self) -> bool:
+        return True
+
+    def finished_batch(self) -> int:
+        return self.batch
+
+    def state_operators(self):
+        return [{"commitTimeMs": 100_000, "memoryUsedBytes": 1000}]
+
+    def facts(self) -> Facts:
+        return Facts()
+
+    def layout(self, *, planned: bool) -> Layout:
+        return self.found
+
+    def places(self, found: Layout):
+        self.looks += 1
+        return dict(self.at)
+
+    def send(self, found: Layout, intended) -> None:
+        for task, executor in intended:
+            self.at[task] = executor.instance
+            self.sent += 1
+
+    def executors(self) -> list[Executor]:
+        return [executor for executor in self.there if executor.id not in self.ending]
+
+    def alive(self) -> frozenset[str]:
+        return frozenset(executor.id for executor in self.there)
+
+    def decommissioned(self) -> frozenset[str]:
+        return frozenset(f"executor-{name}" for name in self.ending)
+
+    def task_load(self, found: Layout, by: str):
+        return {}
+
+
+def steering_of(spark: Spark, per_batch: int = 1) -> Steering:
+    return Steering(spark, SteeringConfig(max_moves_per_batch=per_batch, load_by="even"))
+
+
+def polled(steering: Steering, times: int = POLLS) -> int:
+    """Poll, as the thread does; return how often there was a look."""
+    return sum(steering._turn() for _ in range(times))
+
+
+def test_between_two_batches_no_more_is_sent_than_the_budget_whatever_is_asked_for():
+    spark = Spark("budget", 30, 1)
+    steering = steering_of(spark)
+    assert polled(steering) == 1
+    for i in range(1, 6):
+        spark.there.append(Executor(str(i), "host", 2))
+        steering.undrain(0)
+        assert polled(steering) == 1
+    assert spark.sent == 1
+    spark.ran()
+    assert polled(steering) == 1
+    assert spark.sent == 2
+
+
+def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_emptied_at_once():
+    spark = Spark("decommissions", 24, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.ending = {"2"}
+    assert polled(steering) == 1, "one look, and no more of them"
+    assert spark.sent == 8
+    assert "executor-2" not in spark.at.values()
+    status = steering.status()
+    assert status.draining == ("executor-2",)
+    assert status.changes[-1] == "batch 0: 8 moves now, 0 later; decommissioned: executor-2"
+    spark.there.pop()  # it has ended, as was to be expected
+    assert polled(steering) == 0
+    spark.ran()
+    polled(steering)
+    assert steering.drained("2")
+
+
+def test_the_reason_for_the_tasks_of_a_dead_executor_is_its_death(caplog):
+    spark = Spark("dies", 6, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.there.pop()
+    with caplog.at_level("INFO"):
+        assert polled(steering) == 1
+    assert caplog.text.count("(executor-2 is gone)") == 2
+    assert steering.status().changes[-1].endswith("membership: executor-2 left")
+
+
+def test_a_query_is_steered_by_one_handle_at_a_time():
+    first, second, other = (Spark("once", 4, 2, run=run) for run in ("q", "q", "another"))
+    one = steering_of(first)
+    one.start()
+    with pytest.raises(
+        InputError, match=r"query: found 'a query that is steered already'.*stop\(\) that first"
+    ):
+        steering_of(second).start()
+    beside = steering_of(other)
+    beside.start()
+    one.stop()
+    again = steering_of(second)
+    again.start()
+    for steering in (again, beside):
+        steering.stop()
+        assert steering.status().state == "stopped"
+
+
+def test_when_spark_itself_is_gone_the_handle_has_ended():
+    spark = Spark("gone", 4, 2)
+    steering = steering_of(spark)
+    spark.active = lambda: (_ for _ in ()).throw(ConnectionRefusedError("nobody there"))
+    steering.start()
+    wait_until(lambda: steering.status().state == "ended", "it notices")
+    assert steering.status().errors == 0
+    with pytest.raises(InputError, match="executor: found '99', expected one of"):
+        steering.drained("99")
+
+
+@pytest.mark.parametrize("method", ["drain", "undrain", "drained", "decommission"])
+@pytest.mark.parametrize("bad", ["99", 99, "", "executor-", "Executor-1", "1 ", None, 1.0, True])
+def test_an_executor_that_never_was_is_one_clear_error(method, bad):
+    steering = steering_of(Spark("names", 4, 2))
+    polled(steering)
+    with pytest.raises(
+        InputError, match=r"^executor: found .*, expected (one of \['executor-0'|an id like '3')"
+    ):
+        getattr(steering, method)(bad)
+
+
+@pytest.mark.parametrize("name", ["1", 1, "executor-1"])
+def test_an_executor_is_named_by_its_id_or_its_instance(name):
+    steering = steering_of(Spark(f"called {name!r}", 4, 2, spread=True))
+    polled(steering)
+    steering.drain(name)
+    assert steering.status().draining == ("executor-1",)
+    assert not steering.drained(name)
+    steering.undrain(name)
+    assert steering.status().draining == ()
+
+
+@pytest.mark.parametrize("call", ["plan", "resume", "drain", "undrain", "decommission"])
+def test_a_handle_that_is_stopped_refuses_what_it_cannot_do(call):
+    steering = steering_of(Spark("stopped", 4, 2))
+    steering.start()
+    steering.stop()
+    with pytest.raises(
+        InputError, match="steering: found 'a handle that is stopped', expected one that steers"
+    ):
+        getattr(steering, call)(*([] if call in ("plan", "resume") else ["1"]))
+
+
+def test_the_changes_are_counted_beyond_those_that_are_kept():
+    steering = steering_of(Spark("many", 4, 2, spread=True))
+    polled(steering)
+    before = steering.status().said
+    for _ in range(15):
+        steering.drain("1")
+        steering.undrain("1")
+    status = steering.status()
+    assert status.said == before + 15
+    assert len(status.changes) <= 20
+
+
+def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before():
+    spark = Spark("prices", 8, 2)
+    asked = []
+    steering = steering_of(spark, per_batch=2)
+    observe = steering._book.observe
+    steering._book.observe = lambda operators, tasks, loaded, seconds: (
+        asked.append(loaded) or observe(operators, tasks, loaded, seconds)
+    )
+    polled(steering)
+    steering.undrain("0")
+    polled(steering)
+    for _ in range(3):
+        spark.ran()
+        polled(steering)
+    assert asked == [0, 2, 2, 0]
