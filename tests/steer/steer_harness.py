@@ -45,6 +45,12 @@ def kill(instance: str) -> None:
     os.kill(executor_pids()[instance], signal.SIGKILL)
 
 
+def want_executors(bridge, count: int) -> None:
+    """Tell the cluster manager how many executors this application wants; it ends none, and replaces none beyond it."""
+    nothing = bridge._jvm.PythonUtils.toScalaMap(bridge._jvm.java.util.HashMap())
+    bridge._jsc.requestTotalExecutors(count, 0, nothing)
+
+
 # ----------------------------------------------------------------------------------------------- the queries
 
 
@@ -72,6 +78,29 @@ def chained(rows, other):
     per_key = once.groupBy("key", F.window("at", "1 minute")).agg(F.sum("value").alias("total"))
     by_window = per_key.groupBy("window").agg(F.sum("total").alias("total"))
     return by_window.select(F.col("window.start").cast("string"), "total"), "append"
+
+
+def total(rows, other):
+    """An aggregation without keys, which Spark runs with one task, over a deduplication, which has them all."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return rows.dropDuplicates(["key", "value"]).groupBy().agg(F.count("*").alias("n")), "complete"
+
+
+def arbitrary(rows, other):
+    """A function over groups: rows and sum by key."""
+
+    def count(key, frames, state):
+        n, sum_ = state.get if state.exists else (0, 0)
+        for frame in frames:
+            n, sum_ = n + len(frame), sum_ + int(frame["value"].sum())
+        state.update((n, sum_))
+        yield pd.DataFrame({"key": [key[0]], "n": [n], "total": [sum_]})
+
+    keyed = rows.groupBy("key").applyInPandasWithState(
+        count, "key string, n long, total long", "n long, total long", "update", "NoTimeout"
+    )
+    return keyed, "update"
 
 
 def stateless(rows, other):
@@ -223,7 +252,7 @@ class Stream:
 
     def result(self) -> list[tuple]:
         rows = {tuple(row) for row in self.spark.table(self.name).collect()}
-        if self.make is transform:  # every update is there: the last one of a key has most rows
+        if self.make in (transform, arbitrary):  # every update is there: the last one of a key has most rows
             last = {}
             for key, n, total in sorted(rows, key=lambda row: row[1]):
                 last[key] = (key, n, total)

@@ -8,7 +8,18 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from tests.steer.steer_harness import aggregation, chained, join, kill, stateless, transform, wait_until
+from tests.steer.steer_harness import (
+    aggregation,
+    arbitrary,
+    chained,
+    join,
+    kill,
+    stateless,
+    total,
+    transform,
+    wait_until,
+    want_executors,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -18,6 +29,7 @@ KINDS = [
     aggregation,
     pytest.param(join, marks=pytest.mark.slow),
     pytest.param(transform, marks=pytest.mark.slow),
+    pytest.param(arbitrary, marks=pytest.mark.slow),
     pytest.param(chained, marks=pytest.mark.slow),
 ]
 
@@ -61,14 +73,21 @@ def test_a_replaced_executor_gets_its_share_and_without_steering_it_does_not(str
     steering = steered.steer()
     for one in (steered, plain):
         one.feed()
-    before = {e.instance for e in steered.bridge().executors()}
-    lost = max(before)
-    plain.put(*sorted(before - {lost}))  # where it would be after the loss anyway, if nothing else happens
-    kill(lost)
     bridge = steered.bridge()
-    wait_until(lambda: lost not in {e.instance for e in bridge.executors()}, "the loss is known")
-    for one in (steered, plain):
-        one.feed()
+    before = {e.instance for e in bridge.executors()}
+    lost = max(before)
+    for one in (steered, plain):  # both are as even, and lose the same
+        one.put(*sorted(before))
+        assert one.ran_on()[lost] == 2
+    want_executors(bridge, len(before) - 1)  # no replacement before both have run without the lost one
+    try:
+        kill(lost)
+        wait_until(lambda: lost not in {e.instance for e in bridge.executors()}, "the loss is known")
+        for one in (steered, plain):
+            one.feed()
+            assert one.ran_on().keys() == before - {lost}
+    finally:
+        want_executors(bridge, len(before))
     wait_until(lambda: len(bridge.executors()) == 3, "the replacement is there", seconds=90)
     (new,) = {e.instance for e in bridge.executors()} - before
     settle(steered, lambda: steered.ran_on()[new] >= 2 and steered.even(), "the new executor has its share")
@@ -76,6 +95,28 @@ def test_a_replaced_executor_gets_its_share_and_without_steering_it_does_not(str
     assert plain.ran_on()[new] == 0
     assert steered.result() == plain.result()
     assert any("joined" in change for change in steering.status().changes)
+
+
+@pytest.mark.slow
+def test_an_operator_that_spark_runs_with_one_task_is_one_task(stream):
+    one = stream(total, "total")
+    steering = one.steer()
+    one.feed(4)
+    status = steering.status()
+    assert [line.split(", ")[1] for line in status.operators] == ["1 partitions", "6 partitions"]
+    assert sum(tasks for tasks, _ in status.executors.values()) == one.ran_on().total() == 7
+    assert sorted(one.ran_on().values()) == [2, 2, 3]
+    assert status.load == "by task.time"
+    assert status.errors == 0
+
+
+def test_a_query_is_steered_by_one_handle_at_a_time(stream):
+    one = stream(aggregation, "once")
+    first = one.steer()
+    with pytest.raises(InputError, match="a query that is steered already"):
+        one.steer()
+    first.stop()
+    one.steer()
 
 
 def test_unload_on_commit_stands_down_with_a_reason_and_the_query_goes_on(stream):
@@ -237,5 +278,4 @@ def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
     finally:
         wait_until(lambda: len(bridge.executors()) < len(executors), "the count is known")
         steering.undrain(name)
-        nothing = bridge._jvm.PythonUtils.toScalaMap(bridge._jvm.java.util.HashMap())
-        bridge._jsc.requestTotalExecutors(len(executors), 0, nothing)  # the next test wants all of them
+        want_executors(bridge, len(executors))  # the next test wants all of them

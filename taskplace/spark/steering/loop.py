@@ -167,7 +167,7 @@ cost 0.200 s of reloading: worth it
         _, _, optional = self._pending(seen)
         if not optional:
             return Verdict()
-        others = {task.id: name for task, name in seen.others if name in seen.slots}
+        others = {task.id: name for task, name in seen.others if name is not None and name in seen.slots}
         aims = {task: self._others_goal.get(task, name) for task, name in others.items()}
         weights = {joint(t, seen): self.loads.weight(t) for t in self.goal}
         weights |= {task.id: task.weight for task, _ in seen.others}
