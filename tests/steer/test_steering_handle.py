@@ -7,7 +7,8 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.handle import DECOMMISSION_POLLS, Steering
+from taskplace.spark.steering.executors import DECOMMISSION_POLLS
+from taskplace.spark.steering.handle import Steering
 from taskplace.spark.steering.layout import Layout, Operator
 from taskplace.spark.steering.watch import Facts
 from tests.steer.steer_harness import wait_until
@@ -183,6 +184,17 @@ def test_a_handle_that_is_stopped_refuses_what_it_cannot_do(call):
         InputError, match="steering: found 'a handle that is stopped', expected one that steers"
     ):
         getattr(steering, call)(*([] if call in ("plan", "resume") else ["1"]))
+
+
+def test_a_dry_run_does_not_hide_a_change_from_the_thread():
+    spark = Spark("dry", 8, 2, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.there.append(Executor("2", "host", 2))
+    assert steering.plan().moves
+    assert spark.sent == 0
+    assert polled(steering) == 1
+    assert spark.sent == 1
 
 
 def test_the_changes_are_counted_beyond_those_that_are_kept():

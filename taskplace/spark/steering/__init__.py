@@ -7,10 +7,11 @@
     loop.py      what to send where after a batch: the decisions, without Spark
     fleet.py     what the steered queries of an application have in common
     observe.py   what is observed of each task
+    executors.py which executors there are, and whether that changed
     handle.py    the thread that looks, and the handle that users hold
 
 Every private call into Spark is in `taskplace.spark.bridge_state`. The public names are loaded on first use: all but
-`handle` and `observe` does without Spark.
+`executors`, `handle` and `observe` does without Spark.
 """
 
 from typing import TYPE_CHECKING, Any

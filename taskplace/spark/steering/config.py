@@ -19,11 +19,12 @@ class SteeringConfig:
     """How a query is steered; one attribute per key, with the dots as underscores.
 
     Keys
-        max.moves.per.batch         tasks that may be taken from a running instance per batch (4)
+        max.moves.per.batch         tasks that may leave a running instance between two batches that ran (4)
         worth.batches               a move must pay its reload back within so many batches; 0: move always (100)
         load.by                     what makes a task heavy: task.time, rows, state.size, or even (task.time)
         load.every.batches          how often the load of tasks is observed (10)
-        patience.batches            batches in a row that Spark may overrule before steering stands down (3)
+        patience.batches            batches in a row that Spark may overrule the same task, or a quarter of all,
+                                    before steering stands down (3)
         reload.bytes.per.second     how fast state is taken to reload, until that was measured (20 MiB)
 
     Errors: `ConfigError`, naming the path of the key, what was found, and what was expected.

@@ -21,11 +21,11 @@ from py4j.protocol import Py4JNetworkError
 
 from taskplace.errors import InputError
 from taskplace.model.plan import Move
-from taskplace.spark.bridge import Executor
 from taskplace.spark.bridge_state import StateBridge
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision, Seen
-from taskplace.spark.steering.fleet import Fleet, instance_name
+from taskplace.spark.steering.executors import Executors
+from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
 from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.observe import observed_load
@@ -33,7 +33,6 @@ from taskplace.spark.steering.prices import PriceBook
 from taskplace.spark.steering.status import SteeringStatus
 from taskplace.spark.steering.watch import StandDown
 from taskplace.spark.steering.worth import Prices
-from topology.errors import nearest
 from topology.ids import TaskId
 
 log = logging.getLogger("taskplace.spark.steering")
@@ -44,8 +43,6 @@ EARLY_LOOKS = (2, 3, 4)
 """Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 CHANGES_KEPT = 20
 OVER = ("ended", "stopped")
-DECOMMISSION_POLLS = 10
-"""Whether Spark decommissions executors is asked at every tenth poll: it takes a call for each of them."""
 
 
 def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) -> Steering:
@@ -86,7 +83,7 @@ class Steering:
         self._prices = Prices()
         self._layout = Layout()
         self._planned = False  # whether the layout is that of a batch that ran
-        self._executors: dict[str, Executor] = {}
+        self._executors = Executors(bridge)
         self._places: dict[TaskId, str | None] = {}
         self._decision: Decision | None = None
         self._batch = -1
@@ -99,9 +96,6 @@ class Steering:
         self._load_note = ""
         self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
         self._said = 0
-        self._met: set[str] = set()  # all executors there were
-        self._ending: frozenset[str] = frozenset()
-        self._polls = 0
         self._leaving: set[str] = set()
         self._state = "waiting for the first batch"
         self._lock = threading.RLock()
@@ -123,7 +117,7 @@ class Steering:
         """Return how things stand, as of the last batch."""
         with self._lock:
             now, goal = Counter(self._places.values()), Counter(self._loop.goal.values())
-            names = sorted({*self._executors, *(name for name in now if name)})
+            names = sorted({*self._executors.there, *(name for name in now if name)})
             down = self._loop.stood_down
             weights = {str(t): self._loop.loads.weight(t) for t in self._places}
             return SteeringStatus(
@@ -132,7 +126,7 @@ class Steering:
                 batch=self._batch,
                 operators=self._layout.described,
                 executors={name: (now[name], goal[name]) for name in names},
-                draining=tuple(sorted(self._fleet.draining | self._ending)),
+                draining=tuple(sorted(self._fleet.draining | self._executors.ending)),
                 moved=self._moved,
                 waiting=self._decision.waiting if self._decision else 0,
                 overruled=self._loop.watch.total,
@@ -152,7 +146,12 @@ class Steering:
         """Return what would be done now, from scratch, and do nothing of it. Errors: `InputError` after the end."""
         self._open()
         with self._lock:
-            return self._loop.look(self._see(ran=False), dry=True)
+            before = self._executors.there.keys()
+            seen = self._see(ran=False)
+            self._asked = (
+                self._asked or seen.slots.keys() != before
+            )  # seen here, so the thread would see no change
+            return self._loop.look(seen, dry=True)
 
     def drain(self, executor: str | int) -> None:
         """Empty an executor for all steered queries: a few tasks after each batch.
@@ -160,7 +159,7 @@ class Steering:
         Errors: `InputError` for an executor that is not there, if no other one would be left, or after the end.
         """
         self._open()
-        name = self._known(executor)
+        name = self._executors.known(executor)
         others = {f"executor-{e.id}" for e in self._bridge.executors()} - self._fleet.draining - {name}
         if not others:
             raise InputError("drain", found=name, expected="that another executor is left to take its tasks")
@@ -171,7 +170,7 @@ class Steering:
     def undrain(self, executor: str | int) -> None:
         """Let an executor have work again. Errors: `InputError` for one that never was there, or after the end."""
         self._open()
-        name = self._known(executor, gone=True)
+        name = self._executors.known(executor, gone=True, ask=self._state not in OVER)
         self._fleet.drain(name, on=False)
         with self._lock:
             self._leaving.discard(name)
@@ -182,7 +181,7 @@ class Steering:
 
         One that has ended is drained. Errors: `InputError` for one that never was there.
         """
-        name = self._known(executor, gone=True)
+        name = self._executors.known(executor, gone=True, ask=self._state not in OVER)
         with self._lock:
             return self._fleet.empty(name) and name not in self._places.values()
 
@@ -190,7 +189,7 @@ class Steering:
         """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`."""
         self.drain(executor)
         with self._lock:
-            self._leaving.add(self._known(executor))
+            self._leaving.add(self._executors.known(executor))
 
     def resume(self) -> None:
         """Steer again after a stand-down. Errors: `InputError` after the end."""
@@ -231,7 +230,7 @@ class Steering:
         new = finished is not None and finished != self._batch
         if not new:
             waits = self._batch < 0 or self._bridge.between_batches()
-            if not (waits and (self._asked or self._changed())):
+            if not (waits and (self._asked or self._executors.changed())):
                 return False
         with self._lock:
             self._batch = self._batch if finished is None else finished
@@ -245,19 +244,6 @@ class Steering:
             return self._bridge.active()
         except (ConnectionError, Py4JNetworkError):  # Spark itself has ended, and its queries with it
             return False
-
-    def _changed(self) -> bool:
-        """Return whether the executors that may get tasks are not those of the last look."""
-        if not self._executors:
-            return False
-        known = {executor.id for executor in self._executors.values()}
-        ending = {name.removeprefix("executor-") for name in self._ending}
-        self._polls += 1
-        if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == known | ending:
-            return False
-        # One that is registered but has not told its cores yet is no change, nor is the end of an ending one.
-        self._ending = self._bridge.decommissioned() - self._executors.keys()
-        return {executor.id for executor in self._bridge.executors()} != known
 
     def _look(self, *, ran: bool) -> None:
         if not self._planned:
@@ -284,9 +270,7 @@ class Steering:
             self._say("; ".join(found.described) or "no stateful operators")
 
     def _see(self, *, ran: bool) -> Seen:
-        self._executors = {executor.instance: executor for executor in self._bridge.executors()}
-        self._ending = self._bridge.decommissioned() - self._executors.keys()
-        self._met |= self._executors.keys() | self._ending
+        self._executors.look()
         self._places = self._bridge.places(self._layout)
         if ran:
             self._looks += 1
@@ -303,23 +287,23 @@ class Steering:
         base, others = self._fleet.beside(self._bridge.run_id)
         return Seen(
             batch=self._batch,
-            slots={name: executor.cores for name, executor in self._executors.items()},
+            slots={name: executor.cores for name, executor in self._executors.there.items()},
             places=self._places,
-            draining=self._fleet.draining & self._executors.keys(),
+            draining=self._fleet.draining & self._executors.there.keys(),
             load=load,
             prices=self._prices,
             facts=self._bridge.facts(),
             ran=ran,
             others=others,
             base=base,
-            ending=self._ending,
+            ending=self._executors.ending,
         )
 
     def _send(self, decision: Decision) -> None:
         sent = [
-            (task, self._executors[name])
+            (task, self._executors.there[name])
             for task, name in decision.intended.items()
-            if self._places[task] != name and name in self._executors
+            if self._places[task] != name and name in self._executors.there
         ]
         self._bridge.send(self._layout, sent)
         self._moved += len(sent)
@@ -331,10 +315,10 @@ class Steering:
 
     def _dismiss(self) -> None:
         """Ask for the end of executors that were to leave and are empty now."""
-        for name in sorted(self._leaving & self._executors.keys()):
+        for name in sorted(self._leaving & self._executors.there.keys()):
             if self._fleet.empty(name) and name not in self._places.values():
                 self._leaving.discard(name)
-                took = self._bridge.remove(self._executors[name].id)
+                took = self._bridge.remove(self._executors.there[name].id)
                 self._say(f"{name} is empty: {'asked for its end' if took else 'nobody took its end'}")
 
     # -- small things
@@ -379,21 +363,6 @@ class Steering:
                 found=f"a handle that {'is' if self._state == 'stopped' else 'has'} {self._state}",
                 expected="one that steers; call steer(query)",
             )
-
-    def _known(self, executor: object, *, gone: bool = False) -> str:
-        """Return the name of an executor that is there, or with `gone`, that is or was there."""
-        name = instance_name(executor)
-        with self._lock:
-            met = set(self._met) if gone else set()
-            over = self._state in OVER
-        if name not in met and not over:
-            met |= {e.instance for e in self._bridge.executors()}
-        if name not in met:
-            known = sorted(met)
-            raise InputError(
-                "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
-            )
-        return name
 
 
 __all__ = ["Steering", "steer"]
