@@ -279,3 +279,30 @@ def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
         wait_until(lambda: len(bridge.executors()) < len(executors), "the count is known")
         steering.undrain(name)
         want_executors(bridge, len(executors))  # the next test wants all of them
+
+
+@pytest.mark.slow
+def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_empty_after_one_batch(stream):
+    one = stream(aggregation, "decommissions")
+    one.feed()
+    bridge = one.bridge()
+    one.put(*(e.instance for e in bridge.executors()))
+    steering = one.steer(max_moves_per_batch=1)
+    wait_until(lambda: steering.status().batch >= 0, "it has looked")
+    name = max(e.instance for e in bridge.executors())
+    nobody = bridge._jvm.scala.Option.empty()
+    info = bridge._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("a test", nobody)
+    try:
+        bridge._jsc.taskScheduler().executorDecommission(name.removeprefix("executor-"), info)
+        said = f"2 moves now, 0 later; decommissioned: {name}"
+        wait_until(
+            lambda: steering.status().changes[-1].endswith(said), "it is noticed, and all is sent at once"
+        )
+        assert steering.status().draining == (name,)
+        one.feed()
+        assert one.ran_on()[name] == 0
+        assert steering.drained(name)
+        assert steering.status().errors == 0
+    finally:
+        kill(name)  # the mark stays with it
+        wait_until(lambda: name not in {e.instance for e in bridge.executors()}, "it has ended")
