@@ -170,13 +170,13 @@ class Journal:
     def _take_epoch(self) -> int:
         self._epochs.mkdir(parents=True, exist_ok=True, mode=0o700)
         while True:
-            epoch = self._newest_epoch() + 1
+            epoch = max(self._newest_epoch(), self.last.epoch if self.last else 0) + 1
             with suppress(FileExistsError):
                 os.close(os.open(self._epochs / f"{epoch:010d}", os.O_CREAT | os.O_EXCL, 0o600))
                 return epoch
 
     def _newest_epoch(self) -> int:
-        return max((int(path.name) for path in self._epochs.iterdir()), default=0)
+        return max((int(path.name) for path in self._epochs.iterdir() if path.name.isdigit()), default=0)
 
     # -- committing
 
@@ -244,7 +244,7 @@ class Journal:
     def _publish(self, path: Path, data: bytes) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         staging = path.with_suffix(f".{self.epoch}.{os.getpid()}.tmp")
-        with staging.open("wb") as file:
+        with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -286,8 +286,11 @@ class Journal:
         """Remove files that neither a history, a running batch nor a visit under way can need; return how many.
 
         Call it between batches. During a visit, of the changelog and the snapshots only that goes which was not
-        needed when the visit began, so that visits without a break cannot make the checkpoint grow.
+        needed when the visit began, so that visits without a break cannot make the checkpoint grow. A driver that
+        another one has taken over from removes nothing: what the other's manifests name it does not know.
         """
+        if self._newest_epoch() != self.epoch:
+            return 0
         sure = self._sure  # read once: a visit may end at any moment
         old = self._unneeded() if sure is None else self._unneeded() & sure
         old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))

@@ -13,6 +13,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.spark.keyed import check_keys
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.expiry import milliseconds
+from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
@@ -42,6 +43,13 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
             found="a time to live, and no source with an event time",
             expected='a source that says it: topology.source(..., event_time="at", delay="10 minutes")',
         )
+    for program in found:
+        if len(program.databases) > MAX_STORES:
+            raise InputError(
+                f"subtopology {program.subtopology}",
+                found=f"{len(program.databases)} stores, those with a time to live counted twice",
+                expected=f"at most {MAX_STORES}",
+            )
     return found
 
 

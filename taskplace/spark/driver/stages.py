@@ -46,6 +46,7 @@ def run(
     after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[str, Report] = {}
+    _clear(Path(setting.checkpoint), setting, program.subtopology)
     for round_ in range(MAX_LOSSES):
         owners = where()
         missing = [i for i, task in enumerate(tasks) if task not in reports]
@@ -100,6 +101,14 @@ def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) ->
         if task in tasks and task not in found:
             found[task] = Report.from_json(path.read_text())
     return found
+
+
+def _clear(root: Path, setting: Setting, subtopology: int) -> None:
+    """Remove what a former run of this batch by this driver has left: a query that was stopped and started again."""
+    folder = root / reports_dir(setting.batch, subtopology)
+    for pattern in (f"called-off-{setting.epoch}-*", f"*-{setting.epoch}-*.json"):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _descriptor(task: str, owner: Executor | None, history: History) -> Descriptor:

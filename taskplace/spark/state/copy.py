@@ -34,6 +34,7 @@ from taskplace.spark.state.history import (
     History,
     Position,
     Snapshot,
+    Step,
     next_step,
     without,
 )
@@ -115,11 +116,7 @@ class Copy:
         self._txn: Txn | None = None
         self._dbs: dict[bytes, lmdb._Database] = {}
         try:
-            expected = self._env.info()["last_pgno"] * self._env.stat()["psize"]
-            # What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS. The last pages
-            # may be missing for a good reason (never written, as they were freed at once), so much is missing.
-            if used.stat().st_size < expected * 7 // 8:
-                raise lmdb.CorruptedError(f"{used}: the file is shorter than what it holds")
+            check_length(self._env, used)
             with self._begin_on_current_map(write=True) as txn:
                 for name in (META, *(store.encode() for store in self.stores)):
                     self._dbs[name] = self._env.open_db(name, txn=txn)
@@ -223,7 +220,11 @@ class Copy:
             self._abort()
             raise Fenced(f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}")
         meta = replace(meta, fence=self._fence or seen)
-        step = next_step(meta.at, meta.undo, history)
+        begun = next(
+            (s for s in history.snapshots if meta.restoring and s.attempt == meta.restoring[0]), None
+        )
+        # What was begun is finished, or newer snapshots would make it begin again for ever.
+        step = Step(Action.RESTORE, snapshot=begun) if begun else next_step(meta.at, meta.undo, history)
         restore = step.action is Action.RESTORE and step.snapshot is not None
         if meta.restoring is not None and not (
             restore and step.snapshot is not None and step.snapshot.attempt == meta.restoring[0]
@@ -259,6 +260,11 @@ class Copy:
     def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]]:
         """Return the position and all (store, entries) at it, in pieces; they come from one read transaction."""
         txn = self._begin_on_current_map()
+        if not self._usable(
+            txn
+        ):  # of another boot, or with gaps: it is made again when an attempt or a visit opens it
+            txn.abort()
+            return EMPTY, iter(())
         return self._meta(txn).at, self._dump(txn, rows)
 
     def _dump(self, txn: Txn, rows: int) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
@@ -313,10 +319,15 @@ class Copy:
             raise _DamagedFile(part, error) from None
 
     def _wipe(self, txn: Txn, meta: Meta) -> Meta:
-        """Make the copy empty; what it has seen of fences stays."""
+        """Make the copy empty; what it has seen of fences stays.
+
+        Stores of another topology stay as they were, out of reach: should they be wanted again, the copy is not whole.
+        """
         for db in self._dbs.values():
             txn.drop(db, delete=False)
-        return Meta(fence=meta.fence)
+        with txn.cursor() as cursor:
+            others = {name.decode() for name in cursor.iternext(values=False) if name not in self._dbs}
+        return Meta(fence=meta.fence, skipped=tuple(sorted(others)))
 
     def _apply(
         self, txn: Txn, meta: Meta, records: Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]
@@ -403,7 +414,7 @@ class Copy:
         self._abort()
         self._txn = self._begin_on_current_map(write=True)
         if not self._usable(self._txn):
-            self._wipe(self._txn, Meta())
+            self._write_meta(self._txn, self._wipe(self._txn, Meta()))
         return self._txn
 
     def _begin_on_current_map(self, *, write: bool = False) -> Txn:
@@ -424,12 +435,33 @@ class Copy:
         self._env.set_mapsize(2 * self._env.info()["map_size"])
 
     def growing(self, work: Callable[[], T]) -> T:
-        """Return `work()`, run again on a larger map as long as the map is full."""
+        """Return `work()`, run again on a larger map as long as the map is full, and once on a copy that was made anew.
+
+        That is for a copy of which LMDB finds only now that it is damaged.
+        """
+        anew = False
         while True:
             try:
                 return work()
             except lmdb.MapFullError:
                 self.grow()
+            except _DAMAGED:
+                if anew:
+                    raise
+                anew = True
+                self.close()
+                self._make_anew()
+
+
+def check_length(env: lmdb.Environment, file: Path) -> None:
+    """Raise `lmdb.CorruptedError` for a file that was cut.
+
+    What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS. The last pages may be
+    missing for a good reason (never written, as they were freed at once), so much has to be.
+    """
+    expected = env.info()["last_pgno"] * env.stat()["psize"]
+    if file.stat().st_size < expected * 7 // 8:
+        raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")
 
 
 def peek(path: Path) -> Position | None:
@@ -437,8 +469,10 @@ def peek(path: Path) -> Position | None:
     if not (path / "data.mdb").exists():
         return None
     try:
-        with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env, env.begin() as txn:
-            raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))
+        with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env:
+            check_length(env, path / "data.mdb")
+            with env.begin() as txn:
+                raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))
     except lmdb.Error:
         return None
     meta = None if raw is None else Meta.decode(raw)

@@ -165,7 +165,7 @@ class RecordFile:
         self._reader = pa.ipc.open_file(
             data if isinstance(data, pa.Buffer) else pa.py_buffer(data), options=READ
         )
-        self._stores = self._reader.schema.metadata[b"stores"].decode().split("\n")
+        self.stores = self._reader.schema.metadata[b"stores"].decode().split("\n")
 
     def __len__(self) -> int:
         return self._reader.num_record_batches
@@ -173,7 +173,7 @@ class RecordFile:
     def piece(self, number: int) -> tuple[str, list[tuple[bytes, bytes | None]]]:
         """Return the store and the entries of a piece."""
         batch = self._reader.get_batch(number)
-        store = self._stores[batch["store"][0].as_py()] if batch.num_rows else ""
+        store = self.stores[batch["store"][0].as_py()] if batch.num_rows else ""
         return store, list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.state.copy import check_length
 from taskplace.spark.state.files import decode_records
 from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.keys import physical, restore_entry
@@ -28,16 +29,23 @@ class View:
     def __init__(self, path: Path, store: str, history: History) -> None:
         if not (path / "data.mdb").exists():
             raise CheckpointError(f"{path.name}: no copy here")
-        self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
         try:
+            self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
+        except lmdb.Error as error:
+            raise CheckpointError(f"{path.name}: no copy that can be read ({error})") from None
+        try:
+            check_length(self._env, path / "data.mdb")
             self._txn = self._env.begin()
             meta_db = self._env.open_db(META, txn=self._txn, create=False)
-            self.position, undone = self._committed(meta_db, history, path.name)
+            self.position, undone = self._committed(meta_db, history, path.name, store)
             self._overlay = self._undo(meta_db, store) if undone else {}
             try:
                 self._db = self._env.open_db(store.encode(), txn=self._txn, create=False)
             except lmdb.NotFoundError:
                 raise CheckpointError(f"{path.name}: the copy has no store {store!r}") from None
+        except lmdb.Error as error:
+            self._env.close()
+            raise CheckpointError(f"{path.name}: the copy is damaged ({error})") from None
         except BaseException:
             self._env.close()
             raise
@@ -49,10 +57,10 @@ class View:
         self._txn.abort()
         self._env.close()
 
-    def _committed(self, meta_db: Any, history: History, task: str) -> tuple[Position, bool]:
+    def _committed(self, meta_db: Any, history: History, task: str, store: str) -> tuple[Position, bool]:
         raw = self._txn.get(POSITION, db=meta_db)
         meta = Meta.decode(raw) if raw is not None else None
-        if meta is None or meta.restoring is not None:
+        if meta is None or meta.restoring is not None or store in meta.skipped:
             raise CheckpointError(f"{task}: no copy that can be used")
         points = {change.attempt for change in history.changes}
         points |= {snapshot.attempt for snapshot in history.snapshots}

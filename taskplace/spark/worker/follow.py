@@ -22,6 +22,7 @@ from taskplace.spark import faults
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
+    RecordFile,
     encode_records,
     record_batch,
     seal,
@@ -209,15 +210,27 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
             ]
         metadata = {"task": task, "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
         file = f"snapshots/{task}/{at.version:010d}-{at.attempt}.arrow"
+        data = encode_records(stores, batches, metadata, orders.compression)
+        if (root / file).exists() and not _holds(root / file, stores, sum(b.num_rows for b in batches)):
+            # Of a topology with other stores, which never committed; or torn.
+            file = f"snapshots/{task}/{at.version:010d}-{at.attempt}-{seal(data)[:8]}.arrow"
         with told_when_full(root):
-            data = _written(
-                root / file, encode_records(stores, batches, metadata, orders.compression), orders
-            )
+            data = _written(root / file, data, orders)
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return
     records = sum(batch.num_rows for batch in batches)
     done.snapshots[task] = Snapshot(at.version, at.attempt, at.offset, records, file, data.size, seal(data))
+
+
+def _holds(path: Path, stores: Sequence[str], records: int) -> bool:
+    """Return whether a snapshot's file is of these stores, and whole."""
+    try:
+        file = RecordFile(path.read_bytes())
+        found = sum(len(file.piece(number)[1]) for number in range(len(file)))
+    except (OSError, pa.ArrowException, KeyError):
+        return False
+    return (list(file.stores), found) == (list(stores), records)
 
 
 def _written(path: Path, data: pa.Buffer, orders: Orders) -> pa.Buffer:

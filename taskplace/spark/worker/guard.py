@@ -52,7 +52,9 @@ def guarded(copy: Path, executor: Owner) -> Iterator[None]:
         shutil.rmtree(copy, ignore_errors=True)
         deaths = 0
     mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    mark.write_text(json.dumps({"worker": asdict(_me(os.getpid())), "executor": asdict(executor), "deaths": deaths}))
+    mark.write_text(
+        json.dumps({"worker": asdict(_me(os.getpid())), "executor": asdict(executor), "deaths": deaths})
+    )
     try:
         yield
     finally:
