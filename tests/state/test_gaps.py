@@ -1,0 +1,170 @@
+"""Copies that are not whole, and files that are cut: never a source of snapshots, reads, or dead workers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import replace
+
+import lmdb
+import pytest
+
+from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.files import encode_records, record_batch, seal, write_file
+from taskplace.spark.state.history import EMPTY, History, Position, Snapshot
+from taskplace.spark.state.view import View
+from taskplace.spark.worker.follow import Orders, visit
+
+FLIGHTS = [("a", 1), ("b", 2)]
+PLANES = [("a", 10), ("b", 20)]
+
+
+def without(program, store):
+    """The program of a topology without the processor of that store."""
+    operators = tuple(o for o in program.operators if store not in o.stores and o.name != "out")
+    stores = {name: schema for name, schema in program.stores.items() if name != store}
+    return replace(program, operators=operators, stores=stores)
+
+
+def orders(runtime, program, **what):
+    stores = {program.subtopology: sorted(program.databases)}
+    return Orders("executor-2", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **what)
+
+
+@pytest.fixture
+def ran(runtime):
+    runtime.run_batch(FLIGHTS, PLANES)
+    runtime.run_batch(FLIGHTS, PLANES)
+    return runtime
+
+
+def test_a_copy_with_gaps_is_neither_dumped_nor_read(ran):
+    history, full = ran.history["0_0"], ran.first
+    ran.be("2")
+    with Copy(ran.copy("0_0", "2"), without(full, "totals").databases) as copy:
+        copy.follow(history, ran.checkpoint)
+    done = visit(orders(ran, full, snapshot={"0_0": history}))
+    assert done.snapshots == {}
+    with pytest.raises(CheckpointError, match="no copy that can be used"):
+        View(ran.copy("0_0", "2"), "totals", history)
+    with Copy(ran.copy("0_0", "2"), full.databases) as copy:
+        assert copy.bring_to(history, ran.checkpoint).scratch
+    assert ran.contents("0_0", "2") == ran.contents("0_0", "1")
+
+
+def test_a_snapshot_of_a_topology_that_never_committed_is_not_taken_for_the_whole(ran):
+    history, full = {"0_0": ran.history["0_0"]}, ran.first
+    less = without(full, "totals")
+    ran.be("2")
+    for program in (less, full):
+        with Copy(ran.copy("0_0", "2"), program.databases) as copy:
+            copy.bring_to(history["0_0"], ran.checkpoint)
+            copy.commit_unchanged()
+        made = visit(orders(ran, program, snapshot=history)).snapshots["0_0"]
+    truth = ran.contents("0_0", "1")
+    ran.history["0_0"] = History((), (made,))
+    ran.be("3")
+    assert ran.contents("0_0", "3") == truth
+
+
+def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, committed, contents):
+    history = committed(History(), tmp_path, {"x": {b"k": b"1"}, "y": {b"q": b"old"}}, 0)
+    with Copy(tmp_path / "c", ["x", "y"]) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit_unchanged()
+    data = encode_records(["x"], [record_batch(0, [(b"k", b"2")])], {}, None)
+    write_file(tmp_path / "s", data, sync=False)
+    later = History((), (Snapshot(5, "a5", 9, 1, "s", data.size, seal(data)),))
+    with Copy(tmp_path / "c", ["x"]) as copy:
+        copy.follow(later, tmp_path)
+    with Copy(tmp_path / "c", ["x", "y"]) as copy:
+        copy.bring_to(later, tmp_path)
+        assert contents(copy) == {"x": {b"k": b"2"}, "y": {}}
+
+
+def test_a_visit_survives_copies_that_were_cut(ran):
+    ran.be("1")
+    for size in (60_416, 15_104, 12_288, 5_000, 100, 0):
+        file = ran.copy("0_0") / "data.mdb"
+        whole = file.read_bytes()
+        pid = os.fork()
+        if not pid:  # who touches what is not there is killed
+            with file.open("r+b") as handle:
+                handle.truncate(size)
+            peek(file.parent)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0, size
+        file.write_bytes(whole)
+
+
+def test_damage_that_shows_late_is_healed(tmp_path, committed, contents):
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    with Copy(tmp_path / "c", ["s"]) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit_unchanged()
+    tries = []
+
+    def work():
+        tries.append(copy.bring_to(history, tmp_path).scratch)
+        if len(tries) == 1:
+            raise lmdb.CorruptedError("Located page was wrong type")
+        return contents(copy)
+
+    with Copy(tmp_path / "c", ["s"]) as copy:
+        assert copy.growing(work) == {"s": {b"k": b"1"}}
+    assert tries == [False, True]
+
+
+def test_a_restore_that_was_begun_is_finished_though_newer_snapshots_appear(tmp_path, contents):
+    def snapshot(version):
+        entries = [(f"{i:03}".encode(), b"%d" % version) for i in range(60)]
+        pieces = [record_batch(0, entries[i : i + 10]) for i in range(0, 60, 10)]
+        data = encode_records(["s"], pieces, {}, None)
+        write_file(tmp_path / f"s{version}", data, sync=False)
+        return Snapshot(version, f"a{version}", version, 60, f"s{version}", data.size, seal(data))
+
+    kept = [snapshot(0)]
+    with Copy(tmp_path / "c", ["s"]) as copy:
+        for visit_ in range(1, 7):
+            if visit_ == 3:
+                kept.append(snapshot(visit_))
+            copy.follow(History((), tuple(kept[-2:])), tmp_path, pause=lambda: False)
+    assert peek(tmp_path / "c") == Position(0, "a0", 0)
+
+
+def test_epochs_that_were_removed_do_not_begin_again(tmp_path):
+    for _ in range(3):
+        journal = Journal(tmp_path, {})
+    journal.commit(0, 1, {}, {}, {})
+    shutil.rmtree(tmp_path / "epochs")
+    again = Journal(tmp_path, {})
+    assert again.epoch == 4
+    (tmp_path / "epochs" / ".nfs0001").touch()
+    again.commit(1, 1, {}, {}, {})
+    with pytest.raises(Fenced):
+        journal.commit(1, 1, {}, {}, {})
+
+
+def test_a_driver_that_was_taken_over_removes_nothing(tmp_path):
+    first = Journal(tmp_path, {})
+    write_file(tmp_path / "changelog" / "0_0" / "0000000000-lost.arrow", b"x", sync=False)
+    first.history = {"0_0": History((), (Snapshot(0, "a", 0, 0, "f", 0, ""),))}
+    Journal(tmp_path, {})
+    assert first.prune() == 0
+
+
+def test_more_stores_than_a_copy_can_have():
+    from taskplace.spark.driver.programs import programs
+    from taskplace.spark.processors import Count
+    from topology import Topology
+
+    topo = Topology("t")
+    source = topo.source("s", key=["k"], partitions=1)
+    for number in range(65):
+        source.process(Count(f"n{number}", by={"k": "string"}))
+    with pytest.raises(InputError, match=r"found .65 stores.*at most 64"):
+        programs(topo.build())
+    assert copy_module.MAX_STORES == 64 and EMPTY.version == -1
