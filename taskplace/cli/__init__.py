@@ -88,6 +88,10 @@ def _parser() -> argparse.ArgumentParser:
         command.set_defaults(command=_engine, name=name)
         if name == "simulate":
             command.add_argument("--events", metavar="EVENTS", help="a JSON list of groups of events")
+            command.add_argument(
+                "--random-events", metavar="N", type=int, help="N random failures and joins, after EVENTS"
+            )
+            command.add_argument("--seed", type=int, default=0, help="of the random events; default 0")
             command.add_argument("--restore-rate", type=float, help="records a second that a copy catches up")
             command.add_argument("--limit", type=int, default=1000, help="rounds at the most, per event")
         if name == "explain":

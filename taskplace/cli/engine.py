@@ -20,6 +20,7 @@ from taskplace.explain import Explainer, can_remove, explain_plan, explanation
 from taskplace.model import reading
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
+from taskplace.simulate.failures import random_events
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
 
@@ -95,7 +96,11 @@ def simulate(args: argparse.Namespace) -> int:
         if not isinstance(events, list):
             raise InputError(args.events, found=type(events).__name__, expected="a list of groups of events")
         groups = [group if isinstance(group, list) else [group] for group in events]
-        trajectory = simulation.simulate(Problem.from_dict(document), groups, restore_rate=rate, limit=limit)
+        problem = Problem.from_dict(document)
+        if args.random_events is not None:
+            count = reading.integer(args.random_events, "--random-events", 0) or 0
+            groups += [[e.to_dict() for e in group] for group in random_events(problem, count, args.seed)]
+        trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit)
     print(trajectory.to_json() if args.output == "json" else trajectory)
     return codes.DONE if trajectory.stable else codes.MOVES
 

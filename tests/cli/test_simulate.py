@@ -62,3 +62,23 @@ def test_bad_json_is_one_line(tmp_path, capsys):
     file.write_text('{"tasks": [], "tasks": []}')
     assert main(["plan", str(file)]) == 2
     assert "the key 'tasks' twice" in capsys.readouterr().err
+
+
+def test_random_events_come_from_their_seed_and_replay(problem, tmp_path, capsys):
+    def run(seed):
+        main(["simulate", str(problem), "--random-events", "6", "--seed", str(seed), "--output", "json"])
+        return capsys.readouterr().out
+
+    assert run(3) == run(3) != run(4)
+    transcript = tmp_path / "transcript.json"
+    transcript.write_text(run(3))
+    main(["simulate", str(transcript), "--output", "json"])
+    assert capsys.readouterr().out == transcript.read_text()
+    assert main(["simulate", str(problem), "--random-events", "-1"]) == 2
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_events_always_leave_somebody_and_come_to_rest(seed, capsys, problem):
+    print(f"seed {seed}")
+    assert main(["simulate", str(problem), "--random-events", "8", "--seed", str(seed)]) in (0, 3)
+    assert "error" not in capsys.readouterr().err
