@@ -22,6 +22,7 @@ POINTS = (
     "attempt.reported",  # the report is there, Spark does not know yet
     "follow.applied",  # a follower has applied what there was
     "batch.staged",  # driver: all stages have ended, no manifest yet
+    "batch.checked",  # driver: no other has taken over, and the manifest is about to appear
     "batch.committed",  # driver: the manifest is there, nothing is published
     "batch.published",  # driver: published, Spark does not know yet
 )

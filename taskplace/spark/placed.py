@@ -120,9 +120,14 @@ class Placed:
         self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
-        structure.check(self.checkpoint, self.built, self.programs)
-        self.journal = Journal(self.checkpoint, {"hash": HASH_VERSION, "keys": None, "query": None})
-        checkpoint_id, self.programs = structure.write(self.checkpoint, self.built, self.programs)
+        self.journal = Journal(
+            self.checkpoint,
+            {"hash": HASH_VERSION, "keys": None, "query": None},
+            lambda last: structure.declare(
+                self.checkpoint, self.built, self.programs, last.epoch if last else None
+            ),
+        )
+        checkpoint_id, self.programs = structure.kept(self.journal.declaration, self.programs)
         self.state_root = self.state_dir / checkpoint_id
         for sub in self.built.subtopologies:
             for node in sub.sinks:

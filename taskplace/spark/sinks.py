@@ -62,11 +62,8 @@ class ParquetSink:
         staging = self.path / f".batch_id={batch_id}.tmp"
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
-        mode = staging.stat().st_mode & 0o666  # what the umask leaves of it
         for i, file in enumerate(files):
-            part = staging / f"part-{i:05d}.parquet"
-            _link_or_copy(file, part)
-            part.chmod(mode)
+            _link_or_copy(file, staging / f"part-{i:05d}.parquet")
         sync_directory(staging)
         staging.rename(final)
         sync_directory(self.path)

@@ -16,12 +16,14 @@ from taskplace.spark.state.files import seal, write_file
 from taskplace.spark.state.history import Change, Snapshot
 
 
-def change(journal, task, batch, records=1):
+def change(journal, task, batch, records=1, attempt="a"):
     base = journal.history[task].end if task in journal.history else None
-    name = f"changelog/{task}/{batch:010d}-a{batch}.arrow"
+    name = f"changelog/{task}/{batch:010d}-{attempt}{batch}.arrow"
     write_file(journal.root / name, b"x", sync=False)
     offset = (base.offset if base else 0) + records
-    return Change(batch, f"a{batch}", base.attempt if base else "", offset, records, name, 1, seal(b"x"))
+    return Change(
+        batch, f"{attempt}{batch}", base.attempt if base else "", offset, records, name, 1, seal(b"x")
+    )
 
 
 def snapshot(journal, task):
@@ -174,3 +176,104 @@ def test_key_types_stay_and_new_sources_may_come(tmp_path):
     again.bind_keys({"a": ["string"], "b": ["bigint"]})
     with pytest.raises(CheckpointError, match=r"the key of source 'a' was of \['string'\], is of \['int'\]"):
         again.bind_keys({"a": ["int"]})
+
+
+def go_on_while_it_commits(monkeypatch, meanwhile):
+    """Have `meanwhile` happen between the next commit's check of the epoch and its manifest."""
+
+    def at(name):
+        if name == "batch.checked":
+            monkeypatch.undo()
+            meanwhile()
+
+    monkeypatch.setattr(journal_module.faults, "point", at)
+
+
+def run_batches(journal, batches):
+    for batch in batches:
+        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
+        journal.add_snapshots({"0_0": snapshot(journal, "0_0")})
+        journal.prune()
+
+
+def test_a_driver_that_was_stopped_in_its_commit_for_long_is_ignored(tmp_path, monkeypatch):
+    """The others have gone so far that its batch is pruned, and its name free again."""
+    stopped = Journal(tmp_path, {})
+    run_batches(stopped, range(3))
+    late = change(stopped, "0_0", 3, attempt="late")
+    others = []
+
+    def meanwhile():
+        others.append(Journal(tmp_path, {}))
+        run_batches(others[0], range(3, 20))
+
+    go_on_while_it_commits(monkeypatch, meanwhile)
+    with pytest.raises(Fenced, match="other drivers have committed this batch and gone on"):
+        stopped.commit(3, 1, {"0_0": late}, {}, {})
+    assert Journal(tmp_path, {}).history == others[0].history
+
+
+def test_a_manifest_that_came_late_counts_for_nothing_though_its_driver_died_at_once(tmp_path):
+    journal = Journal(tmp_path, {})
+    first = None
+    for batch in range(20):
+        run_batches(journal, [batch])
+        first = first or (tmp_path / "manifests" / "0000000000.json").read_bytes()
+    (tmp_path / "manifests" / "0000000000.json").write_bytes(first)  # made, and then it was killed
+    again = Journal(tmp_path, {})
+    assert (again.history, again.last) == (journal.history, journal.last)
+    run_batches(again, [20])
+    assert not (tmp_path / "manifests" / "0000000000.json").exists()
+
+
+def test_a_manifest_that_came_late_and_first_counts(tmp_path, monkeypatch):
+    stopped = Journal(tmp_path, {})
+    run_batches(stopped, range(3))
+    late = change(stopped, "0_0", 3, attempt="late")
+    others = []
+    go_on_while_it_commits(monkeypatch, lambda: others.append(Journal(tmp_path, {})))
+    assert stopped.commit(3, 1, {"0_0": late}, {}, {}).epoch == 1
+    with pytest.raises(Fenced, match="another driver has committed this batch"):
+        others[0].commit(3, 1, {}, {}, {})
+    assert Journal(tmp_path, {}).history["0_0"].end.attempt == "late3"
+
+
+def test_opening_while_another_driver_prunes(tmp_path, monkeypatch):
+    journal = Journal(tmp_path, {})
+    run_batches(journal, range(5))
+    read, gone = Journal._read, []
+
+    def reading(self, batch):
+        if not gone:
+            gone.append(batch)
+            run_batches(journal, range(5, 15))
+        return read(self, batch)
+
+    monkeypatch.setattr(Journal, "_read", reading)
+    again = Journal(tmp_path, {})
+    assert (again.history, again.last_batch) == (journal.history, 14)
+
+
+def test_everything_in_a_checkpoint_is_private(tmp_path):
+    mask = os.umask(0o022)
+    try:
+        journal = Journal(tmp_path / "a" / "checkpoint", {})
+        run_batches(journal, range(3))
+    finally:
+        os.umask(mask)
+    found = {path.stat().st_mode & 0o777 for path in journal.root.rglob("*") if path.is_dir()}
+    assert found | {journal.root.stat().st_mode & 0o777} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in journal.root.rglob("*") if path.is_file()} == {0o600}
+    assert journal.root.parent.stat().st_mode & 0o777 == 0o755
+
+
+def test_what_a_killed_driver_had_begun_to_write_goes_after_an_hour(tmp_path):
+    journal = Journal(tmp_path, {})
+    run_batches(journal, [0])
+    for folder in ("manifests", "epochs"):
+        write_file(tmp_path / folder / ".0000000001.1234", b"x", sync=False)
+        os.utime(tmp_path / folder / ".0000000001.1234", (1e9, 1e9))
+    assert Journal(tmp_path, {}).last_batch == 0
+    journal = Journal(tmp_path, {})
+    journal.prune()
+    assert not list(tmp_path.glob("*/.*"))

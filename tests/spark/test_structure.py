@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver import structure
+from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, Deduplicate, count, sum_
 from taskplace.spark.state.files import sealed_json
 from topology import Topology
 
 
-def build(by="string", extra=False, **aggregates):
+def build(by="string", extra=False, more=None, **aggregates):
     topo = Topology("t")
     source = topo.source("s", key=["k"], partitions=2)
     source.process(Aggregate("counts", by={"k": by}, **(aggregates or {"n": count()})), name="count").sink(
@@ -22,69 +21,126 @@ def build(by="string", extra=False, **aggregates):
     )
     if extra:
         topo.source("other", key=["k"], partitions=2).process(
-            Aggregate("more", by={"k": "string"}, n=count()), name="more"
+            Aggregate("more", by=more or {"k": "string"}, n=count()), name="more"
         )
     built = topo.build()
     return built, programs(built)
 
 
-def unsealed(text):
-    try:
-        found = json.loads(text)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
+def opened(root, built, programs):
+    """Return the journal of a driver that has opened a checkpoint with a topology."""
+    return Journal(
+        root, {}, lambda last: structure.declare(root, built, programs, last.epoch if last else None)
+    )
 
 
-def commit(root, batch=0):
-    """A batch is committed, as far as the structure is concerned."""
-    (root / "manifests").mkdir(exist_ok=True)
-    (root / "manifests" / f"{batch:010d}.json").touch()
+def committed(root, *topology):
+    """Open a checkpoint with a topology, and commit a batch."""
+    journal = opened(root, *topology)
+    journal.commit(journal.last_batch + 1, 1, {}, {}, {})
+    return journal
+
+
+def databases(journal, programs):
+    kept = structure.kept(journal.declaration, programs)
+    return {name: schema.databases for p in kept.programs for name, schema in p.stores.items()}
 
 
 def test_the_same_and_an_addition_fit(tmp_path):
-    structure.check(tmp_path, *build())  # nothing is there yet
-    structure.write(tmp_path, *build())
-    commit(tmp_path)
-    structure.check(tmp_path, *build())
-    structure.check(tmp_path, *build(extra=True))
+    committed(tmp_path, *build())
+    opened(tmp_path, *build())
+    opened(tmp_path, *build(extra=True))
 
 
 def test_a_topology_binds_from_its_first_commit_on(tmp_path):
-    first = structure.write(tmp_path, *build())
-    structure.check(tmp_path, *build(by="int64"))  # nothing was committed with the first
-    assert structure.write(tmp_path, *build()).id == first.id
-    commit(tmp_path)
-    structure.write(tmp_path, *build(extra=True))
-    structure.check(tmp_path, *build())
-    structure.write(tmp_path, *build())  # taken back before it committed anything
-    commit(tmp_path, 1)
+    first = opened(tmp_path, *build())
+    opened(tmp_path, *build(by="int64"))  # nothing was committed with the first
+    assert committed(tmp_path, *build()).declaration["id"] == first.declaration["id"]
+    opened(tmp_path, *build(extra=True))
+    committed(tmp_path, *build())  # taken back before it committed anything
     with pytest.raises(CheckpointError, match="'counts' was laid out as"):
-        structure.check(tmp_path, *build(by="int64"))
+        opened(tmp_path, *build(by="int64"))
 
 
 def test_a_store_that_comes_back_is_another_one(tmp_path):
-    def incarnations(batch, **what):
-        kept = structure.write(tmp_path, *build(**what))
-        commit(tmp_path, batch)
-        return {name: schema.databases for p in kept.programs for name, schema in p.stores.items()}
+    def run(**what):
+        built, found = build(**what)
+        return databases(committed(tmp_path, built, found), found)
 
-    assert incarnations(0, extra=True) == {"counts": ("counts",), "more": ("more",)}
-    assert incarnations(1, extra=True) == {"counts": ("counts",), "more": ("more",)}
-    assert incarnations(2) == {"counts": ("counts",)}
-    assert incarnations(3, extra=True) == {"counts": ("counts",), "more": ("more~1",)}
-    assert incarnations(4, extra=True) == {"counts": ("counts",), "more": ("more~1",)}
-    structure.write(tmp_path, *build())  # never commits
-    assert incarnations(5, extra=True) == {"counts": ("counts",), "more": ("more~1",)}
+    assert run(extra=True) == {"counts": ("counts",), "more": ("more",)}
+    assert run(extra=True) == {"counts": ("counts",), "more": ("more",)}
+    assert run() == {"counts": ("counts",)}
+    assert run(extra=True) == {"counts": ("counts",), "more": ("more~1",)}
+    assert run(extra=True) == {"counts": ("counts",), "more": ("more~1",)}
+    opened(tmp_path, *build())  # never commits
+    assert run(extra=True) == {"counts": ("counts",), "more": ("more~1",)}
 
 
-def test_a_missing_file_beside_manifests_is_an_error(tmp_path):
-    structure.write(tmp_path, *build())
-    commit(tmp_path, 7)
-    (tmp_path / structure.FILE).unlink()
-    for judge in (structure.check, structure.write):
-        with pytest.raises(CheckpointError, match=r"structure\.json: the file is missing.* up to batch 7"):
-            judge(tmp_path, *build())
+def test_a_refused_topology_takes_nothing_over(tmp_path):
+    running = committed(tmp_path, *build())
+    with pytest.raises(CheckpointError):
+        opened(tmp_path, *build(by="int64"))
+    running.commit(1, 1, {}, {}, {})
+
+
+def test_a_driver_that_is_stopped_in_its_commit_binds_by_its_own_topology(tmp_path, monkeypatch):
+    """It goes on after others have opened the checkpoint with other topologies, which never committed."""
+    committed(tmp_path, *build())
+    stopped = opened(tmp_path, *build(extra=True))
+
+    def meanwhile(name):
+        if name == "batch.checked":
+            monkeypatch.undo()
+            opened(tmp_path, *build())
+            opened(tmp_path, *build())
+
+    monkeypatch.setattr("taskplace.spark.driver.journal.faults.point", meanwhile)
+    stopped.commit(1, 1, {}, {}, {})
+    with pytest.raises(CheckpointError, match="'more' was laid out"):
+        built, found = build(extra=True, more={"k": "int64"})
+        opened(tmp_path, built, found)
+    built, found = build(extra=True)
+    assert databases(opened(tmp_path, built, found), found)["more"] == ("more",)
+
+
+def test_a_commit_while_another_driver_opens_is_seen_by_it(tmp_path):
+    first = committed(tmp_path, *build())
+    judged = []
+
+    def declare(last):
+        judged.append(last.batch)
+        if len(judged) == 1:
+            first.commit(1, 1, {}, {}, {})
+        return structure.declare(tmp_path, *build(), last.epoch)
+
+    assert Journal(tmp_path, {}, declare).last_batch == 1
+    assert judged == [0, 1]
+
+
+def test_a_new_checkpoint_that_two_drivers_open_has_one_id(tmp_path):
+    ids = []
+
+    def declare(last):
+        found = structure.declare(tmp_path, *build(), None)
+        if not ids:
+            ids.append(opened(tmp_path, *build()).declaration["id"])
+        return found
+
+    assert Journal(tmp_path, {}, declare).declaration["id"] == ids[0]
+
+
+def test_declarations_are_pruned_with_the_manifests_that_name_them(tmp_path):
+    for _ in range(5):
+        committed(tmp_path, *build()).prune()
+        opened(tmp_path, *build())
+    assert sorted(path.name for path in (tmp_path / "epochs").iterdir()) == ["0000000009", "0000000010"]
+
+
+def test_a_missing_declaration_beside_manifests_is_an_error(tmp_path):
+    committed(tmp_path, *build())
+    (tmp_path / "epochs" / "0000000001").unlink()
+    with pytest.raises(CheckpointError, match=r"epochs/0000000001: the file is missing.* made by driver 1"):
+        opened(tmp_path, *build())
 
 
 def test_a_time_to_live_may_change_but_not_come_or_go(tmp_path):
@@ -95,38 +151,37 @@ def test_a_time_to_live_may_change_but_not_come_or_go(tmp_path):
         built = topo.build()
         return built, programs(built)
 
-    structure.write(tmp_path, *forgetting(ttl="1 day", time="at"))
-    commit(tmp_path)
-    structure.check(tmp_path, *forgetting(ttl="2 days", time="at"))
+    committed(tmp_path, *forgetting(ttl="1 day", time="at"))
+    opened(tmp_path, *forgetting(ttl="2 days", time="at"))
     with pytest.raises(CheckpointError, match="'seen' was laid out as"):
-        structure.check(tmp_path, *forgetting())
+        opened(tmp_path, *forgetting())
 
 
 @pytest.mark.parametrize("changed", [{"by": "int64"}, {"n": sum_("v", "int64"), "m": count()}])
 def test_another_layout_of_a_store_is_refused_with_both_layouts(tmp_path, changed):
-    structure.write(tmp_path, *build())
-    commit(tmp_path)
+    committed(tmp_path, *build())
     with pytest.raises(CheckpointError, match=r"store 'counts' was laid out as .*'k', 'string'.*, is "):
-        structure.check(tmp_path, *build(**changed))
+        opened(tmp_path, *build(**changed))
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "says"),
     [
-        "{",
-        "[]",
-        '{"id": "x"}',
-        '{"id": "x", "structures": [3]}',
-        '{"id": "x", "structures": [{"from_batch": 0, "topology": 3, "stores": {}, "incarnations": {}}]}',
-        '{"id": "x", "structures": [{"from_batch": 0, "topology": {}, "stores": {}, "incarnations": {}}]}',
+        ("{", "damaged"),
+        ("[]", "damaged"),
+        (sealed_json({"id": "x"}), r"damaged \(KeyError: 'topology'"),
+        (
+            sealed_json({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),
+            "damaged .*topology: found int",
+        ),
+        (sealed_json({"id": "x", "topology": {}, "stores": {}, "incarnations": {}}), "is damaged"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path, text):
-    body = unsealed(text)
-    (tmp_path / structure.FILE).write_text(text if body is None else sealed_json(body))
-    commit(tmp_path)
-    with pytest.raises(CheckpointError, match=r"structure\.json: damaged"):
-        structure.check(tmp_path, *build())
+def test_a_damaged_declaration_is_named(tmp_path, text, says):
+    committed(tmp_path, *build())
+    (tmp_path / "epochs" / "0000000001").write_text(text)
+    with pytest.raises(CheckpointError, match=says):
+        opened(tmp_path, *build())
 
 
 def test_a_repartition_whose_key_is_of_another_type_is_refused():

@@ -11,6 +11,7 @@ import pytest
 
 from taskplace.errors import CheckpointError, ConfigError
 from taskplace.spark.driver import structure
+from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, sum_
 from topology import Topology, compare
@@ -295,6 +296,12 @@ def counts_by(
     return topo
 
 
+def committed(root, built):
+    """Driver 1 commits a batch with a topology."""
+    journal = Journal(root, {}, lambda _: structure.declare(root, built, programs(built), None))
+    journal.commit(0, 1, {}, {}, {})
+
+
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -308,11 +315,9 @@ def counts_by(
 )
 def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, change, says):
     old, new = counts_by().build(), counts_by(**change).build()
-    structure.write(tmp_path, old, programs(old))
-    (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests" / "0000000000.json").touch()
+    committed(tmp_path, old)
     with pytest.raises(CheckpointError) as refused:
-        structure.check(tmp_path, new, programs(new))
+        structure.declare(tmp_path, new, programs(new), committed=1)
     assert says in str(refused.value)
     assert compare(old, new).explain() in str(refused.value)
     assert "start a new checkpoint" in str(refused.value)
@@ -321,10 +326,8 @@ def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, ch
 @pytest.mark.parametrize("change", [{}, {"more": True}])
 def test_what_keeps_the_state_is_let_through(tmp_path, change):
     old, new = counts_by().build(), counts_by(**change).build()
-    structure.write(tmp_path, old, programs(old))
-    (tmp_path / "manifests").mkdir()
-    (tmp_path / "manifests" / "0000000000.json").touch()
-    structure.check(tmp_path, new, programs(new))
+    committed(tmp_path, old)
+    structure.declare(tmp_path, new, programs(new), committed=1)
     assert compare(old, new).compatible
 
 

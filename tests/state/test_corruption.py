@@ -155,23 +155,22 @@ def test_a_damaged_manifest(tmp_path, rng, damage):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_structure(tmp_path, rng, damage):
+def test_a_damaged_declaration(tmp_path, rng, damage):
     topo = Topology("t")
     topo.source("s", key=["k"], partitions=2).process(Count("n", by={"k": "string"}))
     built = topo.build()
     for number in range(40):
         root = tmp_path / str(number)
-        first = structure.write(root, built, programs(built))
-        (root / "manifests").mkdir()
-        (root / "manifests" / "0000000000.json").touch()
-        damage(root / structure.FILE, rng)
+        journal = Journal(root, {}, lambda _, r=root: structure.declare(r, built, programs(built), None))
+        journal.commit(0, 1, {}, {}, {})
+        file = root / "epochs" / "0000000001"
+        damage(file, rng)
         try:
-            structure.check(root, built, programs(built))
-            kept = structure.write(root, built, programs(built))
+            found = structure.declare(root, built, programs(built), committed=1)
         except CheckpointError as error:
-            assert structure.FILE in str(error)
+            assert str(file) in str(error)
         else:
-            assert kept.id == first.id
+            assert found == journal.declaration
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

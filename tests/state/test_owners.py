@@ -233,12 +233,27 @@ def test_killed_while_it_takes_over_it_loses_nothing(root, be_executor, process,
 def test_strange_things_in_the_directory_are_left_alone(root, be_executor, process):
     (root / "mine").mkdir(parents=True)
     (root / "note.txt").write_text("hello")
-    directory(root, "torn", process().end())
-    (root / "torn" / OWNER).write_text('{"pid": 1')
     be_executor("3")
     assert not (home(root, "app") / "0_0").exists()
     assert remove_orphans(root, -1.0) == []
-    assert {path.name for path in root.iterdir()} == {"mine", "note.txt", "torn", "app.3", ".lock"}
+    assert {path.name for path in root.iterdir()} == {"mine", "note.txt", "app.3", ".lock"}
+
+
+@pytest.mark.parametrize("owner", ["", '{"pid": 1'])
+def test_a_directory_whose_owner_cannot_be_told_is_not_taken_over_but_goes_in_time(
+    root, be_executor, process, owner
+):
+    worker = process()
+    torn = directory(root, "torn", process().end())
+    (torn / OWNER).write_text(owner)
+    (torn / WORKERS).mkdir(exist_ok=True)
+    (torn / WORKERS / "1").write_text(json.dumps(asdict(worker.owner)))
+    be_executor("3")
+    assert not (home(root, "app") / "0_0").exists()
+    assert remove_orphans(root, -1.0) == []  # somebody works there
+    worker.end()
+    assert remove_orphans(root, 600.0) == []
+    assert remove_orphans(root, -1.0) == ["torn"]
 
 
 # -- removal

@@ -1,8 +1,7 @@
 """The checkpoint: one manifest per batch, and only the manifest decides.
 
     <checkpoint>/
-      structure.json                  the topology and the layout of its stores
-      epochs/0000000003               one empty file per driver that has opened the checkpoint
+      epochs/0000000003               one file per driver: the topology and layout of stores that it declared
       manifests/0000000012.json       batch 12 is committed; never overwritten
       changelog/<task>/<version>-<attempt>.arrow
       snapshots/<task>/<version>-<attempt>.arrow
@@ -14,16 +13,18 @@ Properties:
   commit one batch, one loses, and stops (`Fenced`).
 - A manifest says which attempt won each task, and what its files hold (length, checksum). Files that no
   manifest names do not exist.
-- What a checkpoint was made with is kept: its structure (`taskplace.spark.driver.structure`), and in every
+- What a checkpoint was made with is kept: the structure that the last manifest's driver declared, and in every
   manifest key types, hash and Spark query. What does not fit is refused at start, before anything is touched.
+- A manifest says from which batch on manifests are needed. One that appears below that, by a driver that was stopped
+  in its commit and goes on when others have long gone further, counts for nothing.
 """
 
 from __future__ import annotations
 
-import os
+import itertools
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -31,15 +32,18 @@ from types import MappingProxyType
 from typing import Any
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.state.files import sealed_json, sync_directory, unsealed_json
+from taskplace.spark import faults
+from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.state.files import create_exclusively, sealed_json, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 
-SCHEMA = "taskplace.manifest/2"
+SCHEMA = "taskplace.manifest/3"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50
 ABANDONED_SECONDS = 3600.0
+OPENINGS = 20
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Manifest:
 
     `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
     manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
-    of each source so far, in microseconds; the next batch's watermark comes from them.
+    of each source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose
+    manifest is still needed beside this one.
     """
 
     batch: int
@@ -61,6 +66,7 @@ class Manifest:
     assignment: Mapping[str, Any] = field(default_factory=dict)
     histories: Mapping[str, History] | None = None
     event_times: Mapping[str, int] = field(default_factory=dict)
+    needs: int = 0
 
     def to_json(self) -> str:
         """Return the manifest as JSON, with its own checksum."""
@@ -91,10 +97,18 @@ class Manifest:
 class Journal:
     """The driver's side of a checkpoint: what is committed, and the act of committing.
 
-    Lifetime: `history` and `last` follow the manifests; `epoch` is this driver's number, set once.
+    `declare` gets the last manifest and returns what this driver declares, or refuses to continue from there.
+
+    Lifetime: `history` and `last` follow the manifests; `epoch` and `declaration` are this driver's, set once.
+    Errors: `CheckpointError` for manifests that are missing or damaged, or that `identity` does not fit.
     """
 
-    def __init__(self, root: Path, identity: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        root: Path,
+        identity: Mapping[str, Any],
+        declare: Callable[[Manifest | None], Mapping[str, Any]] = lambda last: {},
+    ) -> None:
         self.root = root
         self.identity = dict(identity)
         self.last: Manifest | None = None
@@ -103,9 +117,8 @@ class Journal:
         self._full: list[int] = []
         self._sure: set[Path] | None = None  # what may go during the visit under way
         self._manifests = root / "manifests"
-        self._epochs = root / "epochs"
-        self._load()
-        self.epoch = self._take_epoch()
+        self._epochs = Epochs(root)
+        self.epoch, self.declaration = self._take_over(declare)
 
     @property
     def last_batch(self) -> int:
@@ -114,27 +127,64 @@ class Journal:
 
     # -- opening
 
+    def _take_over(
+        self, declare: Callable[[Manifest | None], Mapping[str, Any]]
+    ) -> tuple[int, Mapping[str, Any]]:
+        while True:
+            self._load()
+            epoch = max(self._epochs.newest(), self.last.epoch if self.last else 0) + 1
+            declaration = declare(self.last)
+            taken = self._epochs.take(epoch, declaration)
+            # The driver before may have committed meanwhile: then this one has read, and judged, too little.
+            if taken and self._numbers()[-1:] == ([self.last.batch] if self.last else []):
+                return epoch, declaration
+
     def _load(self) -> None:
+        """Read the manifests. Another driver may prune meanwhile, and what was listed be gone: then once more."""
+        for again in range(OPENINGS):
+            numbers = self._numbers()
+            try:
+                last = self._read(numbers[-1]) if numbers else None
+                needed = [number for number in numbers if last and number >= last.needs]
+                for number, expected in zip(needed, itertools.count(last.needs if last else 0)):
+                    if number != expected:
+                        raise CheckpointError(
+                            f"{self._manifest(number)}: the manifest of batch {expected} is missing"
+                        )
+                self._take_in([self._read(number) for number in needed])
+                return
+            except FileNotFoundError:
+                if again == OPENINGS - 1:
+                    raise
+
+    def _take_in(self, manifests: Sequence[Manifest]) -> None:
         changes: dict[str, list[Change]] = {}
-        before: Manifest | None = None
-        for path in sorted(self._manifests.glob("*.json")):
-            manifest = Manifest.from_json(path.read_text(errors="replace"), path)
-            if before is not None and manifest.batch != before.batch + 1:
-                raise CheckpointError(f"{path}: the manifest of batch {before.batch + 1} is missing")
+        self.history, self._full = {}, []
+        for manifest in manifests:
             if manifest.histories is not None:
                 self._full.append(manifest.batch)
                 changes = {task: list(history.changes) for task, history in manifest.histories.items()}
             else:
                 for task, change in manifest.changes.items():
                     changes.setdefault(task, []).append(change)
-            before = manifest
-        if before is None:
+        if not manifests:
             return
-        self.last = before
-        self._check_identity(before.identity)
-        self.identity = dict(before.identity)
-        for task in {*changes, *before.snapshots}:
-            self.history[task] = _trimmed(tuple(changes.get(task, ())), before.snapshots.get(task, ()))
+        self.last = manifests[-1]
+        self._check_identity(self.last.identity)
+        self.identity = {**self.identity, **self.last.identity}
+        for task in {*changes, *self.last.snapshots}:
+            self.history[task] = _trimmed(tuple(changes.get(task, ())), self.last.snapshots.get(task, ()))
+
+    def _numbers(self) -> list[int]:
+        """Return the batches that have a manifest, in order; it need not count."""
+        return sorted(int(path.stem) for path in self._manifests.glob("*.json") if path.stem.isdigit())
+
+    def _manifest(self, batch: int) -> Path:
+        return self._manifests / f"{batch:010d}.json"
+
+    def _read(self, batch: int) -> Manifest:
+        path = self._manifest(batch)
+        return Manifest.from_json(path.read_text(errors="replace"), path)
 
     def _check_identity(self, found: Mapping[str, Any]) -> None:
         for name, wanted in self.identity.items():
@@ -167,17 +217,6 @@ class Journal:
                 )
         self.identity["keys"] = {**bound, **{topic: list(types) for topic, types in keys.items()}}
 
-    def _take_epoch(self) -> int:
-        self._epochs.mkdir(parents=True, exist_ok=True, mode=0o700)
-        while True:
-            epoch = max(self._newest_epoch(), self.last.epoch if self.last else 0) + 1
-            with suppress(FileExistsError):
-                os.close(os.open(self._epochs / f"{epoch:010d}", os.O_CREAT | os.O_EXCL, 0o600))
-                return epoch
-
-    def _newest_epoch(self) -> int:
-        return max((int(path.name) for path in self._epochs.iterdir() if path.name.isdigit()), default=0)
-
     # -- committing
 
     def end_offset(self, task: str) -> int:
@@ -192,7 +231,7 @@ class Journal:
 
     def check_epoch(self) -> None:
         """Raise `Fenced` when a newer driver has opened the checkpoint. It saves work; the manifest decides."""
-        if (newest := self._newest_epoch()) != self.epoch:
+        if (newest := self._epochs.newest()) != self.epoch:
             taken = f"driver {newest} has taken this checkpoint over, this is driver {self.epoch}"
             raise Fenced(f"{self.root}: {taken}")
 
@@ -215,7 +254,7 @@ class Journal:
         for task in {*changes, *snapshots}:
             added = (changes[task],) if task in changes else ()
             after[task] = _trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
-        full = batch > 0 and batch % FULL_EVERY == 0
+        full = [*self._full, batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
         manifest = Manifest(
             batch,
             self.epoch,
@@ -225,13 +264,13 @@ class Journal:
             snapshots,
             {s: tuple(f) for s, f in sinks.items()},
             assignment,
-            after if full else None,
+            after if full is not self._full else None,
             self.event_times_with(event_times),
+            max(0, min(_first_needed(after, full, batch), batch - 1)),
         )
-        path = self._manifests / f"{batch:010d}.json"
-        self._publish(path, manifest.to_json().encode())
-        self.history = after
-        self._full += [batch] if full else []
+        faults.point("batch.checked")
+        self._publish(manifest)
+        self.history, self._full = after, full
         self._new_snapshots.clear()
         self.last = manifest
         return manifest
@@ -241,20 +280,21 @@ class Journal:
         known = dict(self.last.event_times) if self.last else {}
         return {topic: max(known.get(topic, t), more.get(topic, t)) for topic, t in {**known, **more}.items()}
 
-    def _publish(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        staging = path.with_suffix(f".{self.epoch}.{os.getpid()}.tmp")
-        with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    def _publish(self, manifest: Manifest) -> None:
+        path = self._manifest(manifest.batch)
         try:
-            os.link(staging, path)
+            create_exclusively(path, manifest.to_json().encode())
         except FileExistsError:
             raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
-        finally:
-            staging.unlink()
-        sync_directory(path.parent)
+        if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
+            path.unlink(missing_ok=True)  # nobody reads it, and the next pruning would remove it
+            raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")
+
+    def _is_over(self, batch: int) -> bool:
+        """Return whether the manifests have gone on so far that one of this batch counts for nothing."""
+        while True:
+            with suppress(FileNotFoundError):
+                return self._read(self._numbers()[-1]).needs > batch
 
     def add_snapshots(self, snapshots: Mapping[str, Snapshot]) -> None:
         """Take note of snapshots that were made; the next manifest names them."""
@@ -289,13 +329,14 @@ class Journal:
         needed when the visit began, so that visits without a break cannot make the checkpoint grow. A driver that
         another one has taken over from removes nothing: what the other's manifests name it does not know.
         """
-        if self._newest_epoch() != self.epoch:
+        if self._epochs.newest() != self.epoch:
             return 0
         sure = self._sure  # read once: a visit may end at any moment
         old = self._unneeded() if sure is None else self._unneeded() & sure
         old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
         old.update(self._abandoned())
-        old.update(self._folders(self._manifests, min(self._covered(), self.last_batch - 1)))
+        old.update(self._folders(self._manifests, self.last.needs if self.last else 0))
+        old.update(self._epochs.below(self.last.epoch if self.last else 0))
         for path in old:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -321,27 +362,26 @@ class Journal:
         return found
 
     def _abandoned(self) -> Iterator[Path]:
-        """Yield what executors had begun to write when they died: nobody takes an hour for a snapshot's file."""
-        for path in self.root.glob("snapshots/*/*.tmp"):
+        """Yield what was begun by processes that died: nobody takes an hour for a snapshot's file, or for another."""
+        for path in itertools.chain(
+            self.root.glob("snapshots/*/*.tmp"), self._manifests.glob(".*"), self._epochs.folder.glob(".*")
+        ):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
                     yield path
 
-    def _covered(self) -> int:
-        """Return the first batch whose manifest is still needed."""
-        covered = min(map(self._first_needed, self.history.values()), default=self.last_batch)
-        # Whatever is older than the last but one full manifest is in it.
-        return max(covered, self._full[-2]) if len(self._full) > 1 else covered
-
-    @staticmethod
-    def _first_needed(history: History) -> int:
-        if history.changes:
-            return history.changes[0].version
-        return history.end.version + 1
-
     @staticmethod
     def _folders(folder: Path, below: int) -> Iterable[Path]:
         return [path for path in sorted(folder.glob("*")) if path.stem.isdigit() and int(path.stem) < below]
+
+
+def _first_needed(histories: Mapping[str, History], full: Sequence[int], batch: int) -> int:
+    """Return the first batch whose manifest is needed to know `histories`, once `batch` is committed."""
+    first = min(
+        (h.changes[0].version if h.changes else h.end.version + 1 for h in histories.values()), default=batch
+    )
+    # Whatever is older than the last but one full manifest is in it.
+    return max(first, full[-2]) if len(full) > 1 else first
 
 
 def _trimmed(changes: tuple[Change, ...], snapshots: tuple[Snapshot, ...]) -> History:

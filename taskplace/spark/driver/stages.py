@@ -15,6 +15,7 @@ from pathlib import Path
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Bridge, Executor, JobLostError
+from taskplace.spark.state.files import private_directory
 from taskplace.spark.state.history import History
 from taskplace.spark.worker.attempt import Descriptor, Report, Setting, called_off, reports_dir, run_stage
 from taskplace.spark.worker.program import Program
@@ -86,7 +87,7 @@ def run(
 def call_off(setting: Setting, subtopology: int) -> None:
     """Tell the attempts of a round that it is being cancelled; Spark itself takes seconds to end a Python worker."""
     mark = Path(setting.checkpoint) / called_off(setting, subtopology)
-    mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_directory(mark.parent)
     mark.touch()
 
 

@@ -3,11 +3,11 @@
 State stays where it is as long as its tasks keep their numbers, their keys and the layout of their stores.
 Anything else about a topology may change between two runs.
 
-    structure.json  {"id": ..., "structures": [
-                        {"from_batch": 0, "topology": {...}, "stores": {...}, "incarnations": {...}}]}
+Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The structure that counts is that
+of the driver which made the last manifest: a topology that was started and never committed anything binds nobody,
+and one whose driver was stopped in its commit and goes on later binds from that commit on, whoever came meanwhile.
 
-A structure counts from the first batch that was committed with it: a topology that was started and never committed
-anything binds nobody. The file has the one that counts, and the one that is about to.
+    {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}}
 
 A store that was removed and comes back is empty. It gets another *incarnation*, a name of its own in copies and
 changelogs, so that records from before are never taken for its own.
@@ -15,7 +15,6 @@ changelogs, so that records from before are never taken for its own.
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -25,18 +24,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import sealed_json, unsealed_json
+from taskplace.spark.driver.epochs import Epochs, damaged
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare
-
-FILE = "structure.json"
-
-
-class Found(NamedTuple):
-    """What a checkpoint has: its id, and the structure that counts; None before the first commit."""
-
-    id: str
-    counts: Mapping[str, Any] | None
 
 
 class Kept(NamedTuple):
@@ -46,20 +36,80 @@ class Kept(NamedTuple):
     programs: tuple[Program, ...]
 
 
-def check(root: Path, built: BuiltTopology, programs: Sequence[Program]) -> None:
-    """Raise `CheckpointError`, with the reasons, if the state in `root` does not fit the topology. Writes nothing."""
-    found = _load(root)
-    if found is None or found.counts is None:
-        return
+def declare(
+    root: Path, built: BuiltTopology, programs: Sequence[Program], committed: int | None
+) -> dict[str, Any]:
+    """Return what a driver declares that wants to continue `root`; it counts from the driver's first commit on.
+
+    `committed` is the epoch of the last manifest, None before the first. Writes nothing.
+    Errors: `CheckpointError`, with the reasons, if the state does not fit the topology, or nobody can say so.
+    """
+    epochs = Epochs(root)
+    layouts = _layouts(programs)
+    before = _Structure.read(epochs, committed) if committed is not None else _Structure("", {}, {}, {})
+    if committed is not None:
+        _check(root, before, built, layouts)
+    incarnations = dict(before.incarnations)
+    for name in layouts:
+        if name not in before.stores:
+            incarnations[name] = incarnations.get(name, -1) + 1
+    return {
+        "id": before.id or _id(epochs),
+        "topology": built.to_dict(),
+        "stores": layouts,
+        "incarnations": incarnations,
+    }
+
+
+def kept(declaration: Mapping[str, Any], programs: Sequence[Program]) -> Kept:
+    """Return the checkpoint's id, and the programs with their stores as they are called in it.
+
+    The id names the copies that belong to this checkpoint: local copies of another one, in the same
+    `state_dir`, are none of ours.
+    """
+    incarnations = declaration["incarnations"]
+    return Kept(declaration["id"], tuple(_with_incarnations(program, incarnations) for program in programs))
+
+
+class _Structure(NamedTuple):
+    """What a driver declared."""
+
+    id: str
+    topology: Mapping[str, Any]
+    stores: Mapping[str, Any]
+    incarnations: Mapping[str, int]
+
+    @classmethod
+    def read(cls, epochs: Epochs, number: int) -> _Structure:
+        raw = epochs.declaration(number)
+        try:
+            found = cls(str(raw["id"]), raw["topology"], raw["stores"], raw["incarnations"])
+            for part, value in zip(cls._fields[1:], found[1:], strict=True):
+                if not isinstance(value, Mapping):
+                    raise TypeError(f"{part}: found {type(value).__name__}")
+        except (KeyError, TypeError) as error:
+            raise damaged(epochs.path(number), error) from None
+        return found
+
+
+def _id(epochs: Epochs) -> str:
+    """Return the id of a checkpoint without commits: of the driver before, if there was one."""
+    newest = epochs.newest()
+    found = epochs.declaration(newest).get("id") if newest else None
+    return str(found or uuid.uuid4().hex)
+
+
+def _check(
+    root: Path, before: _Structure, built: BuiltTopology, layouts: Mapping[str, Mapping[str, Any]]
+) -> None:
     try:
-        evolution = compare(found.counts["topology"], built)
+        evolution = compare(before.topology, built)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(root, error) from None
+        raise CheckpointError(f"{root}: the topology it was made with is damaged ({error})") from None
     reasons = [] if evolution.compatible else [evolution.explain()]
-    before = found.counts["stores"]
-    for store, layout in _layouts(programs).items():
-        if store in before and before[store] != layout:
-            reasons.append(f"store {store!r} was laid out as {before[store]}, is {layout}")
+    for store, layout in layouts.items():
+        if store in before.stores and before.stores[store] != layout:
+            reasons.append(f"store {store!r} was laid out as {before.stores[store]}, is {layout}")
     if reasons:
         raise CheckpointError(
             f"{root}: made with another topology: {'; '.join(reasons)}\n"
@@ -67,69 +117,9 @@ def check(root: Path, built: BuiltTopology, programs: Sequence[Program]) -> None
         )
 
 
-def write(root: Path, built: BuiltTopology, programs: Sequence[Program]) -> Kept:
-    """Write the structure; it counts from the next batch on.
-
-    The id names the copies that belong to this checkpoint: local copies of another one, in the same
-    `state_dir`, are none of ours.
-    """
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = _load(root) or Found(uuid.uuid4().hex, None)
-    counts = found.counts or {"stores": {}, "incarnations": {}}
-    incarnations = dict(counts["incarnations"])
-    for name in _layouts(programs):
-        if name not in counts["stores"]:
-            incarnations[name] = incarnations.get(name, -1) + 1
-    structure = {
-        "from_batch": _last_batch(root) + 1,
-        "topology": built.to_dict(),
-        "stores": _layouts(programs),
-        "incarnations": incarnations,
-    }
-    structures = [structure] if found.counts is None else [found.counts, structure]
-    staging = root / f"{FILE}.{os.getpid()}.tmp"
-    staging.write_text(sealed_json({"id": found.id, "structures": structures}, indent=1))
-    staging.chmod(0o600)
-    staging.rename(root / FILE)
-    return Kept(found.id, tuple(_with_incarnations(program, incarnations) for program in programs))
-
-
 def _with_incarnations(program: Program, incarnations: Mapping[str, int]) -> Program:
     stores = {n: replace(schema, incarnation=incarnations[n]) for n, schema in program.stores.items()}
     return replace(program, stores=stores)
-
-
-def _load(root: Path) -> Found | None:
-    """Return what `root` has, None for a new checkpoint. Errors: `CheckpointError` for a missing or damaged file."""
-    path = root / FILE
-    last = _last_batch(root)
-    if not path.exists():
-        if last >= 0:
-            raise CheckpointError(
-                f"{path}: the file is missing, and there are manifests up to batch {last}; without it nobody can say "
-                "whether the state fits: restore it, or start a new checkpoint"
-            )
-        return None
-    try:
-        raw = unsealed_json(path.read_text())
-        counting = [s for s in raw["structures"] if s["from_batch"] <= last]
-        counts: dict[str, Any] = counting[-1] if counting else {}
-        for part in ("topology", "stores", "incarnations") if counts else ():
-            if not isinstance(counts[part], Mapping):
-                raise TypeError(f"{part}: found {type(counts[part]).__name__}")
-        return Found(str(raw["id"]), counts or None)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _damaged(root, error) from None
-
-
-def _damaged(root: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(f"{root / FILE}: damaged ({type(error).__name__}: {error})")
-
-
-def _last_batch(root: Path) -> int:
-    return max(
-        (int(path.stem) for path in (root / "manifests").glob("*.json") if path.stem.isdigit()), default=-1
-    )
 
 
 def _layouts(programs: Sequence[Program]) -> dict[str, dict[str, Any]]:

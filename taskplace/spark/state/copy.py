@@ -26,7 +26,14 @@ import lmdb
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.state.files import Changes, RecordFile, decode_records, encode_changes, read_sealed
+from taskplace.spark.state.files import (
+    Changes,
+    RecordFile,
+    decode_records,
+    encode_changes,
+    private_directory,
+    read_sealed,
+)
 from taskplace.spark.state.history import (
     EMPTY,
     Action,
@@ -98,7 +105,7 @@ class Copy:
         self._open()
 
     def _open(self) -> None:
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_directory(self.path)
         used = self.path / "data.mdb"
         size = INITIAL_MAP
         while used.exists() and size < 2 * used.stat().st_size:

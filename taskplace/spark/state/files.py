@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -51,29 +52,55 @@ def seal(data: bytes | pa.Buffer) -> str:
     return hashlib.blake2b(memoryview(data), digest_size=16).hexdigest()
 
 
-def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool) -> None:
+def private_directory(path: Path) -> list[Path]:
+    """Make a directory, and those on the way to it, for this user alone; return those that got a new name in them.
+
+    Directories that are there keep their permissions.
+    """
+    made = [folder for folder in (path, *path.parents) if not folder.exists()]
+    for folder in reversed(made):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    return [folder.parent for folder in made]
+
+
+def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0o600) -> None:
     """Write a new file; with `sync` it survives a crash of the host. Its directory is made if it is missing."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    directories = [path.parent]
-    try:
-        handle = os.open(path, flags, 0o600)
-    except FileNotFoundError:
-        directories += _with_new_names(path.parent)
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, flags, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(memoryview(data))
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
+    directories = _write(path, data, sync, mode)
     if sync:
         for directory in directories:
             sync_directory(directory)
 
 
-def _with_new_names(directory: Path) -> list[Path]:
-    """Return the directories that get a new name in them when `directory` is made, the nearest first."""
-    return [path.parent for path in (directory, *directory.parents) if not path.exists()]
+def _write(path: Path, data: bytes | pa.Buffer, sync: bool, mode: int = 0o600) -> list[Path]:
+    """Write a new file and return the directories that got a new name in them."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    directories = [path.parent]
+    try:
+        handle = os.open(path, flags, mode)
+    except FileNotFoundError:
+        directories += private_directory(path.parent)
+        handle = os.open(path, flags, mode)
+    with os.fdopen(handle, "wb") as file:
+        file.write(memoryview(data))
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+    return directories
+
+
+def create_exclusively(path: Path, data: bytes) -> None:
+    """Make a file appear with all its bytes, unless there is one; it survives a crash of the host.
+
+    Errors: `FileExistsError`, and whatever was there stays.
+    """
+    staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    directories = _write(staging, data, sync=True)
+    try:
+        os.link(staging, path)
+    finally:
+        staging.unlink()
+    for directory in directories:
+        sync_directory(directory)
 
 
 def sync_directory(path: Path) -> None:

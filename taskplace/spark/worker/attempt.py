@@ -328,7 +328,7 @@ def _sealed_outputs(
         pq.write_table(rows, out)
         data = out.getvalue()
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
-        write_file(root / file, data, sync=True)
+        write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; where it lies is private
         sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))
     return boundaries, sinks
 

@@ -24,6 +24,7 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.state.files import private_directory
 from taskplace.spark.worker.identity import Owner
 
 log = logging.getLogger(__name__)
@@ -51,7 +52,8 @@ def guarded(copy: Path, executor: Owner) -> Iterator[None]:
         log.warning("%s has ended %d workers that opened it; it is discarded and made anew", copy, deaths)
         shutil.rmtree(copy, ignore_errors=True)
         deaths = 0
-    mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_directory(mark.parent)
+    mark.touch(mode=0o600)
     mark.write_text(
         json.dumps({"worker": asdict(_me(os.getpid())), "executor": asdict(executor), "deaths": deaths})
     )

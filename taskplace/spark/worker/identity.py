@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from taskplace.spark.state.files import private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
 OWNER, WORKERS = "owner.json", "workers"
@@ -109,7 +110,7 @@ def home(root: Path, spark_app: str) -> Path:
             shutil.rmtree(path)
         if not path.exists():
             _adopt(root, path, owner)
-        (path / WORKERS).mkdir(parents=True, exist_ok=True, mode=0o700)
+        private_directory(path / WORKERS)
         if _read(path / OWNER) != owner:
             _write(path / OWNER, owner)
         me = Owner.of(psutil.Process())
@@ -131,10 +132,10 @@ def _adopt(root: Path, path: Path, owner: Owner) -> None:
 
 
 def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
-    """Remove directories whose owner is gone and that nobody took over for so long; return their names."""
+    """Remove directories whose owner is gone, or cannot be told, and unused for so long; return their names."""
     removed = []
     with _locked(root):
-        for candidate, _ in _orphans(root):
+        for candidate in [*(path for path, _ in _orphans(root)), *_torn(root)]:
             if time.time() - _last_used(candidate) > older_than_seconds:
                 shutil.rmtree(candidate, ignore_errors=True)
                 removed.append(candidate.name)
@@ -147,6 +148,14 @@ def _orphans(root: Path) -> Iterator[tuple[Path, Owner]]:
         owner = _read(candidate / OWNER)
         if owner is not None and not owner.alive() and not any(w.alive() for w in _workers(candidate)):
             yield candidate, owner
+
+
+def _torn(root: Path) -> Iterator[Path]:
+    """Yield the directories whose owner cannot be read, and that no worker uses: what a crash of the host leaves."""
+    for candidate in sorted(root.iterdir()):
+        torn = (candidate / OWNER).exists() and _read(candidate / OWNER) is None
+        if torn and not any(worker.alive() for worker in _workers(candidate)):
+            yield candidate
 
 
 def _last_used(path: Path) -> float:
@@ -162,7 +171,8 @@ def _workers(path: Path) -> Iterator[Owner]:
 
 def _write(path: Path, owner: Owner) -> None:
     staging = path.with_name(f".{path.name}")
-    staging.write_text(json.dumps(asdict(owner)))
+    staging.unlink(missing_ok=True)
+    write_file(staging, json.dumps(asdict(owner)).encode(), sync=False)
     staging.replace(path)  # whole or not at all, whenever this process is killed
 
 
@@ -175,7 +185,8 @@ def _read(path: Path) -> Owner | None:
 
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    root.parent.parent.mkdir(parents=True, exist_ok=True)  # of others too
+    private_directory(root)
     handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.state.files import private_directory
 from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import SCAN_ROWS, StoreSchema
@@ -110,7 +111,7 @@ def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -
     columns = pa.schema([*schema.key, *schema.value])
     entries = view.scan()
     rows = 0
-    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    private_directory(file.parent)
     with pq.ParquetWriter(file, columns) as writer:
         while chunk := list(islice(entries, SCAN_ROWS)):
             key_table = keys.decode([key for key, _ in chunk])
