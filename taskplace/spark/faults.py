@@ -1,7 +1,7 @@
 """Points at which a test may kill or hold this process. Nothing happens unless TASKPLACE_FAULTS names a directory.
 
 An order is a file in that directory, named after the point. The first process to come by takes it (it is
-unlinked, so each order is carried out once) and does what it says:
+unlinked, so each order is carried out once, and one that is gone was carried out) and does what it says:
 
     kill     SIGKILL to the executor's JVM and to this worker; on the driver, to the driver
     hold     wait until `<point>.release` appears: what a process does that was stopped and goes on later
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from pathlib import Path
 
 POINTS = (
@@ -20,7 +21,9 @@ POINTS = (
     "attempt.sealed",  # changelog, boundary and output are in the checkpoint
     "attempt.stored",  # the copy has committed
     "attempt.reported",  # the report is there, Spark does not know yet
+    "restore.piece",  # a piece of a snapshot is in the copy; more may be to come
     "follow.applied",  # a follower has applied what there was
+    "snapshot.written",  # a snapshot's file is there, the driver does not know yet
     "batch.staged",  # driver: all stages have ended, no manifest yet
     "batch.checked",  # driver: no other has taken over, and the manifest is about to appear
     "batch.committed",  # driver: the manifest is there, nothing is published
@@ -47,5 +50,6 @@ def point(name: str) -> None:
     if not name.startswith("batch."):
         from taskplace.spark.worker import identity
 
-        os.kill(identity.executor()[1].pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # a worker that has outlived it
+            os.kill(identity.executor()[1].pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

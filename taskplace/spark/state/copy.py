@@ -26,6 +26,7 @@ import lmdb
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark import faults
 from taskplace.spark.state.files import (
     Changes,
     RecordFile,
@@ -262,6 +263,8 @@ class Copy:
             done.restored += self._restore(txn, meta, step.snapshot, root)
         txn.commit()
         self._txn = None
+        if restore:
+            faults.point("restore.piece")
         return False
 
     def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]]:

@@ -216,6 +216,7 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
             file = f"snapshots/{task}/{at.version:010d}-{at.attempt}-{seal(data)[:8]}.arrow"
         with told_when_full(root):
             data = _written(root / file, data, orders)
+        faults.point("snapshot.written")
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return
