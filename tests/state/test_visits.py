@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+from contextlib import nullcontext
+from dataclasses import replace
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from taskplace.spark.state.copy import Copy
+from taskplace.spark.driver.followers import Followers
+from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.files import RecordFile
 from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import Orders, Visit, visit_all
@@ -228,3 +236,134 @@ def test_a_position_that_is_only_local_is_not_reported(ran):
         copy.bring_to(ran.history["0_0"], ran.checkpoint)
         copy.commit({"totals": {b"k": b"v"}}, Position(99, "mine", 1))
     assert visit(ran, orders(ran)).copies["0_0"] == ran.history["0_0"].end
+
+
+def kill_at_the_second_piece(path, stores, history, root, folder):
+    """In a forked process: restore, and be killed between two pieces by an order."""
+    child = os.fork()
+    if child == 0:
+        os.environ["TASKPLACE_FAULTS"] = str(folder)
+        identity.executor = lambda: ("2", identity.Owner.of(psutil.Process()))  # it is its own executor
+        with Copy(path, stores) as copy:
+            copy.follow(history, root)
+        os._exit(1)  # nobody has killed it
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def test_who_is_killed_between_two_pieces_of_a_restore_leaves_the_rest_to_the_next(ran, tmp_path):
+    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    snapshot = made.snapshots["0_0"]
+    pieces = len(RecordFile((ran.checkpoint / snapshot.file).read_bytes()))
+    assert pieces > 1, "one for each store"
+    ran.history["0_0"] = History((), (snapshot,))
+    order = tmp_path / "restore.piece"
+    order.write_text("kill")
+    path = ran.copy("0_0", "2")
+    died = kill_at_the_second_piece(
+        path, sorted(ran.first.stores), ran.history["0_0"], ran.checkpoint, tmp_path
+    )
+    assert (died, order.exists()) == (-signal.SIGKILL, False)
+    assert peek(path) is None, "half of a state is none"
+    done = visit(ran, orders(ran, follow={"0_0": ran.history["0_0"]}))
+    assert 0 < done.restored < snapshot.records, "the first piece is not loaded again"
+    assert done.copies == {"0_0": snapshot.position}
+    assert ran.contents("0_0", "2") == ran.contents("0_0", "1")
+
+
+# -- whose turn it is
+
+
+class Driver:
+    """As much of a driver as makes orders: one executor, which follows some tasks and never gets all of it done."""
+
+    def __init__(self, ran, follows, snapshot_interval=10**6):
+        stores = {program.subtopology: sorted(program.stores) for program in (ran.first, ran.second)}
+        self.executor = SimpleNamespace(instance="executor-2")
+        self.member = SimpleNamespace(copies={})
+        journal = SimpleNamespace(history=ran.history, snapshot_pending=lambda task: False)
+        cluster = SimpleNamespace(
+            journal=journal,
+            busy=False,
+            lock=nullcontext(),
+            loop=SimpleNamespace(config=SimpleNamespace(state_cleanup_delay_ms=0)),
+            bridge=SimpleNamespace(app_id="app", executors=lambda: [self.executor]),
+            members=SimpleNamespace(
+                by_instance={"executor-2": self.member}, left_over=lambda roles, seconds: {}
+            ),
+            roles=lambda name: (),
+            following=lambda name: follows,
+            task_names=set(ran.history),
+        )
+        programs = [
+            SimpleNamespace(subtopology=number, databases=names, logged=names)
+            for number, names in stores.items()
+        ]
+        self.followers = Followers(
+            cluster,
+            programs,
+            checkpoint=ran.checkpoint,
+            state_root=ran.state,
+            snapshot_interval=snapshot_interval,
+            snapshot_bytes=1 << 40,
+            share=1.0,
+            compression=None,
+        )
+
+    def visit(self, ran, budget):
+        """Make the orders, and have them carried out with that budget."""
+        ((_, given),) = self.followers.orders()
+        done = visit(ran, replace(given, budget=budget))
+        assert not done.errors
+        served = {task for task, at in done.copies.items() if at != self.member.copies.get(task)}
+        self.member.copies = dict(done.copies)
+        return served, set(done.snapshots)
+
+
+def test_with_time_for_one_task_a_visit_all_that_are_always_behind_are_served_in_turn(ran):
+    follows = sorted(ran.history)
+    assert len(follows) > 3
+    driver = Driver(ran, follows)
+    turns = []
+    for _ in range(3 * len(follows)):
+        behind = set(follows)
+        while behind:  # every task gets something new before every visit
+            ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
+            behind -= {t for t in follows if ran.history[t].end != driver.member.copies.get(t)}
+        (served,), _ = driver.visit(ran, budget=-1.0)
+        turns.append(served)
+    for start in range(len(turns) - len(follows) + 1):
+        assert sorted(turns[start : start + len(follows)]) == follows
+
+
+def test_a_task_that_joins_those_that_wait_has_its_turn_within_as_many_visits(ran):
+    follows = sorted(ran.history)[:-1]
+    late = sorted(ran.history)[-1]
+    driver = Driver(ran, follows)
+    for joins in range(1, 4):
+        for _ in range(joins):
+            ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
+            driver.visit(ran, budget=-1.0)
+        follows.append(late)
+        served = set()
+        for _ in follows:
+            ran.run_batch([(f"N{i}", ran.batch * 7 + i) for i in range(12)])
+            served |= driver.visit(ran, budget=-1.0)[0]
+        assert late in served
+        follows.remove(late)
+
+
+def test_snapshots_have_their_turn_though_followers_use_all_the_time_up(ran, monkeypatch):
+    """A copy of the active's is due, and the followers beside it never catch up."""
+    due, *follows = sorted(ran.history)
+    driver = Driver(ran, follows)
+    visit(ran, orders(ran, follow={due: ran.history[due]}))
+    monkeypatch.setattr(driver.followers, "_snapshots_due", lambda: {"executor-2": [due]})
+    made = 0
+    for _ in range(2 * (len(follows) + 1)):
+        ran.run_batch([("N1", 1000 + ran.batch)])
+        visit(ran, orders(ran, follow={due: ran.history[due]}))
+        ((_, given),) = driver.followers.orders()
+        # A follower that is far behind takes all the time there is.
+        done = visit(ran, replace(given, budget=-1.0 if given.follow else 5.0))
+        made += bool(done.snapshots)
+    assert made == 2

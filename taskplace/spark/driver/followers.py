@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 WAIT_FOR_EXECUTORS_SECONDS = 60.0
 WELCOMES = 5
 SNAPSHOTS_PER_VISIT = 4
+#: Stands for an executor's snapshots where it is told whose turn it is; in order, it comes after all tasks.
+SNAPSHOTS = "snapshots"
 
 
 class Followers:
@@ -42,6 +45,7 @@ class Followers:
         self._journal = cluster.journal
         self._snapshot_interval, self._snapshot_bytes, self._share = snapshot_interval, snapshot_bytes, share
         self._cleanup_seconds = cluster.loop.config.state_cleanup_delay_ms / 1000
+        self._began: dict[str, str] = {}  # by instance, what its last visit began with
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
@@ -68,7 +72,11 @@ class Followers:
         raise TaskplaceError(f"no executor has come and stayed within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
 
     def orders(self) -> list[tuple[Executor, Orders]]:
-        """Return the visits that are worth making now: newcomers, followers behind, snapshots due, left-overs."""
+        """Return the visits that are worth making now: newcomers, followers behind, snapshots due, left-overs.
+
+        A visit does what there is time for, and at least what it begins with. Followers and snapshots of an executor
+        take turns at that: of N that always wait, each is served within N visits.
+        """
         cluster = self._cluster
         executors = cluster.bridge.executors()
         with cluster.lock:
@@ -83,8 +91,9 @@ class Followers:
                 if member is None:
                     found.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
                     continue
-                follow = {task: self._journal.history[task] for task in self._behind(name, member)}
-                snapshot = {task: self._journal.history[task] for task in due.get(name, ())}
+                behind, snapshots = self._in_turn(name, self._behind(name, member), due.get(name, ()))
+                follow = {task: self._journal.history[task] for task in behind}
+                snapshot = {task: self._journal.history[task] for task in snapshots}
                 remove = left_over.get(name, [])
                 if follow or snapshot or remove:
                     found.append(
@@ -131,6 +140,19 @@ class Followers:
         }
         return {**kept, **news}
 
+    def _in_turn(
+        self, name: str, behind: Sequence[str], snapshots: Sequence[str]
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        """Return whom a visit lets follow, in order, and what it snapshots after that: followers wait in their turn."""
+        if not behind:
+            return behind, snapshots
+        waiting = [*behind, SNAPSHOTS] if snapshots else behind
+        turns = in_turn(waiting, self._began.get(name, ""))
+        self._began[name] = turns[0]
+        if turns[0] == SNAPSHOTS:
+            return (), snapshots
+        return [task for task in turns if task != SNAPSHOTS], snapshots
+
     def _behind(self, name: str, member: Member) -> list[str]:
         history = self._journal.history
         return [
@@ -165,3 +187,17 @@ class Followers:
     def _to(self, executor: Executor, **what: Any) -> Orders:
         share = self._share if self._cluster.busy else 1.0
         return Orders(instance=executor.instance, **self._common, share=share, **what)
+
+
+def in_turn(waiting: Iterable[str], last: str) -> list[str]:
+    """Return those that wait, beginning with the one whose name comes after `last`, and round.
+
+    Given each time what it began with the last time, it begins with each of N that always wait within N times: it
+    goes round in one order, and passes over those alone that do not wait.
+
+    >>> in_turn(["0_2", "0_1", "1_0"], last="0_1")
+    ['0_2', '1_0', '0_1']
+    """
+    circle = sorted(waiting)
+    first = bisect_right(circle, last)
+    return circle[first:] + circle[:first]
