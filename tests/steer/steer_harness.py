@@ -70,6 +70,11 @@ def join(rows, other):
     return left.join(right, close).select("key", "value", "other_value"), "append"
 
 
+def once(rows, other):
+    """The keys, each once: every row is exchanged, so a partition's input is as skewed as the keys are."""
+    return rows.dropDuplicates(["key"]).select("key"), "append"
+
+
 def chained(rows, other):
     """A deduplication and an aggregation in one stage, and an aggregation in the next."""
     from pyspark.sql import functions as F  # noqa: N812
@@ -143,9 +148,12 @@ def transform(rows, other):
 class Stream:
     """One query over two streams of files, a file of each a batch; `feed` returns when the batch has ended."""
 
-    def __init__(self, spark, folder: Path, make, *, name: str, conf=(), files: int = 1) -> None:
+    def __init__(
+        self, spark, folder: Path, make, *, name: str, conf=(), files: int = 1, hot: int = 0
+    ) -> None:
         self.spark, self.folder, self.name, self.make = spark.newSession(), folder / name, name, make
         self.files = files
+        self.hot = hot  # so many rows more of the first key
         self.conf = {
             "spark.sql.shuffle.partitions": str(PARTITIONS),
             # Both providers: the one on the heap is faster with so little state.
@@ -165,7 +173,9 @@ class Stream:
     def start(self):
         schema = "key string, value long, at timestamp"
         sides = [
-            self.spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(self.folder / side))
+            self.spark.readStream.schema(schema)
+            .option("maxFilesPerTrigger", self.files)
+            .json(str(self.folder / side))
             for side in ("rows", "other")
         ]
         other = sides[1].toDF("other_key", "other_value", "other_at")
@@ -192,6 +202,7 @@ class Stream:
             {"key": f"k{i % KEYS}", "value": i * (batch + 1), "at": f"2026-01-01 00:{batch:02d}:{i % 60:02d}"}
             for i in range(2 * KEYS)
         ]
+        rows += rows[:1] * self.hot
         for side in ("rows", "other"):
             draft = self.folder / f".{side}-{batch}.json"
             draft.write_text("\n".join(map(json.dumps, rows)))

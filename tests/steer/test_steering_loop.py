@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given, note, settings
@@ -32,7 +33,7 @@ def slots(count: int, cores: int = 2) -> dict[str, int]:
 
 def paid(moves) -> int:
     """How many of these moves leave a running instance, and so count against the budget."""
-    return sum(move.why in ("balance", "drain") for move in moves)
+    return sum(move.why in ("balance", "load", "drain") for move in moves)
 
 
 def even(counts) -> bool:
@@ -199,15 +200,109 @@ def test_several_queries_rest_only_where_all_their_tasks_together_are_even(data,
     assert even([together[name] for name in names])
 
 
-def test_counts_come_before_weights_however_hot_a_task_is():
-    """Counts come first: beside a task that weighs as much as all others, as many tasks stay."""
-    tasks = grid(1, 12)
-    run = cluster(tasks, slots(3, cores=1), {t: f"executor-{t.partition % 3}" for t in tasks})
+def spread_with_a_hot_one(weight: float, partitions: int = 12, **config) -> Obedient:
+    """Three instances with the same number of tasks, of which 0_0 is seen to cost `weight` times the others."""
+    tasks = grid(1, partitions)
+    run = cluster(tasks, slots(3, cores=1), {t: f"executor-{t.partition % 3}" for t in tasks}, **config)
     run.batch()
     for _ in range(FEWEST):
-        run.batch(load={t: 20.0 if t.partition == 0 else 1.0 for t in tasks})
+        run.batch(load={t: weight if t.partition == 0 else 1.0 for t in tasks})
+    return run
+
+
+def test_a_task_as_costly_as_all_others_together_ends_up_alone():
+    run = spread_with_a_hot_one(11.0, per_batch=2)
+    run.settle()
+    assert run.counts()["executor-0"] == 1
+    assert sorted(run.counts().values()) == [1, 5, 6]
+    assert run.seen.places[TaskId(0, 0)] == "executor-0", "what is hot stays, what is beside it goes"
+    moves = [moves for moves in run.moves if moves]
+    assert [len(m) for m in moves] == [2, 1], "the budget holds, and there are no moves but those"
+    assert {move.why for m in moves for move in m} == {"load"}
+
+
+def test_counts_give_way_only_if_that_is_worth_it():
+    assert spread_with_a_hot_one(11.0, worth_batches=1).moves[-1]
+    assert not spread_with_a_hot_one(11.0, worth_batches=5e-4).moves[-1]  # a reload takes 0.001 s
+
+
+@pytest.mark.parametrize("weight", [1.0, 1.2, 1.45, 2.0])
+def test_small_differences_move_nothing(weight):
+    run = spread_with_a_hot_one(weight)
+    run.settle()
+    assert not any(run.moves)
+
+
+def test_counts_hold_where_the_tolerance_says_so():
+    run = spread_with_a_hot_one(11.0, load_tolerance=2.0)
     run.settle()
     assert set(run.counts().values()) == {4}
+
+
+def test_a_hot_task_that_cools_down_gets_its_neighbours_back_and_the_reason_is_told():
+    run = spread_with_a_hot_one(11.0)
+    run.settle()
+    for _ in range(5):
+        decision = run.batch(load=dict.fromkeys(run.seen.places, 1.0))
+        if decision.why:
+            assert [str(why) for why in decision.why] == ["load: all tasks weigh the same again"]
+    run.settle()
+    assert set(run.counts().values()) == {4}
+
+
+def test_a_new_instance_takes_from_those_that_are_not_held_by_the_hot_task():
+    run = spread_with_a_hot_one(11.0)
+    run.settle()
+    run.seen = replace(run.seen, prices=Prices(task=1.0, reload=1e-6))
+    run.batch(slots=slots(4, cores=1))
+    run.settle()
+    assert run.counts()["executor-0"] == 1
+    assert sorted(run.counts().values()) == [1, 3, 4, 4]
+    assert sum(map(len, run.moves)) == 3 + 3, "and nothing is moved twice"
+
+
+def test_a_drained_instance_s_tasks_do_not_join_the_hot_one():
+    run = spread_with_a_hot_one(11.0)
+    run.settle()
+    run.batch(draining=frozenset({"executor-1"}))
+    run.settle()
+    assert run.counts() == {"executor-0": 1, "executor-1": 0, "executor-2": 11}
+
+
+def test_what_the_hot_task_of_one_query_has_put_off_balance_does_not_disturb_another():
+    fleet, names = Fleet(), slots(3, 1)
+    runs = {}
+    for query in ("hot", "even"):
+        tasks = grid(1, 12)
+        runs[query] = cluster(tasks, names, {t: f"executor-{t.partition % 3}" for t in tasks})
+    moved = []
+    for _ in range(12):
+        for query, run in runs.items():
+            base, others = fleet.beside(query)
+            load = {t: 11.0 if query == "hot" and t.partition == 0 else 1.0 for t in run.seen.places}
+            decision = run.batch(load=load, base=base, others=others)
+            fleet.publish(query, decision.intended, {t: run.loop.loads.weight(t) for t in run.seen.places})
+            moved += [query] * len(decision.moves)
+    assert moved == ["hot"] * 3
+    assert sorted(runs["hot"].counts().values()) == [1, 5, 6]
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    costs=st.lists(st.sampled_from([0.2, 1.0, 1.0, 1.0, 3.0, 12.0]), min_size=2, max_size=14),
+    count=st.integers(2, 4),
+    seed=st.integers(0, 2**32),
+)
+def test_noise_about_what_tasks_cost_comes_to_rest(costs, count, seed):
+    random, tasks = Random(seed), grid(1, len(costs))
+    run = cluster(tasks, slots(count, cores=1), dict.fromkeys(tasks))
+    moves = [
+        len(run.batch(load={t: costs[t.partition] * random.uniform(0.91, 1.09) for t in tasks}).moves)
+        for _ in range(60)
+    ]
+    weighed = sum(cost != 1.0 for cost in costs) + len(costs)  # each may be weighed twice, not more
+    assert not any(moves[40:]), moves
+    assert sum(moves) <= len(costs) * (1 + weighed)
 
 
 def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():
@@ -277,8 +372,11 @@ def test_a_hot_partition_counts_as_what_it_costs():
         decision = run.batch(load=hot)
     assert [why.kind for why in decision.why] == ["load"]
     run.settle()
-    assert len({run.seen.places[tasks[p]] for p in (0, 2, 4)}) == 2
-    assert run.counts() == {"executor-0": 4, "executor-1": 4}
+    loads = Counter()
+    for task, name in run.seen.places.items():
+        loads[name] += hot[task]
+    assert sorted(loads.values()) == [11.0, 12.0]
+    assert sorted(run.counts().values()) == [2, 6]
 
 
 def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
@@ -343,7 +441,7 @@ def test_any_start_ends_balanced_after_as_many_batches_as_the_budget_asks_for(
     choice = st.sampled_from([None, "executor-99", *names])
     places = {t: data.draw(choice, label=str(t)) for t in tasks}
     weights = {t: data.draw(st.sampled_from([1.0, 1.0, 4.0]), label=f"load {t}") for t in tasks}
-    run = cluster(tasks, names, places, per_batch=per_batch, worth_batches=0)
+    run = cluster(tasks, names, places, per_batch=per_batch, worth_batches=0, load_tolerance=1e6)
     for _ in range(FEWEST):
         run.loop.loads.observe(weights)
     first = run.batch(load=weights)

@@ -115,6 +115,16 @@ def test_what_is_levelled_below_the_busiest_is_a_gain_too():
     goal = {**there, TASKS[0]: "w"}
     slots = dict.fromkeys("wxyz", 1)
     verdict = judge(dict.fromkeys(TASKS, 1.0), there, goal, TASKS[:1], slots, Prices(1, 1), 10)
+    assert (verdict.gain, verdict.worth) == (1.0, True), "w lacks one, of the subtopology and of all"
+
+
+def test_the_only_tasks_of_two_stages_side_by_side_gain_by_leaving_each_other():
+    """Each of them is best off where most slots are; both together are one too many there."""
+    slots, tasks = {**dict.fromkeys("vwxyz", 1), "big": 3}, [TaskId(0, 0), TaskId(1, 0)]
+    there = dict.fromkeys(tasks, "big")
+    verdict = judge(
+        dict.fromkeys(tasks, 1.0), there, {**there, tasks[1]: "v"}, tasks[1:], slots, Prices(1, 1), 10
+    )
     assert (verdict.gain, verdict.worth) == (0.5, True)
 
 
@@ -213,6 +223,7 @@ def test_an_application_has_one_fleet():
         ("worth.batches", 10**400, "steering.worth.batches: found 'an integer of 1329 bits'"),
         ("worth.batches", float("nan"), "steering.worth.batches: found nan"),
         ("reload.bytes.per.second", 0, "expected a number of bytes above 0"),
+        ("load.tolerance", 0, "expected a part of a share, above 0"),
         ("load.by", "task.tim", "did you mean 'task.time'?"),
         ("patience.batche", 3, "did you mean 'patience.batches'?"),
     ],
@@ -226,7 +237,9 @@ def test_a_bad_key_or_value_is_one_clear_error(key, value, message):
 # ------------------------------------------------------------------------------------------------- house
 
 
-@pytest.mark.parametrize("name", ["config", "load", "worth", "watch", "decision", "loop", "fleet", "status"])
+@pytest.mark.parametrize(
+    "name", ["config", "load", "relief", "worth", "watch", "decision", "loop", "fleet", "status"]
+)
 def test_what_decides_does_without_spark(name):
     for node in ast.walk(ast.parse((HOUSE / f"{name}.py").read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -2,6 +2,7 @@
 
     layout.py    what there is to steer: operators, stores, and which operators share a stage
     load.py      what a task weighs; prices.py what a move costs; worth.py whether it is worth it
+    relief.py    where tasks weigh differently: what is hot costs its executor others
     watch.py     whether Spark did as intended, and why not
     decision.py  what is there after a batch, and what to do about it
     loop.py      what to send where after a batch: the decisions, without Spark

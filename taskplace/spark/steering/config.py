@@ -23,6 +23,8 @@ class SteeringConfig:
         worth.batches               a move must pay its reload back within so many batches; 0: move always (100)
         load.by                     what makes a task heavy: task.time, rows, state.size, or even (task.time)
         load.every.batches          how often the load of tasks is observed (10)
+        load.tolerance              by so much of a share an executor must be relieved for counts to give way to
+                                    load (0.2)
         patience.batches            batches in a row that Spark may overrule the same task, or a quarter of all,
                                     before steering stands down (3)
         reload.bytes.per.second     how fast state is taken to reload, until that was measured (20 MiB)
@@ -34,13 +36,14 @@ class SteeringConfig:
     >>> SteeringConfig.from_properties({"max.moves.a.batch": 8})
     Traceback (most recent call last):
     taskplace.errors.ConfigError: steering.max.moves.a.batch: found an unknown key, expected \
-one of 6 known keys; did you mean 'max.moves.per.batch'?
+one of 7 known keys; did you mean 'max.moves.per.batch'?
     """
 
     max_moves_per_batch: int = 4
     worth_batches: float = 100.0
     load_by: str = "task.time"
     load_every_batches: int = 10
+    load_tolerance: float = 0.2
     patience_batches: int = 3
     reload_bytes_per_second: float = 20 * 2.0**20
 
@@ -103,6 +106,7 @@ _READERS: Mapping[str, _Reader] = {
     "worth_batches": _number("a number of batches, 0 for always", above=False),
     "load_by": _load,
     "load_every_batches": _integer,
+    "load_tolerance": _number("a part of a share, above 0", above=True),
     "patience_batches": _integer,
     "reload_bytes_per_second": _number("a number of bytes above 0", above=True),
 }

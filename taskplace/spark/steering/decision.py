@@ -112,13 +112,13 @@ def instances(seen: Seen) -> tuple[Instance, ...]:
     )
 
 
-def reason(task: TaskId, seen: Seen) -> str:
-    """Return why a task that is not where it belongs moves."""
+def reason(task: TaskId, seen: Seen, *, by_load: bool = False) -> str:
+    """Return why a task that is not where it belongs moves; `by_load`: counts alone would want it elsewhere."""
     at = seen.places[task]
     if at is None:
         return "it ran nowhere"
     if at in seen.slots:
-        return "drain" if at in seen.draining else "balance"
+        return "drain" if at in seen.draining else "load" if by_load else "balance"
     return "decommissioned" if at in seen.ending else f"{at} is gone"
 
 

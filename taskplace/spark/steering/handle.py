@@ -39,7 +39,7 @@ log = logging.getLogger("taskplace.spark.steering")
 
 POLL_SECONDS = 0.05
 MOST_ERRORS = 3
-EARLY_LOOKS = (2, 3, 4)
+EARLY_LOOKS = (2, 3, 4, 5, 6)
 """Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 CHANGES_KEPT = 20
 OVER = ("ended", "stopped")

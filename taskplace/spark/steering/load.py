@@ -19,7 +19,7 @@ from statistics import median
 from topology.ids import TaskId
 
 SAMPLES = 5
-FEWEST = 3
+FEWEST = 5
 SAME = 1.5
 HEAVIEST = 64.0
 """A weight beyond this says no more: whatever else there is, is light beside it."""
@@ -33,7 +33,7 @@ class LoadHistory:
     >>> loads = LoadHistory()
     >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
     >>> [loads.observe({a: 1.0, b: 1.2, c: 8.0}) for _ in range(FEWEST)]
-    [False, False, True]
+    [False, False, False, False, True]
     >>> loads.weight(a), loads.weight(b), round(loads.weight(c), 1)
     (1.0, 1.0, 6.7)
     """

@@ -1,6 +1,7 @@
 """The steering loop: see where tasks ran, decide where they belong, and send a few of them there.
 
-The engine decides where (`taskplace.planner`); this decides when, how many at a time, and whether it is worth it.
+The engine decides where (`taskplace.planner`), and where weights differ, `relief` lets counts give way to load; this
+decides when, how many at a time, and whether it is worth it.
 It is driven from outside, after each batch, knows nothing of Spark, and keeps no thread and no clock.
 
 Properties:
@@ -32,6 +33,7 @@ from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, 
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision, Seen, instances, joint, reason
 from taskplace.spark.steering.load import LoadHistory
+from taskplace.spark.steering.relief import by_load
 from taskplace.spark.steering.watch import OverrideWatch, StandDown, hopeless
 from taskplace.spark.steering.worth import Verdict, judge
 from topology.ids import TaskId
@@ -67,6 +69,7 @@ cost 0.200 s of reloading: worth it
         self._planned_tasks: frozenset[TaskId] = frozenset()
         self._planned_others: dict[TaskId, str | None] = {}
         self._others_goal: dict[TaskId, str] = {}
+        self._by_load: frozenset[TaskId] = frozenset()  # tasks whose goal is not the engine's
         self._spent = 0
 
     def look(self, seen: Seen, *, dry: bool = False) -> Decision:
@@ -157,9 +160,20 @@ cost 0.200 s of reloading: worth it
         self._planned_for = tuple(problem.instances)
         self._planned_tasks = frozenset(task.id for task in problem.tasks)
         self._planned_others = {task.id: name for task, name in seen.others}
-        wanted = {task: name for name, roles in self._plan.target.items() for task in roles.active}
+        target = {task: name for name, roles in self._plan.target.items() for task in roles.active}
+        wanted = by_load(
+            {task.id: task.weight for task in problem.tasks},
+            {
+                **{task.id: name for task, name in seen.others},
+                **{joint(t, seen): n for t, n in seen.places.items()},
+            },
+            target,
+            {i.id: i.capacity for i in problem.instances if not i.draining},
+            self.config.load_tolerance,
+        )
         self._others_goal = {task.id: wanted[task.id] for task, _ in seen.others if task.id in wanted}
         self.goal = {t: wanted[joint(t, seen)] for t in sorted(seen.places)}
+        self._by_load = frozenset(t for t, name in self.goal.items() if target[joint(t, seen)] != name)
 
     def _judge(self, seen: Seen) -> Verdict:
         # The goal is one of all queries, and one's moves alone may gain nothing: with others' moves they are judged
@@ -201,7 +215,10 @@ cost 0.200 s of reloading: worth it
         sent = {*free, *chosen}
         intended = {t: self.goal[t] if t in sent else str(seen.places[t]) for t in self.goal}
         self._spent += len(chosen)
-        moves = tuple(Move(t, "active", seen.places[t], self.goal[t], reason(t, seen)) for t in sorted(sent))
+        moves = tuple(
+            Move(t, "active", seen.places[t], self.goal[t], reason(t, seen, by_load=t in self._by_load))
+            for t in sorted(sent)
+        )
         return Decision(
             seen.batch,
             intended,

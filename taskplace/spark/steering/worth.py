@@ -1,8 +1,8 @@
 """Is it worth it? What moves gain with every batch, against the reloads they cost once.
 
 There are no standbys here, so a task that moves reloads its state from the checkpoint, within a batch. The gain is by
-how much the work falls that instances have beyond their shares, in every batch from then on. A change is worth it if
-it has paid itself back within `worth.batches` batches. Gain and cost are seconds of a slot.
+how much the work falls that is not where instances' shares want it, in every batch from then on. A change is worth it
+if it has paid itself back within `worth.batches` batches. Gain and cost are seconds of a slot.
 
 The busiest instance alone would not do: with 12 tasks on 4 instances and an empty fifth, the largest number of tasks
 is 3 before and after, and the fifth would stay empty for ever.
@@ -12,8 +12,8 @@ All moves of a change are judged together: the first of three moves off the busi
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from topology.ids import TaskId
@@ -48,27 +48,44 @@ class Verdict:
 
 
 def excess(seconds: Mapping[TaskId, float], places: Mapping[TaskId, str], slots: Mapping[str, int]) -> float:
-    """Return the seconds per batch that instances work beyond their shares, which are by slots. O(tasks + instances).
+    """Return the seconds per batch that are not where instances' shares, by slots, want them. O(tasks + instances).
 
+    Where tasks take equally long: what instances have above the ceiling of their share, or lack to its floor,
+    whichever is more, so that it is 0 exactly where the engine's balance holds. Otherwise what they have beyond it.
     Half of it counts each subtopology by itself, since the stages of a query run one after another; the other half
-    all tasks together, since queries run side by side. Both are least where the engine's two balances hold, so with
-    tasks of equal weight a placement is balanced exactly if no other has less.
+    all tasks together, since queries run side by side.
 
     >>> a, b, c = (TaskId(0, p) for p in range(3))
     >>> excess({a: 1.0, b: 1.0, c: 1.0}, {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1})
     1.0
     """
-    loads: dict[int | None, dict[str, float]] = defaultdict(lambda: dict.fromkeys(slots, 0.0))
+    parts: dict[int | None, list[TaskId]] = defaultdict(list)
     for task, place in places.items():
         if place in slots:
-            loads[task.subtopology][place] += seconds[task]
-            loads[None][place] += seconds[task]
+            parts[task.subtopology].append(task)
+            parts[None].append(task)
+    return sum(_beyond(seconds, places, tasks, slots) for tasks in parts.values()) / 2
+
+
+def _beyond(
+    seconds: Mapping[TaskId, float],
+    places: Mapping[TaskId, str],
+    tasks: Sequence[TaskId],
+    slots: Mapping[str, int],
+) -> float:
+    """Return what of these tasks is not where it should be; they are one subtopology, or all there are."""
     total = max(1, sum(slots.values()))
-    return sum(
-        max(0.0, load - sum(found.values()) * slots[name] / total) / 2
-        for found in loads.values()
-        for name, load in found.items()
-    )
+    each = seconds[tasks[0]]
+    if all(seconds[task] == each for task in tasks):
+        counts = Counter(places[task] for task in tasks)
+        above = sum(max(0, counts[i] + len(tasks) * -slots[i] // total) for i in slots)  # less the ceiling
+        below = sum(max(0, len(tasks) * slots[i] // total - counts[i]) for i in slots)
+        return max(above, below) * each
+    loads = dict.fromkeys(slots, 0.0)
+    for task in tasks:
+        loads[places[task]] += seconds[task]
+    whole = sum(loads.values())
+    return sum(max(0.0, load - whole * slots[name] / total) for name, load in loads.items())
 
 
 def judge(
