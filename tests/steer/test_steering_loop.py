@@ -305,6 +305,21 @@ def test_noise_about_what_tasks_cost_comes_to_rest(costs, count, seed):
     assert sum(moves) <= len(costs) * (1 + weighed)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_where_places_make_tasks_slow_handing_over_dies_down(seed):
+    """What is observed of a task is partly its place, so moving it changes what it weighs."""
+    random = Random(seed)
+    tasks, names = grid(1, random.randint(12, 16)), slots(3, cores=1)
+    slow = dict(zip(sorted(names), [4.0, random.choice([1.0, 1.7]), 1.0], strict=True))
+    run, changed = cluster(tasks, names, dict.fromkeys(tasks)), 0
+    run.batch()
+    for _ in range(250):
+        load = {t: slow[str(run.seen.places[t])] * random.uniform(0.95, 1.05) for t in tasks}
+        changed += any(why.kind == "load" for why in run.batch(load=load).why)
+    assert changed <= 8, "2 + 4 + ... observations lie between them"
+    assert run.counts()["executor-0"] < len(tasks) / 3, "and the slow one has less to do"
+
+
 def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():
     tasks = grid(1, 6)
     run = cluster(tasks, slots(3), dict.fromkeys(tasks), per_batch=1)

@@ -13,7 +13,7 @@ from taskplace.errors import ConfigError
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Seen
 from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.load import FEWEST, SAME, LoadHistory
+from taskplace.spark.steering.load import FEWEST, SAME, Calm, LoadHistory
 from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.watch import Facts, OverrideWatch
 from taskplace.spark.steering.worth import Prices, excess, judge
@@ -86,6 +86,31 @@ def test_what_is_gone_is_forgotten():
     hot(loads)
     loads.keep(TASKS[1:])
     assert loads.weight(TASKS[0]) == 1.0
+
+
+@given(st.lists(st.booleans(), max_size=300))
+def test_changed_weights_count_ever_more_rarely_but_none_is_lost(changes):
+    calm, counted = Calm(), []
+    for tick, changed in enumerate(changes):
+        if calm.tick(changed):
+            counted.append(tick)
+    if True in changes:
+        assert counted[0] == changes.index(True), "the first counts at once"
+        for _ in range(2 ** len(counted)):
+            last = calm.tick(False)
+            if last:
+                break
+        after = len(changes) - 1 - changes[::-1].index(True)
+        assert last or counted[-1] >= after, "the last one counts in the end"
+
+
+def test_after_a_long_calm_weights_count_at_once_again():
+    calm = Calm()
+    for _ in range(20):
+        calm.tick(True)
+    for _ in range(11 + 2 * (32 + 16 + 8 + 4 + 2)):  # the last change waits, and then five are forgotten
+        calm.tick(False)
+    assert [calm.tick(True) for _ in range(3)] == [True, False, True]
 
 
 # ------------------------------------------------------------------------------------------------- worth

@@ -21,8 +21,42 @@ from topology.ids import TaskId
 SAMPLES = 5
 FEWEST = 5
 SAME = 1.5
+LONGEST = 10
+"""Changed weights never wait longer than 2^10 observations."""
 HEAVIEST = 64.0
 """A weight beyond this says no more: whatever else there is, is light beside it."""
+
+
+class Calm:
+    """How long changed weights wait before they may change a goal: twice as long after each that did.
+
+    What is observed of a task is partly its place: on a slow or busy instance all take longer. Handing tasks over then
+    changes weights, which may hand them back. So that this dies down, n changed goals take 2^n observations; as long
+    without a change lets one of them be forgotten.
+
+    >>> calm = Calm()
+    >>> [calm.tick(True) for _ in range(12)]  # weights that change all the time
+    [True, False, True, False, False, False, True, False, False, False, False, False]
+    """
+
+    def __init__(self) -> None:
+        self._waits = 0  # observations until the next change may count
+        self._changes = 0
+        self._quiet = 0
+        self._pending = False
+
+    def tick(self, changed: bool) -> bool:
+        """Take note of an observation, and of whether it changed weights; return whether the goal may change."""
+        self._waits = max(0, self._waits - 1)
+        self._pending = self._pending or changed
+        if self._pending and not self._waits:
+            self._changes, self._quiet, self._pending = min(self._changes + 1, LONGEST), 0, False
+            self._waits = 2**self._changes
+            return True
+        self._quiet += 1
+        if self._changes and self._quiet >= 2 * 2**self._changes:
+            self._changes, self._quiet = self._changes - 1, 0
+        return False
 
 
 class LoadHistory:

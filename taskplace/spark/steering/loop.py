@@ -32,7 +32,7 @@ from taskplace.planner import plan
 from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision, Seen, instances, joint, reason
-from taskplace.spark.steering.load import LoadHistory
+from taskplace.spark.steering.load import Calm, LoadHistory
 from taskplace.spark.steering.relief import by_load
 from taskplace.spark.steering.watch import OverrideWatch, StandDown, hopeless
 from taskplace.spark.steering.worth import Verdict, judge
@@ -60,6 +60,7 @@ cost 0.200 s of reloading: worth it
     def __init__(self, config: SteeringConfig) -> None:
         self.config = config
         self.loads = LoadHistory()
+        self._calm = Calm()
         self.watch = OverrideWatch(config.patience_batches)
         self.goal: dict[TaskId, str] = {}
         self.verdict = Verdict()
@@ -116,7 +117,7 @@ cost 0.200 s of reloading: worth it
         self.loads.keep(seen.places)
         if seen.load is None or self.config.load_by == "even":
             return False
-        return self.loads.observe(seen.load)
+        return self._calm.tick(self.loads.observe(seen.load))
 
     def _reasons(self, seen: Seen, heavier: bool) -> tuple[Trigger, ...]:
         now = Situation(
