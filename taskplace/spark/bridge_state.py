@@ -103,11 +103,11 @@ class StateBridge(Bridge):
         last = self._query.lastProgress()
         if last is not None and last.durationMs().containsKey("addBatch"):
             self._ended = last
-        elif last is not None and self._ended is None and self._searched != last.timestamp():
-            # The query waits since before it was steered. Later on, a batch's own progress is not missed.
+        elif last is not None and self._searched != last.timestamp():
+            # The query waits: since before it was steered, or since a batch that ended while nobody looked.
             self._searched = last.timestamp()
             ended = (p for p in reversed(self._query.recentProgress()) if "addBatch" in p.durationMs())
-            self._ended = next(ended, None)
+            self._ended = next(ended, self._ended)
         return self._ended
 
     def facts(self) -> Facts:

@@ -168,6 +168,7 @@ class Stream:
             (self.folder / side).mkdir(parents=True, exist_ok=True)
         self.fed = 0
         self.steering = None
+        self._bridge = self._layout = None
         self.query = self.start()
 
     def start(self):
@@ -230,12 +231,22 @@ class Stream:
     def bridge(self):
         from taskplace.spark.bridge_state import StateBridge
 
-        return StateBridge(self.query)
+        if (
+            self._bridge is None or self._bridge.run_id != self.query.runId
+        ):  # probing Spark takes hundreds of calls
+            self._bridge, self._layout = StateBridge(self.query), None
+        return self._bridge
+
+    def layout(self):
+        """Return what a batch of this run has; reading it runs a job, and it does not change."""
+        bridge = self.bridge()
+        self._layout = self._layout or bridge.layout(planned=True)
+        return self._layout
 
     def ran_on(self) -> Counter[str]:
         """Return how many tasks of the last batch each executor ran, as the scheduler says."""
         bridge = self.bridge()
-        layout, store = bridge.layout(planned=True), bridge._jsc.statusStore()
+        layout, store = self.layout(), bridge._jsc.statusStore()
         tracker = bridge._jsc.statusTracker()
         job = max(tracker.getJobIdsForGroup(self.query.runId))
         stages = [s for s in tracker.getJobInfo(job).get().stageIds() if bridge._has_state(store, s)]
@@ -248,7 +259,7 @@ class Stream:
     def put(self, *instances: str) -> None:
         """Put all state on these executors, in turn, and run a batch there."""
         bridge = self.bridge()
-        layout = bridge.layout(planned=True)
+        layout = self.layout()
         known = {executor.instance: executor for executor in bridge.executors()}
         places = [known[name] for name in instances]
         bridge.send(layout, [(t, places[t.partition % len(places)]) for t in layout.tasks])

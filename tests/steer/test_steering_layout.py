@@ -302,3 +302,39 @@ def test_the_name_is_the_function_whatever_was_imported_before():
     code = "import taskplace.spark.steering.config; from taskplace.spark import steer; print(callable(steer))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "True"
+
+
+# ------------------------------------------------------------------------------------------------- progress
+
+
+def reported(batch: int, *, ended: bool):
+    """One progress report: of a batch that ended, or of a query that waits before its next one."""
+    return SimpleNamespace(
+        batchId=lambda: batch,
+        timestamp=lambda: f"{batch}{ended}",
+        durationMs=lambda: Durations(["addBatch"] if ended else ["triggerExecution"]),
+    )
+
+
+class Durations(list):
+    def containsKey(self, name):
+        return name in self
+
+
+def test_a_batch_that_ended_while_nobody_looked_is_seen_though_the_query_reports_that_it_waits():
+    from taskplace.spark.bridge_state import StateBridge
+
+    said, searches = [], []
+    bridge = object.__new__(StateBridge)
+    bridge._ended = bridge._searched = None
+    bridge._query = SimpleNamespace(
+        lastProgress=lambda: said[-1] if said else None, recentProgress=lambda: searches.append(1) or said
+    )
+    assert bridge.finished_batch() is None
+    said.append(reported(0, ended=True))
+    assert bridge.finished_batch() == 0
+    said += [reported(1, ended=True), reported(2, ended=False)]
+    assert [bridge.finished_batch() for _ in range(5)] == [1] * 5
+    assert len(searches) == 1, "recent reports are searched once for each that the query waits"
+    said.append(reported(2, ended=True))
+    assert bridge.finished_batch() == 2
