@@ -250,10 +250,10 @@ def test_a_hot_task_that_cools_down_gets_its_neighbours_back_and_the_reason_is_t
     assert set(run.counts().values()) == {4}
 
 
-def test_a_new_instance_takes_from_those_that_are_not_held_by_the_hot_task():
-    run = spread_with_a_hot_one(11.0)
+@pytest.mark.parametrize("weight", [11.0, 40.0])
+def test_a_new_instance_takes_from_those_that_are_not_held_by_the_hot_task(weight):
+    run = spread_with_a_hot_one(weight)
     run.settle()
-    run.seen = replace(run.seen, prices=Prices(task=1.0, reload=1e-6))
     run.batch(slots=slots(4, cores=1))
     run.settle()
     assert run.counts()["executor-0"] == 1

@@ -143,6 +143,16 @@ def test_what_is_levelled_below_the_busiest_is_a_gain_too():
     assert (verdict.gain, verdict.worth) == (1.0, True), "w lacks one, of the subtopology and of all"
 
 
+def test_beside_a_task_heavier_than_any_share_the_others_are_shared_by_the_others():
+    slots, seconds = dict.fromkeys("wxyz", 1), dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 50.0}
+    there = dict(zip(TASKS, "wxxyyy", strict=True))
+    assert excess(seconds, there, slots) == pytest.approx(2 - 5 / 3 + 3 - 5 / 3)
+    assert excess(seconds, dict(zip(TASKS, "wxxyyz", strict=True)), slots) == pytest.approx(2 * (2 - 5 / 3))
+    assert excess(seconds, dict(zip(TASKS, "wwxxyz", strict=True)), slots) == pytest.approx(
+        1 + 2 - 4 / 3 - 1 / 3
+    )
+
+
 def test_the_only_tasks_of_two_stages_side_by_side_gain_by_leaving_each_other():
     """Each of them is best off where most slots are; both together are one too many there."""
     slots, tasks = {**dict.fromkeys("vwxyz", 1), "big": 3}, [TaskId(0, 0), TaskId(1, 0)]

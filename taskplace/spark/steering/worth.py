@@ -51,7 +51,8 @@ def excess(seconds: Mapping[TaskId, float], places: Mapping[TaskId, str], slots:
     """Return the seconds per batch that are not where instances' shares, by slots, want them. O(tasks + instances).
 
     Where tasks take equally long: what instances have above the ceiling of their share, or lack to its floor,
-    whichever is more, so that it is 0 exactly where the engine's balance holds. Otherwise what they have beyond it.
+    whichever is more, so that it is 0 exactly where the engine's balance holds. Otherwise what they have beyond it,
+    where one that has a task heavier than a share is to have that alone.
     Half of it counts each subtopology by itself, since the stages of a query run one after another; the other half
     all tasks together, since queries run side by side.
 
@@ -81,11 +82,24 @@ def _beyond(
         above = sum(max(0, counts[i] + len(tasks) * -slots[i] // total) for i in slots)  # less the ceiling
         below = sum(max(0, len(tasks) * slots[i] // total - counts[i]) for i in slots)
         return max(above, below) * each
-    loads = dict.fromkeys(slots, 0.0)
+    loads, heaviest = dict.fromkeys(slots, 0.0), dict.fromkeys(slots, 0.0)
     for task in tasks:
-        loads[places[task]] += seconds[task]
-    whole = sum(loads.values())
-    return sum(max(0.0, load - whole * slots[name] / total) for name, load in loads.items())
+        name = places[task]
+        loads[name] += seconds[task]
+        heaviest[name] = max(heaviest[name], seconds[task])
+    # An instance whose heaviest task is more than a share has it beyond help: the others share the rest.
+    rest, sharing = (
+        sum(loads.values()),
+        sorted(slots, key=lambda name: (heaviest[name] / max(1, slots[name]), name)),
+    )
+    while len(sharing) > 1:
+        each = rest / max(1, sum(slots[name] for name in sharing))
+        if heaviest[sharing[-1]] <= each * slots[sharing[-1]]:
+            break
+        rest -= heaviest[sharing.pop()]
+    each = rest / max(1, sum(slots[name] for name in sharing))
+    shares = {name: heaviest[name] for name in slots} | {name: each * slots[name] for name in sharing}
+    return sum(max(0.0, load - shares[name]) for name, load in loads.items())
 
 
 def judge(
