@@ -6,6 +6,8 @@ import os
 import signal
 import time
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -29,6 +31,68 @@ def kill_executor(placed, instance: str) -> None:
 
 def data(batch: int, rows: int = 600) -> list[tuple[str, str, int]]:
     return [(f"k{i * 7 % 97}", f"g{(i + batch) % 11}", i * (batch + 1)) for i in range(rows)]
+
+
+class FaultOrders:
+    """Orders of death (`taskplace.spark.faults`), one at a time, and what became of them.
+
+    An order is carried out when it was taken: a process takes it before it dies, and only one can. One that was
+    withdrawn in time can never be carried out.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pending: str | None = None
+        self.written: Counter[str] = Counter()
+        self.carried_out: Counter[str] = Counter()
+
+    def write(self, name: str) -> None:
+        staging = self.folder / f".{name}"
+        staging.write_text("kill")
+        staging.rename(self.folder / name)  # nobody reads half of it
+        self.pending = name
+        self.written[name] += 1
+
+    def taken(self) -> bool:
+        """Return whether there is no order that waits to be carried out."""
+        if self.pending is not None and not (self.folder / self.pending).exists():
+            self.carried_out[self.pending] += 1
+            self.pending = None
+        return self.pending is None
+
+    def withdraw(self) -> None:
+        if self.pending is not None:
+            with suppress(FileNotFoundError):
+                (self.folder / self.pending).unlink()
+                self.pending = None
+            self.taken()
+
+
+Row = tuple[str, str, int]
+
+#: By sink, the columns that its rows are counted by: their names and where a row of the input has them.
+SINKS = {"keys": {"key": 0}, "groups": {"group": 1}, "pairs": {"key": 0, "group": 1}}
+
+
+def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequence[str]) -> None:
+    """Each batch directory holds the keys of that batch and no others, once each, as they were after that batch."""
+    for sink in sinks:
+        columns = SINKS[sink]
+        counts, sums = Counter(), Counter()
+        for number, rows in enumerate(batches):
+            touched = set()
+            for row in rows:
+                key = tuple(row[at] for at in columns.values())
+                touched.add(key)
+                counts[key] += 1
+                sums[key] += row[2]
+            files = sorted((folder / sink / f"batch_id={number}").glob("*.parquet"))
+            found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+            there = sorted((*(row[name] for name in columns), row["n"], row["total"]) for row in found)
+            truth = sorted((*key, counts[key], sums[key]) for key in touched)
+            assert there == truth, f"sink {sink}, batch {number}"
+        ids = {int(path.name.split("=")[1]) for path in (folder / sink).glob("batch_id=*")}
+        assert ids <= set(range(len(batches))), f"sink {sink}"
 
 
 def check(folder: Path, rows: list[tuple[str, str, int]]) -> None:
@@ -58,10 +122,15 @@ def result(folder: Path, sink: str) -> dict[str, tuple[int, int]]:
 
 
 class Pipeline:
-    """Counts and sums by key, repartitions by group, counts and sums again; the truth is kept beside it."""
+    """Counts and sums by key, repartitions by group, counts and sums again; the truth is kept beside it.
 
-    def __init__(self, spark, folder: Path, *, partitions: int = 6, reporter=None, **options) -> None:
-        self.spark, self.folder, self.partitions = spark, folder, partitions
+    With `pairs`, it also does so by key and group: tasks have two stores then, and snapshots two pieces.
+    """
+
+    def __init__(
+        self, spark, folder: Path, *, partitions: int = 6, pairs: bool = False, reporter=None, **options
+    ) -> None:
+        self.spark, self.folder, self.partitions, self.pairs = spark, folder, partitions, pairs
         self.rows: list[tuple[str, str, int]] = []
         self.sink = "keys-out"
         self.placed = self.open(reporter=reporter, **options)
@@ -77,6 +146,11 @@ class Pipeline:
             Aggregate("by-key", by={"key": "string"}, n=count(), total=sum_("value", "int64")), name="keys"
         )
         by_key.sink(self.sink, target=ParquetSink(self.folder / "keys"))
+        if self.pairs:
+            by = {"key": "string", "group": "string"}
+            source.process(
+                Aggregate("by-pair", by=by, n=count(), total=sum_("value", "int64")), name="pairs"
+            ).sink("pairs-out", target=ParquetSink(self.folder / "pairs"))
         groups = source.repartition(key=["group"], name="by-group", partitions=self.partitions).process(
             Aggregate("by-group", by={"group": "string"}, n=count(), total=sum_("value", "int64")),
             name="groups",
