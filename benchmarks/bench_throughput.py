@@ -10,9 +10,9 @@ touched. Every data file has each key equally often, in random order; a file is 
 - transformWithStateInPandas, applyInPandasWithState: one value per key, into the noop sink
 
 First what a standby costs the batches, back to back and with idle time between them; then two sizes, the smaller one
-also with the Python APIs, which would not finish the larger one in bearable time. Variants take turns, in another order
-each round, after batches that do not count; the Python APIs take one batch a round, the others three; medians. Each
-variant's result is checked at the end: a wrong one ends the run with an error.
+also with the Python APIs. Variants take turns, in another order each round, after batches that do not count; the
+Python APIs take one batch a round, the others three; medians. Last, a single batch of the larger size for the Python
+APIs, which takes them minutes. Each variant's result is checked at the end: a wrong one ends the run with an error.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def show(out: Out, size: Size, found: dict[str, dict[str, Any]]) -> None:
     out.table(head, rows)
     out.say("(rows with Parquet are beside `placed, Parquet`, the others beside `placed, no sink`)")
     for name in (PLACED, PLACED_BARE, NATIVE):
-        for kind in ("data", "empty"):
+        for kind in ("data", "empty") if name in found else ():
             out.phases(f"{name}, {kind} batch, as Spark sees it", found[name]["spans"][kind])
             if found[name]["phases"][kind]:
                 out.phases(f"{name}, {kind} batch, as taskplace sees it", found[name]["phases"][kind])
@@ -331,7 +331,9 @@ def show_standbys(out: Out, size: Size, found: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = arguments(__doc__ or "")
-    parser.add_argument("--parts", default="standbys,large,small", help="what to measure (%(default)s)")
+    parser.add_argument(
+        "--parts", default="standbys,large,small,python", help="what to measure (%(default)s)"
+    )
     parser.add_argument("--rounds", type=int, default=3, help="rounds of measured batches (%(default)s)")
     parser.add_argument(
         "--often", type=int, default=3, help="batches a round, but for the Python APIs (%(default)s)"
@@ -340,8 +342,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     parts = args.parts.split(",")
-    if not parts or set(parts) - {"standbys", "large", "small"}:
-        parser.error(f"--parts: found {args.parts!r}, expected some of standbys, large, small")
+    if not parts or set(parts) - {"standbys", "large", "small", "python"}:
+        parser.error(f"--parts: found {args.parts!r}, expected some of standbys, large, small, python")
     out = Out(args, "bench-throughput")
     out.say(f"seed {args.seed}")
     rounds = 1 if args.quick else args.rounds
@@ -359,7 +361,7 @@ def main() -> None:
         )
         often = {} if args.quick else dict.fromkeys(both, args.often)
         for part in parts:
-            size = Size(folder / part, *(large if part == "large" else small), args.seed)
+            size = Size(folder / part, *(large if part in ("large", "python") else small), args.seed)
             if part == "standbys":
                 blocks, length = (1, 2) if args.quick else (args.blocks, 5)
                 found = standbys(spark, out, folder / part, size, blocks, length)
@@ -367,8 +369,9 @@ def main() -> None:
                 show_standbys(out, size, found)
             else:
                 variants = both if part == "large" else {**both, **pandas}
-                found = turns(spark, out, folder / part, size, variants, rounds, often)
-                out.keep(f"{size.rows} rows, {size.keys} keys", found)
+                turns_each = 1 if part == "python" else rounds
+                found = turns(spark, out, folder / part, size, variants, turns_each, often)
+                out.keep(f"{part}: {size.rows} rows, {size.keys} keys", found)
                 show(out, size, found)
     out.close()
 

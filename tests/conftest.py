@@ -1,4 +1,4 @@
-"""One real local-cluster for all tests that need Spark."""
+"""One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis."""
 
 from __future__ import annotations
 
@@ -10,8 +10,14 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 EXECUTORS = 3
+
+settings.register_profile(
+    "without-clock", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("without-clock")
 
 
 @pytest.fixture(scope="session")

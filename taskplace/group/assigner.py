@@ -19,7 +19,6 @@ Source: "KafkaConsumer API" in the client-side assignment proposal.
 from __future__ import annotations
 
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar, cast
@@ -61,7 +60,7 @@ class Shares:
     warnings: tuple[str, ...] = ()
 
 
-class PartitionAssigner(ABC, Generic[T]):
+class PartitionAssigner(Generic[T]):
     """A strategy. `name` and `version` are what members agree on.
 
     `needs_agreement`: whether members have to see the same topics; without, the metadata hash is not compared.
@@ -86,14 +85,22 @@ class PartitionAssigner(ABC, Generic[T]):
     def see(self, topics: Topics) -> None:
         """Take note of what is seen of the topics, before `assign`: for strategies that look at leaders."""
 
-    @abstractmethod
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.assign is PartitionAssigner.assign and cls.assign_all is PartitionAssigner.assign_all:
+            raise TypeError(f"{cls.__name__} has neither assign nor assign_all")
+
     def assign(
         self,
         consumer: str,
         partitions_per_topic: Mapping[str, int],
         consumers: Sequence[ConsumerMetadata[T]],
     ) -> list[TopicPartition]:
-        """Return the partitions of `consumer`: of the topics with so many partitions, among these consumers."""
+        """Return the partitions of `consumer`: of the topics with so many partitions, among these consumers.
+
+        A strategy has this or `assign_all`, and the other by it.
+        """
+        return self.assign_all(partitions_per_topic, consumers)[consumer]
 
     def assign_all(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
@@ -141,15 +148,6 @@ class RoundRobin(PartitionAssigner[None]):
 
     def __init__(self, version: int = 0) -> None:
         self.version = version
-
-    def assign(
-        self,
-        consumer: str,
-        partitions_per_topic: Mapping[str, int],
-        consumers: Sequence[ConsumerMetadata[None]],
-    ) -> list[TopicPartition]:
-        """Return every n-th partition."""
-        return self.assign_all(partitions_per_topic, consumers)[consumer]
 
     def assign_all(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]

@@ -70,15 +70,6 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         """Take note of where the leaders are."""
         self._leaders = topics.leaders if self.looks_at_leaders else {}
 
-    def assign(
-        self,
-        consumer: str,
-        partitions_per_topic: Mapping[str, int],
-        consumers: Sequence[ConsumerMetadata[None]],
-    ) -> list[TopicPartition]:
-        """Return the partitions of `consumer`."""
-        return self.assign_all(partitions_per_topic, consumers)[consumer]
-
     def assign_all(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
     ) -> dict[str, list[TopicPartition]]:

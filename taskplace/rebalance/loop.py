@@ -89,7 +89,7 @@ class RebalanceLoop:
         `instances` carry capacity, tags, draining and lags; their roles are filled in from the plan in force.
         `because` names reasons from outside, such as an executor lost within a batch; with one it always plans.
         """
-        present = self._with_roles(instances)
+        present = self.with_roles(instances)
         situation = Situation(
             config=self.config,
             plan=self.plan,
@@ -125,7 +125,8 @@ class RebalanceLoop:
         self.probing.planned(followup=plan.followup)
         return Decision(plan, self.generation, (*because, *fresh), changed)
 
-    def _with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
+    def with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
+        """Return instances with the roles that they have by the plan in force, sorted by id."""
         in_force = self.plan.assignment if self.plan else {}
         return tuple(
             replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)

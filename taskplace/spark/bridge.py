@@ -6,12 +6,14 @@ What is used beyond the public API, and why:
   executor that has its state. A preference, so everything stays correct when Spark decides otherwise.
 - `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pin as
   Arrow bytes, without another copy.
+- `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and says which partitions have rows at all.
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: which executors there are;
   `TaskScheduler.getExecutorDecommissionState`: which of them are about to go.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -54,10 +56,14 @@ class Executor:
 
 @dataclass(frozen=True)
 class ArrowInput:
-    """A data frame's rows on their way to pinned tasks: a Java RDD with one list of Arrow batches per partition."""
+    """A data frame's rows on their way to pinned tasks: a Java RDD with one list of Arrow batches per partition.
+
+    `sizes` are the bytes of each partition within the shuffle; 0: it has no rows.
+    """
 
     rdd: Any
     schema: bytes
+    sizes: tuple[int, ...]
 
 
 class JobLostError(Exception):
@@ -161,7 +167,10 @@ class Bridge:
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
     def arrow_input(self, df: DataFrame, partitions: int, partition_id: str) -> ArrowInput:
-        """Return `df`'s rows by partition: a row goes where its column `partition_id` (0 .. partitions-1) says."""
+        """Return `df`'s rows by partition: a row goes where its column `partition_id` (0 .. partitions-1) says.
+
+        Runs the map side of the shuffle; the job that reads the RDD finds it done.
+        """
         session = df.sparkSession
         # AQE would run the shuffle while the plan is made.
         with _Conf(
@@ -169,11 +178,24 @@ class Bridge:
             {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
         ):
             placed = df.repartitionById(partitions, partition_id).drop(partition_id)
+            sizes = self._shuffled(placed, partitions)
             batches = placed._jdf.toArrowBatchRdd().toJavaRDD().glom()
         # Spark's timestamps are microseconds of UTC, whatever the session's time zone.
         schema = to_arrow_schema(placed.schema, timezone="UTC")
         pickled = self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
-        return ArrowInput(pickled, schema.serialize().to_pybytes())
+        return ArrowInput(pickled, schema.serialize().to_pybytes(), sizes)
+
+    def _shuffled(self, df: DataFrame, partitions: int) -> tuple[int, ...]:
+        """Run the map side of the shuffle that `df` ends with, and return the bytes of each of its partitions."""
+        plan = df._jdf.queryExecution().executedPlan()
+        while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
+            plan = plan.children().head()
+        done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
+            plan.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
+        )
+        if done is None:  # not even a map task
+            return (0,) * partitions
+        return tuple(json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId())))
 
     def pinned(
         self,
@@ -186,13 +208,21 @@ class Bridge:
 
         `function` sees the elements; with `arrow`, pairs of an element and that partition's Arrow batches.
         """
-        pairs = self._jvm.java.util.ArrayList()
-        to_scala = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
+        # Every name on the way to a JVM object is a call, so each is looked up once.
+        pairs, to_scala = (
+            self._jvm.java.util.ArrayList(),
+            self._jvm.scala.jdk.javaapi.CollectionConverters.asScala,
+        )
+        pair, add = self._jvm.scala.Tuple2, pairs.add
+        places: dict[str | None, Any] = {}
+        for location in locations:
+            if location not in places:
+                of_one = self._jvm.java.util.ArrayList()
+                if location:
+                    of_one.add(location)
+                places[location] = to_scala(of_one).toSeq()
         for element, location in zip(elements, locations, strict=True):
-            places = self._jvm.java.util.ArrayList()
-            if location:
-                places.add(location)
-            pairs.add(self._jvm.scala.Tuple2(element, to_scala(places).toSeq()))
+            add(pair(element, places[location]))
         tag = self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object"))
         pinned = self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
         if arrow is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -38,13 +38,14 @@ from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
 from taskplace.spark.driver.cluster import Cluster
 from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.journal import Journal, Manifest
 from taskplace.spark.driver.members import Members
+from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.driver.stats import Stats
+from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
-from taskplace.spark.state.files import read_sealed
 from taskplace.spark.state.history import Change, History
 from taskplace.spark.worker.attempt import TAG, Report, Setting, StagedFile
 from taskplace.spark.worker.hashing import HASH_VERSION
@@ -129,10 +130,8 @@ class Placed:
         )
         checkpoint_id, self.programs = structure.kept(self.journal.declaration, self.programs)
         self.state_root = self.state_dir / checkpoint_id
-        for sub in self.built.subtopologies:
-            for node in sub.sinks:
-                if hasattr(node.target, "bind"):
-                    node.target.bind(checkpoint_id)
+        self._publisher = Publisher(self.checkpoint, self.built)
+        self._publisher.bind(checkpoint_id)
         generation = self.journal.last.generation if self.journal.last else 0
         self.loop = RebalanceLoop(self.config, generation=generation)
         self.stats = Stats()
@@ -157,6 +156,7 @@ class Placed:
         self.total_batches: int | None = None
         self.error: Exception | None = None
         self.on_stage: Callable[[int, int], None] | None = None
+        self._idle = Idle()
         self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
         self._batch = threading.Lock()
 
@@ -301,7 +301,7 @@ class Placed:
     # -- one batch
 
     def _run(self, df: DataFrame, batch_id: int) -> None:
-        clock = _Phases()
+        clock = Phases()
         with clock.phase("rebalance"):
             self._rebalance(batch_id)
         self._replicator.start()
@@ -326,6 +326,7 @@ class Placed:
                 _newest(report.event_times for report in reports.values()),
             )
             self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
+            self._idle.committed(reports)
         self._replicator.wake()
         faults.point("batch.committed")
         with clock.phase("publish"):
@@ -361,6 +362,11 @@ class Placed:
             boundaries=boundaries,
             watermark=self.watermark,
         )
+        brought = Counter(rows_by_partition(before.values(), program.internal))
+        brought.update(dict(enumerate(arrow.sizes if arrow else ())))
+        idle = self._idle.tasks(
+            program, tasks, lambda partition: brought[partition] > 0, setting.watermark, self.cluster.behind()
+        )
         if self.on_stage is not None:
             self.on_stage(batch_id, number)
 
@@ -374,6 +380,7 @@ class Placed:
             setting,
             arrow,
             tasks,
+            idle,
             self.journal.history,
             self.cluster.owners,
             lambda: self.loop.generation,
@@ -398,21 +405,7 @@ class Placed:
             self._replicator.wake()
 
     def _publish(self, spark: SparkSession, manifest: Manifest) -> None:
-        known = {node.name for sub in self.built.subtopologies for node in sub.sinks}
-        if gone := sorted(set(manifest.sinks) - known):
-            raise CheckpointError(
-                f"{self.checkpoint}: batch {manifest.batch} is committed and has output for sink {gone[0]!r} that may "
-                "not be published yet, and the topology has no such sink; start it once more as it was"
-            )
-        for sub in self.built.subtopologies:
-            for node in sub.sinks:
-                if node.target is not None:
-                    staged = manifest.sinks.get(node.name, ())
-                    for file in staged:
-                        read_sealed(self.checkpoint / file.file, file.size, file.checksum)
-                    node.target.publish(
-                        spark, manifest.batch, [self.checkpoint / file.file for file in staged]
-                    )
+        self._publisher.publish(spark, manifest)
 
     @contextmanager
     def _visit(self) -> Iterator[None]:
@@ -421,7 +414,7 @@ class Placed:
                 visit.enter_context(self.journal.visit())
             yield
 
-    def _tell(self, batch_id: int, rows: int, reports: Mapping[str, Report], clock: _Phases) -> None:
+    def _tell(self, batch_id: int, rows: int, reports: Mapping[str, Report], clock: Phases) -> None:
         worker: dict[str, float] = {}
         for report in reports.values():
             for name, seconds in report.seconds.items():
@@ -448,25 +441,6 @@ def _newest(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for times in found:
         newest.update({topic: max(time, newest.get(topic, time)) for topic, time in times.items()})
     return newest
-
-
-class _Phases:
-    """Times the phases of a batch."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._start = time.perf_counter()
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
-
-    def total(self) -> float:
-        return time.perf_counter() - self._start
 
 
 def _local(path: str | Path, what: str) -> Path:

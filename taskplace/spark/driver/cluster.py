@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 
 from taskplace.errors import ConfigError, InputError, TaskplaceError
@@ -90,6 +89,18 @@ class Cluster:
                 found.update({str(task): member.executor if member else None for task in work.active})
             return found
 
+    def behind(self) -> frozenset[str]:
+        """Return the tasks whose active copy is not known to be where its changelog ends."""
+        with self.lock:
+            copies = {name: member.copies for name, member in self.members.by_instance.items()}
+            there = {
+                (str(task), at)
+                for name, work in self._work.items()
+                for task in work.active
+                if (at := copies.get(name, {}).get(str(task))) is not None
+            }
+            return frozenset(t for t, h in self.journal.history.items() if (t, h.end) not in there)
+
     def placement(self) -> tuple[InstanceView, ...]:
         """Return what each member runs and follows, and how far its followers are behind."""
         with self.lock:
@@ -117,11 +128,7 @@ class Cluster:
     def removal(self, executor: str) -> Removal:
         """Return what still has to catch up elsewhere before an executor can go."""
         with self.lock:
-            instances = tuple(
-                replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)
-                for instance in self.members.instances()
-                for roles in (self.roles(instance.id),)
-            )
+            instances = self.loop.with_roles(self.members.instances())
             problem = Problem(tuple(self._measured()), instances, self.loop.config)
             return can_remove(problem, self.instance(executor))
 

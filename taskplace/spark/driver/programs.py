@@ -8,6 +8,7 @@ from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
+from pyspark.sql.types import StructType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.keyed import check_keys
@@ -166,27 +167,31 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
         raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
     _check_keys(built, sources)
     _check_event_times(built, sources)
+    types = {topic: StructType(df.schema.fields) for topic, df in sources.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
-        df = sources[topic]
-        keys = [df[_quoted(name)] for name in _key(built, topic) or df.columns]
+        # As texts: each call of a function is several to the JVM, and this is done at every batch.
+        rows = ", ".join(map(_quoted, sources[topic].columns))
+        keys = ", ".join(map(_quoted, _key(built, topic) or sources[topic].columns))
         columns = [
-            F.lit(tag).cast("int").alias(TAG),
-            F.pmod(F.hash(*keys), F.lit(built.partitions[topic])).alias(PARTITION),
-        ]
-        for other in tags:
-            struct = (
-                F.struct(*(df[_quoted(name)] for name in df.columns))
+            F.expr(f"{tag} AS {TAG}"),
+            F.expr(f"pmod(hash({keys}), {built.partitions[topic]}) AS {PARTITION}"),
+            *(
+                F.expr(f"struct({rows}) AS {_quoted(topic)}")
                 if other == topic
-                else F.lit(None).cast(sources[other].select(F.struct("*")).schema[0].dataType)
-            )
-            columns.append(struct.alias(other))
-        tagged.append(df.select(*columns))
+                else F.lit(None).cast(types[other]).alias(other)
+                for other in tags
+            ),
+        ]
+        tagged.append(sources[topic].select(*columns))
     return reduce(DataFrame.unionByName, tagged)
 
 
 def stage_input(df: DataFrame, program: Program) -> DataFrame:
     """Return the part of a united batch that one subtopology reads."""
+    topics = [name for name in df.columns if name not in (TAG, PARTITION)]
+    if set(topics) <= set(program.external):
+        return df
     mine = df.where(F.col(TAG).isin(list(program.external.values())))
     return mine.select(TAG, PARTITION, *(_quoted(topic) for topic in program.external))
 

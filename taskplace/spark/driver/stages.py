@@ -34,6 +34,7 @@ def run(
     setting: Setting,
     arrow: ArrowInput | None,
     tasks: Sequence[str],
+    idle: frozenset[str],
     histories: Mapping[str, History],
     where: Where,
     generation: Callable[[], int],
@@ -41,16 +42,18 @@ def run(
 ) -> dict[str, Report]:
     """Run one batch of one subtopology and return a report per task.
 
-    `tasks` are all of the subtopology's, in order of partition. `generation` is that of the assignment that `where`
-    tells: attempts of older ones are refused by copies that have seen a newer. `on_lost` gets the ids of executors
-    that were lost, and has to have planned again when it returns. Errors: what an attempt raises; `TaskplaceError`
-    after `MAX_LOSSES` losses within one stage.
+    `tasks` are all of the subtopology's, in order of partition; those that are `idle` do not run.
+    `generation` is that of the assignment that `where` tells: attempts of older ones are refused by copies that have
+    seen a newer. `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
+    Errors: what an attempt raises; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[str, Report] = {}
     _clear(Path(setting.checkpoint), setting, program.subtopology)
     for round_ in range(MAX_LOSSES):
         owners = where()
-        missing = [i for i, task in enumerate(tasks) if task not in reports]
+        missing = [i for i, task in enumerate(tasks) if task not in reports and task not in idle]
+        if not missing:
+            return reports
         descriptors = [_descriptor(task, owners.get(task), histories.get(task, History())) for task in tasks]
         locations = [
             owner.location if (owner := owners.get(task)) and not bridge.local else None for task in tasks
@@ -75,8 +78,8 @@ def run(
                 Path(setting.checkpoint), setting, program.subtopology, {tasks[i] for i in missing}
             )
             log.warning(
-                "batch %d, subtopology %d: lost executor %s; %d of %d tasks had finished, %d run again",
-                setting.batch, program.subtopology, loss, len(reports), len(tasks), len(tasks) - len(reports),
+                "batch %d, subtopology %d: lost executor %s; %d of %d tasks had finished",
+                setting.batch, program.subtopology, loss, len(reports), len(tasks) - len(idle),
             )  # fmt: skip
             on_lost(loss.lost)
     raise TaskplaceError(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskplace.spark.worker.attempt import Report
@@ -50,3 +52,24 @@ class Stats:
     def medians(self) -> dict[str, float]:
         """Return the median seconds of each phase."""
         return {name: statistics.median(seconds) for name, seconds in self.phases.items()}
+
+
+class Phases:
+    """Times the phases of a batch, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Add the time of a block to a phase."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def total(self) -> float:
+        """Return the time since the batch began."""
+        return time.perf_counter() - self._start

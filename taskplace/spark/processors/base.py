@@ -5,6 +5,9 @@ and output are Arrow tables; there is one input per parent, in the topology's or
 its inputs and its stores alone: an attempt may be run again, and has to do the same.
 
 A processor may say how its stores are laid out (`layouts()`), so that the topology need not repeat it.
+
+A task runs in the batches that bring it rows (and when the watermark moves, if a store of it forgets). A processor, or
+function, with an attribute `every_batch = True` runs in every batch, for those that act on the batch itself.
 """
 
 from __future__ import annotations
@@ -83,6 +86,11 @@ def call(processor: object, context: Context, *inputs: pa.Table) -> pa.Table:
             f"{type(processor).__name__}.process", found=type(out).__name__, expected="a pyarrow.Table"
         )
     return out
+
+
+def runs_every_batch(processor: object) -> bool:
+    """Return whether a processor wants to run in batches without rows as well."""
+    return bool(getattr(processor, "every_batch", False))
 
 
 def layouts(processor: object) -> Mapping[str, Layout]:

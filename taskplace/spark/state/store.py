@@ -121,6 +121,8 @@ class Store:
         self.gone = pa.schema([*schema.key, *schema.value]).empty_table()
         #: How many rows were not taken because they had expired before they came.
         self.late = 0
+        #: Whether `expire` has left some for the next batch.
+        self.expiring = False
 
     def changes(self) -> Changes:
         """Return what this batch changes, by the name under which it lies in the copy."""
@@ -196,7 +198,10 @@ class Store:
             return
         entries: dict[bytes, bytes] = {}
         for entry, key in self._copy.scan(self._index_name):
-            if expiry.due_of(entry) > self._watermark - self.schema.ttl or len(entries) == limit:
+            if expiry.due_of(entry) > self._watermark - self.schema.ttl:
+                break
+            if len(entries) == limit:
+                self.expiring = True
                 break
             entries[entry] = key
         self._index.update(dict.fromkeys(entries))

@@ -97,7 +97,8 @@ class StagedFile:
 class Report:
     """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
 
-    `event_times`: the newest event time of each topic; `late`: rows that stores did not take, having expired already.
+    `event_times`: the newest event time of each topic; `late`: rows that stores did not take, having expired already;
+    `expiring`: whether what has expired is not all removed yet.
     """
 
     task: str
@@ -112,6 +113,7 @@ class Report:
     seconds: Mapping[str, float]
     event_times: Mapping[str, int] = field(default_factory=dict)
     late: int = 0
+    expiring: bool = False
 
     def to_json(self) -> str:
         """Return the report as JSON."""
@@ -212,6 +214,7 @@ def run_attempt(
             clock.laps,
             program.newest(inputs),
             sum(store.late for store in stores.values()),
+            any(store.expiring for store in stores.values()),
         )
 
     with told_when_full(root, Path(setting.state_root)):

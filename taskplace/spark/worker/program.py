@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.base import Context, call
+from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
 
@@ -74,6 +74,16 @@ class Program:
     def logged(self) -> frozenset[str]:
         """Those of `databases` that have a changelog."""
         return frozenset(name for store in self.stores.values() if store.logged for name in store.databases)
+
+    @property
+    def forgets(self) -> bool:
+        """Whether a store of it has a time to live."""
+        return any(store.ttl for store in self.stores.values())
+
+    @property
+    def every_batch(self) -> bool:
+        """Whether its tasks have to run in batches that bring them no rows."""
+        return any(runs_every_batch(operator.processor) for operator in self.operators)
 
     def newest(self, inputs: Mapping[str, pa.Table]) -> dict[str, int]:
         """Return the newest event time (microseconds) of each topic that has one and brought rows."""

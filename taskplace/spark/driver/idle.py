@@ -1,0 +1,75 @@
+"""Which tasks a batch has nothing for, so that they need not run.
+
+A task whose inputs have no rows changes no state and gives no rows, so that a batch costs what it brings, not what the
+topology has. It runs all the same when
+
+- one of its processors says `every_batch`,
+- time has something to do: the watermark has moved, or the last batch had not removed all that had expired,
+- its active copy is not where the changelog ends: then it is brought there now, rather than when rows come,
+- nobody else of its subtopology would run, and others read what it repartitions: they need to know the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from taskplace.spark.worker.attempt import Report
+from taskplace.spark.worker.program import Program
+
+
+class Idle:
+    """Remembers from batch to batch what time has still to do.
+
+    Lifetime: `_applied` and `_expiring` are of the last committed batch, empty at the start of a driver; `_pending` is
+    of the batch under way.
+    """
+
+    def __init__(self) -> None:
+        self._applied: dict[int, int | None] = {}
+        self._expiring: frozenset[str] = frozenset()
+        self._pending: dict[int, int | None] = {}
+
+    def tasks(
+        self,
+        program: Program,
+        tasks: Sequence[str],
+        rows: Callable[[int], bool],
+        watermark: int | None,
+        behind: Collection[str],
+    ) -> frozenset[str]:
+        """Return those of a subtopology's tasks, which are in order of partition, that have nothing to do in a batch.
+
+        `rows` tells whether a partition has any, `behind` are tasks whose active copy may not be where its changelog
+        ends.
+        """
+        moved = program.forgets and (
+            program.subtopology not in self._applied or self._applied[program.subtopology] != watermark
+        )
+        self._pending[program.subtopology] = watermark
+        if program.every_batch or moved:
+            return frozenset()
+        idle = [
+            task
+            for partition, task in enumerate(tasks)
+            if not rows(partition) and task not in self._expiring and task not in behind
+        ]
+        if program.repartitions and len(idle) == len(tasks):
+            idle = idle[1:]
+        return frozenset(idle)
+
+    def committed(self, reports: Mapping[str, Report]) -> None:
+        """Take note that the batch under way is committed; without that, it will be run again as it was."""
+        self._applied.update(self._pending)
+        self._expiring = frozenset(task for task, report in reports.items() if report.expiring)
+        self._pending = {}
+
+
+def rows_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
+    """Return how many rows the internal `topics` bring to each partition that gets any."""
+    found: dict[int, int] = {}
+    for report in reports:
+        for topic in topics:
+            boundary = report.boundaries.get(topic)
+            for partition, piece in boundary.slices.items() if boundary is not None else ():
+                found[partition] = found.get(partition, 0) + piece.rows
+    return found

@@ -1,0 +1,45 @@
+"""Publishing: a committed batch's staged output goes to the targets of the topology's sinks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.driver.journal import Manifest
+from taskplace.spark.state.files import read_sealed
+from topology import BuiltTopology
+
+
+class Publisher:
+    """Gives each sink's target what the winning attempts staged, as often as it takes: they are idempotent by batch."""
+
+    def __init__(self, checkpoint: Path, built: BuiltTopology) -> None:
+        self._checkpoint = checkpoint
+        self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
+
+    def bind(self, checkpoint_id: str) -> None:
+        """Tell the targets whose output they are to take. Errors: what one says that holds another's."""
+        for target in self._targets.values():
+            if hasattr(target, "bind"):
+                target.bind(checkpoint_id)
+
+    def publish(self, spark: SparkSession, manifest: Manifest) -> None:
+        """Publish a batch.
+
+        Errors: `CheckpointError` for a staged file that is missing or damaged, and for output of a sink that the
+        topology does not have any more.
+        """
+        if gone := sorted(set(manifest.sinks) - set(self._targets)):
+            raise CheckpointError(
+                f"{self._checkpoint}: batch {manifest.batch} is committed and has output for sink {gone[0]!r} that may "
+                "not be published yet, and the topology has no such sink; start it once more as it was"
+            )
+        for name, target in self._targets.items():
+            if target is None:
+                continue
+            staged = manifest.sinks.get(name, ())
+            for file in staged:
+                read_sealed(self._checkpoint / file.file, file.size, file.checksum)
+            target.publish(spark, manifest.batch, [self._checkpoint / file.file for file in staged])

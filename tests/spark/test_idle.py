@@ -1,0 +1,95 @@
+"""Which tasks do not run in a batch; no Spark needed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from taskplace.spark.driver.idle import Idle, rows_by_partition
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.processors import Count
+from taskplace.spark.state.copy import Recovery
+from taskplace.spark.worker.attempt import Report
+from taskplace.spark.worker.boundary import Boundary, Slice
+from topology import Topology
+
+TASKS = ("0_0", "0_1", "0_2")
+
+
+def program(*, ttl=None, every_batch=False, repartition=False):
+    topo = Topology("t")
+    source = topo.source("s", key=["k"], partitions=3, event_time="at")
+
+    def plain(context, rows):
+        return rows
+
+    if every_batch:
+        plain.every_batch = True
+    columns = {"k": "string"} | ({"at": "timestamp"} if ttl else {})
+    counted = source.process(plain, name="plain").process(
+        Count("n", by=columns, ttl=ttl, time="at" if ttl else None), name="count"
+    )
+    if repartition:
+        counted.repartition(key=["k"], name="again").process(Count("m", by={"k": "string"}))
+    return programs(topo.build())[0]
+
+
+def report(task, **what):
+    return replace(Report(task, "a", "", "", None, {}, {}, 0, Recovery(), {}), **what)
+
+
+def idle(state, found, rows=(), watermark=None, behind=()):
+    return sorted(state.tasks(found, TASKS, lambda p: p in rows, watermark, frozenset(behind)))
+
+
+def test_a_task_without_rows_does_not_run():
+    assert idle(Idle(), program(), rows={1}) == ["0_0", "0_2"]
+    assert idle(Idle(), program()) == ["0_0", "0_1", "0_2"]
+
+
+def test_a_task_whose_active_copy_is_behind_runs():
+    assert idle(Idle(), program(), rows={1}, behind=["0_2"]) == ["0_0"]
+
+
+def test_a_processor_may_want_every_batch():
+    assert idle(Idle(), program(every_batch=True)) == []
+
+
+def test_one_task_tells_the_columns_of_what_is_repartitioned():
+    assert idle(Idle(), program(repartition=True)) == ["0_1", "0_2"]
+    assert idle(Idle(), program(repartition=True), rows={2}) == ["0_0", "0_1"]
+
+
+def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_is_gone():
+    state, forgets = Idle(), program(ttl="1 hour")
+    assert idle(state, forgets, watermark=None) == []  # what this driver has not seen applied
+    assert idle(state, forgets, watermark=None) == []  # the batch was not committed
+    state.committed({})
+    assert idle(state, forgets, watermark=None) == list(TASKS)
+    assert idle(state, forgets, watermark=7) == []
+    state.committed({"0_1": report("0_1", expiring=True), "0_2": report("0_2")})
+    assert idle(state, forgets, watermark=7) == ["0_0", "0_2"]
+    state.committed({"0_1": report("0_1")})
+    assert idle(state, forgets, watermark=7) == list(TASKS)
+    assert idle(Idle(), forgets, watermark=7) == []
+
+
+def test_a_store_that_never_forgets_does_not_care_for_the_watermark():
+    assert idle(Idle(), program(), watermark=7) == list(TASKS)
+
+
+@pytest.mark.parametrize("topics", [["a"], ["a", "b"], []])
+def test_rows_that_come_from_another_subtopology(topics):
+    def bringing(**counts):
+        return {t: Boundary("f", "", {p: Slice(0, 1, n, 0) for p, n in c.items()}) for t, c in counts.items()}
+
+    reports = [
+        report("0_0", boundaries=bringing(a={0: 2, 2: 1}, b={1: 5})),
+        report("0_1", boundaries=bringing(a={2: 3})),
+    ]
+    expected = {"a": {0: 2, 2: 4}, "b": {1: 5}}
+    found = {}
+    for topic in topics:
+        found |= expected[topic]
+    assert rows_by_partition(reports, topics) == found
