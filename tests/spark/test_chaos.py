@@ -72,11 +72,11 @@ class Chaos:
                 self._batch(batch, draw.choice([0, 1, 40, 300]), draw)
                 if draw.random() < 0.03:
                     self._restart(draw, crashed=False)
-            self.orders.withdraw()
         finally:
+            self.orders.withdraw()
+            self._count()
             for placed in self._old:
                 placed.close()
-        self._count()
 
     def _look_after_orders(self, batch: int, draw: random.Random, kill: float) -> None:
         alive = self.p.placed.bridge.alive()
