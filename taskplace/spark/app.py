@@ -86,6 +86,8 @@ def session(settings: Settings) -> SparkSession:
     paths = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     conf = {
         "spark.scheduler.mode": "FAIR",
+        # A second wish beside the pin, of hosts: a task that has waited for its executor would not go just anywhere.
+        "spark.shuffle.reduceLocality.enabled": "false",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
         **settings.spark.conf,
     }

@@ -113,8 +113,6 @@ class Bridge:
         conf = self._jsc.conf()
         if not conf.contains("spark.locality.wait"):
             conf.set("spark.locality.wait", f"{locality_wait_ms}ms")
-        # A reduce task's wish to be near its map output would override the pin.
-        conf.set("spark.shuffle.reduceLocality.enabled", "false")
 
     # -- executors
 
