@@ -36,7 +36,7 @@ from taskplace.spark import faults
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
-from taskplace.spark.driver.cluster import Cluster
+from taskplace.spark.driver.cluster import Cluster, check_weights
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.journal import Journal, Manifest
@@ -121,16 +121,13 @@ class Placed:
         self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
+        check_weights(weights or {}, self.built)
+        self._publisher = Publisher(self.checkpoint, self.built)
         self.journal = Journal(
-            self.checkpoint,
-            {"hash": HASH_VERSION, "keys": None, "query": None},
-            lambda last: structure.declare(
-                self.checkpoint, self.built, self.programs, last.epoch if last else None
-            ),
+            self.checkpoint, {"hash": HASH_VERSION, "keys": None, "query": None}, self._declare
         )
         checkpoint_id, self.programs = structure.kept(self.journal.declaration, self.programs)
         self.state_root = self.state_dir / checkpoint_id
-        self._publisher = Publisher(self.checkpoint, self.built)
         self._publisher.bind(checkpoint_id)
         generation = self.journal.last.generation if self.journal.last else 0
         self.loop = RebalanceLoop(self.config, generation=generation)
@@ -159,6 +156,13 @@ class Placed:
         self._idle = Idle()
         self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
         self._batch = threading.Lock()
+
+    def _declare(self, last: Manifest | None) -> dict[str, Any]:
+        """Return what this driver declares; after that it is in charge, so whatever can be refused is refused here."""
+        epoch = last.epoch if last else None
+        declared = structure.declare(self.checkpoint, self.built, self.programs, epoch)
+        self._publisher.check(declared["id"])
+        return declared
 
     def _tasks_by_subtopology(self) -> dict[int, tuple[str, ...]]:
         found: dict[int, list[str]] = {program.subtopology: [] for program in self.programs}
@@ -210,11 +214,12 @@ class Placed:
             self.journal.check_epoch()
             self.journal.bind("query", self.bridge.query_id())
             last = self.journal.last_batch
-            if batch_id <= last:
-                if batch_id == last and self.journal.last is not None:
-                    self._publish(df.sparkSession, self.journal.last)
+            if batch_id == last and self.journal.last is not None:
+                self._publish(df.sparkSession, self.journal.last)
                 return
-            if batch_id != last + 1:
+            if (
+                batch_id != last + 1
+            ):  # one before: Spark would cut it anew, maybe with rows that were never seen
                 raise CheckpointError(
                     f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
                     "they belong together: keep both, or start both anew"
@@ -238,9 +243,14 @@ class Placed:
     def close(self) -> None:
         """Stop following; the checkpoint and the copies stay."""
         self._replicator.stop()
-        shutil.rmtree(self.checkpoint / "reads", ignore_errors=True)
+        shutil.rmtree(self.reads, ignore_errors=True)
 
     # -- asking and telling
+
+    @property
+    def reads(self) -> Path:
+        """Where stores are written that are read as data frames; gone when this driver ends."""
+        return self.checkpoint / "reads" / str(self.journal.epoch)
 
     @property
     def members(self) -> Members:

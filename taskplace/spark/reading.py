@@ -2,8 +2,8 @@
 
 Properties:
 - What is read is committed: a batch that is under way does not show.
-- From active copies what is read is the last committed batch. From standbys it may be older, by at most the
-  bound that is asked for.
+- From active copies what is read is the last committed batch; one that was just given its task, and has not caught
+  up, is not taken for it. From standbys it may be older, by at most the bound that is asked for, in records or batches.
 - Each task is read at one point; two tasks may be read a batch apart when a commit comes in between.
 
 Errors: `InputError` for an unknown store or key column; `TaskplaceError` naming the tasks for which no copy within
@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.bridge import Executor
-from taskplace.spark.state.history import EMPTY, History
+from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import Answer, Question, answer_all
@@ -36,7 +37,8 @@ TRIES = 3
 class StoreReader:
     """One store, all its tasks.
 
-    `copies`: read "active" copies, or "standby" ones; `max_lag`: records a standby may be behind (None: any).
+    `copies`: read "active" copies, or "standby" ones. `max_lag`: records a standby may be behind the last committed
+    batch, `max_batches`: batches that changed its task and that it may lack (None: any).
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class StoreReader:
         *,
         copies: Literal["active", "standby"] = "active",
         max_lag: int | None = None,
+        max_batches: int | None = None,
     ) -> None:
         found = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
         if not found:
@@ -54,7 +57,10 @@ class StoreReader:
         if copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
         self._placed, (self._program, self.schema) = placed, found[0]
-        self._copies, self._max_lag = copies, max_lag
+        for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
+            if value is not None and (copies == "active" or value < 0):
+                raise InputError(bound, found=value, expected="a bound of at least 0, for copies='standby'")
+        self._copies, self._max_lag, self._max_batches = copies, max_lag, max_batches
         self._tasks = placed.tasks_of(self._program.subtopology)
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -83,10 +89,14 @@ class StoreReader:
 
         The rows are written beside the checkpoint by the executors, and stay there until the stream is closed.
         """
-        folder = self._placed.checkpoint / "reads" / uuid.uuid4().hex
+        folder = self._placed.reads / uuid.uuid4().hex
         asked = dict.fromkeys(self._tasks)
-        self._ask(asked, {task: str(folder / f"{task}.parquet") for task in asked})
-        return self._placed.bridge.spark.read.parquet(str(folder))
+        answers = self._ask(asked, {task: str(folder / task) for task in asked})
+        files = [answer.file for answer in answers.values() if answer.file]
+        if not files:  # no task has had any state yet
+            columns = pa.schema([*self.schema.key, *self.schema.value])
+            return self._placed.bridge.spark.createDataFrame([], from_arrow_schema(columns))
+        return self._placed.bridge.spark.read.parquet(*files)
 
     def _structs(self, raw: Sequence[bytes | None]) -> pa.Array:
         found = [value for value in raw if value is not None]
@@ -118,7 +128,7 @@ class StoreReader:
             missing = [task for task in wanted if task not in answers]
             if not missing:
                 break
-            asked, locations = [], []
+            asked, locations, histories = [], [], {}
             for task in missing:
                 history = self._placed.journal.history.get(task, History())
                 if history.end == EMPTY:
@@ -129,6 +139,7 @@ class StoreReader:
                     why[task] = "no copy within the bound"
                     continue
                 holder = holders[number % len(holders)]
+                histories[task] = history
                 keys, file = wanted[task], (files or {}).get(task, "")
                 root, app = str(self._placed.state_root), self._placed.bridge.app_id
                 question = Question(task, history, root, app, keys, file, self._placed.watermark)
@@ -142,6 +153,10 @@ class StoreReader:
                 answer = Answer.from_json(text)
                 if answer.position is None:
                     why[answer.task] = answer.error
+                elif not self._close_enough(histories[answer.task], answer.position):
+                    why[answer.task] = (
+                        f"the copy is at batch {answer.position.version}, which is beyond the bound"
+                    )
                 else:
                     answers[answer.task] = answer
         if left := sorted(set(wanted) - set(answers)):
@@ -154,17 +169,25 @@ class StoreReader:
     def _holders(self, task: str) -> list[Executor]:
         """Return the executors to ask, the best first."""
         cluster = self._placed.cluster
-        if self._copies == "active":
-            owner = cluster.owners().get(task)
-            return [owner] if owner is not None else []
         with cluster.lock:
-            found = []
-            for name, member in sorted(cluster.members.by_instance.items()):
-                lag = cluster.members.lag(name, task)
-                close = lag is not None and (self._max_lag is None or lag <= self._max_lag)
-                if task in cluster.following(name) and close:
-                    found.append((lag or 0, member.executor))
+            owner = cluster.owners().get(task)
+            members = sorted(cluster.members.by_instance.items())
+            lags = [(cluster.members.lag(name, task), name, member.executor) for name, member in members]
+            if self._copies == "active":
+                # After it, those that have caught up as far as is known: the one before it, maybe.
+                others = [executor for lag, _, executor in lags if lag == 0 and executor != owner]
+                return [owner, *others] if owner is not None else others
+            found = [(lag, e) for lag, name, e in lags if lag is not None and task in cluster.following(name)]
             return [executor for _, executor in sorted(found)]
+
+    def _close_enough(self, history: History, at: Position) -> bool:
+        """Return whether a copy that is at `at` may answer."""
+        if self._copies == "active":
+            return at == history.end
+        batches = sum(change.version > at.version for change in history.changes)
+        return (self._max_lag is None or history.end.offset - at.offset <= self._max_lag) and (
+            self._max_batches is None or batches <= self._max_batches
+        )
 
 
 def _column(key: Mapping[str, Any], name: str) -> Any:

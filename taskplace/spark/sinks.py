@@ -1,19 +1,23 @@
 """Where results go. A sink gets a batch's rows after the commit, and may get the same batch again after a crash.
 
 A target is any object with `publish(spark, batch_id, files)`; it has to be idempotent by batch id. A target with
-`bind(checkpoint_id)` is told at the start whose output it is to take.
+`check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, and one with
+`bind(checkpoint_id)` is told at the start.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import sync_directory
+from taskplace.spark.state.files import create_exclusively, sync_directory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +35,8 @@ class ParquetSink:
     """Parquet, one directory a batch: `<path>/batch_id=12/`. A batch that is there already is left as it is.
 
     The directory appears by a rename, whole or not at all, and survives a crash of the host: a batch is not
-    published again once the next one is. A batch without rows has no directory. Files have the permissions that new
-    files get.
+    published again once the next one is. Two drivers that publish one batch stage it apart, and one of them wins. A
+    batch without rows has no directory. Files have the permissions that new files get.
 
     The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
     Errors: `CheckpointError` for the output of another one: its batches would pass for this one's.
@@ -41,31 +45,52 @@ class ParquetSink:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def bind(self, checkpoint_id: str) -> None:
-        """Take the directory for a checkpoint, or refuse."""
-        mark = self.path / ".checkpoint"
-        found = mark.read_text().strip() if mark.exists() else None
-        if found not in (None, checkpoint_id) or (found is None and any(self.path.glob("batch_id=*"))):
+    def check(self, checkpoint_id: str) -> None:
+        """Refuse the directory if it is another checkpoint's. Changes nothing."""
+        found = self._owner()
+        if found not in ("", checkpoint_id) or (not found and any(self.path.glob("batch_id=*"))):
             raise CheckpointError(
                 f"{self.path}: holds the output of {'another checkpoint' if found else 'something else'}; "
                 "name another directory, or remove it"
             )
-        if found is None:
+
+    def bind(self, checkpoint_id: str) -> None:
+        """Take the directory for a checkpoint, or refuse."""
+        self.check(checkpoint_id)
+        if not self._owner():
             self.path.mkdir(parents=True, exist_ok=True)
-            mark.write_text(checkpoint_id)
+            self._mark.unlink(missing_ok=True)  # empty: a crash of the host
+            with suppress(FileExistsError):
+                create_exclusively(self._mark, checkpoint_id.encode())
+            self.check(checkpoint_id)  # of two that come at once, one has it
+
+    @property
+    def _mark(self) -> Path:
+        return self.path / ".checkpoint"
+
+    def _owner(self) -> str:
+        """Return the id of the checkpoint that the directory belongs to; "" while it belongs to none."""
+        return self._mark.read_text().strip() if self._mark.exists() else ""
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Copy the staged files into the batch's directory."""
         final = self.path / f"batch_id={batch_id}"
         if final.exists() or not files:
             return
-        staging = self.path / f".batch_id={batch_id}.tmp"
-        shutil.rmtree(staging, ignore_errors=True)
+        for old in self.path.glob(".batch_id=*.*"):
+            if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # of one that died while it published
+                shutil.rmtree(old, ignore_errors=True)
+        staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
         staging.mkdir(parents=True)
         for i, file in enumerate(files):
             _link_or_copy(file, staging / f"part-{i:05d}.parquet")
         sync_directory(staging)
-        staging.rename(final)
+        try:
+            staging.rename(final)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            shutil.rmtree(staging, ignore_errors=True)  # another driver was first
         sync_directory(self.path)
 
 

@@ -179,6 +179,31 @@ def test_a_second_driver_fences_the_first(pipeline):
     p.check()
 
 
+def test_a_start_that_is_refused_takes_nothing_over(pipeline):
+    p = pipeline()
+    p.run(0)
+    with pytest.raises(InputError, match=r"weights"):
+        p.open(weights={"0_17": 2.0})
+    (p.folder / "groups" / ".checkpoint").write_text("another")
+    with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
+        p.open()
+    p.run(1)
+    p.check()
+
+
+def test_a_batch_before_the_last_one_is_refused(pipeline):
+    """Spark's checkpoint was set back: it would cut the batch anew, maybe with rows that were never seen."""
+    p = pipeline()
+    for batch in range(3):
+        p.run(batch)
+    p.placed.process_batch(p.frame(p.data(2)), 2)  # the last one is published again
+    with pytest.raises(
+        CheckpointError, match="Spark's checkpoint is at batch 1, the placed state at batch 2"
+    ):
+        p.placed.process_batch(p.frame(p.data(1)), 1)
+    p.check()
+
+
 def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)

@@ -40,6 +40,13 @@ def test_get_and_get_many_and_to_df_see_the_last_committed_batch(pipeline):
     assert groups == truth(p, 1)
 
 
+def test_before_the_first_batch_there_is_nothing(pipeline):
+    reader = pipeline().placed.store("by-key")
+    assert reader.to_df().schema.names == ["key", "n", "total"]
+    assert reader.to_df().collect() == []
+    assert reader.get({"key": "k7"}) is None
+
+
 def test_what_is_not_committed_does_not_show(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)

@@ -140,3 +140,28 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
 def test_other_errors_pass_as_they_are(tmp_path):
     with pytest.raises(PermissionError), told_when_full(tmp_path):
         raise PermissionError(errno.EACCES, "no")
+
+
+def test_a_worker_that_spark_ended_with_its_round_is_no_death_of_the_copy(copy, tmp_path):
+    with guarded(copy, ME):
+        pass
+
+    def ended(called_off):
+        def work():
+            with guarded(copy, ME, called_off):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        worker = multiprocessing.get_context("fork").Process(target=work)
+        worker.start()
+        worker.join(30)
+
+    for round_ in range(4):
+        mark = tmp_path / f"called-off-{round_}"
+        ended(mark)
+        mark.touch()
+    with guarded(copy, ME):
+        assert copy.exists()
+    for _ in range(2):
+        ended(tmp_path / "not-called-off")
+    with guarded(copy, ME):
+        assert not copy.exists()

@@ -10,6 +10,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
+from taskplace.errors import CheckpointError
 from taskplace.spark import sinks
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 
@@ -89,8 +90,9 @@ def test_killed_before_the_rename_it_is_published_whole_the_next_time(tmp_path, 
     # Half of a batch is not seen by those who read the sink.
     assert not sink.path.exists() or ds.dataset(sink.path, format="parquet").count_rows() == 0
     publish(sink, 3, staged)
-    assert [path.name for path in sink.path.iterdir()] == ["batch_id=3"]
     assert read(sink.path) == list(range(10))
+    publish(sink, 4, staged)
+    assert sorted(path.name for path in sink.path.iterdir()) == ["batch_id=3", "batch_id=4"]
 
 
 def test_what_is_published_outlives_the_stage(tmp_path, staged):
@@ -125,3 +127,72 @@ def test_foreach_batch_is_called_for_batches_with_rows(staged):
     sink.publish(Session(), 4, staged)
     sink.publish(Session(), 5, [])
     assert calls == [(tuple(map(str, staged)), 4)]
+
+
+def test_of_two_drivers_that_publish_one_batch_each_stages_apart(tmp_path, staged, monkeypatch):
+    """The first is stopped before its rename; the second has linked one file when the first goes on."""
+    sink, link, sync = ParquetSink(tmp_path / "out"), sinks._link_or_copy, sinks.sync_directory
+
+    def stopped(folder):
+        sync(folder)
+        monkeypatch.setattr(sinks, "sync_directory", sync)
+        monkeypatch.setattr(sinks, "_link_or_copy", linked)
+        with pytest.raises(InterruptedError):
+            publish(sink, 12, staged)
+        monkeypatch.setattr(sinks, "_link_or_copy", link)
+
+    def linked(source, target):
+        link(source, target)
+        raise InterruptedError
+
+    monkeypatch.setattr(sinks, "sync_directory", stopped)
+    publish(sink, 12, staged)
+    publish(sink, 12, staged)
+    assert read(sink.path / "batch_id=12") == list(range(10))
+    publish(sink, 13, staged)
+    assert sorted(path.name for path in sink.path.iterdir()) == ["batch_id=12", "batch_id=13"]
+
+
+def test_who_comes_second_with_a_batch_leaves_what_is_there(tmp_path, staged, monkeypatch):
+    sink, sync = ParquetSink(tmp_path / "out"), sinks.sync_directory
+
+    def other_first(folder):
+        sync(folder)
+        monkeypatch.undo()
+        publish(sink, 12, staged)
+
+    monkeypatch.setattr(sinks, "sync_directory", other_first)
+    publish(sink, 12, staged[:1])
+    assert read(sink.path) == list(range(10))
+    assert [path.name for path in sink.path.iterdir()] == ["batch_id=12"]
+
+
+def test_a_mark_that_a_crash_left_empty_is_made_again(tmp_path, staged):
+    sink = ParquetSink(tmp_path / "out")
+    sink.path.mkdir()
+    (sink.path / ".checkpoint").touch()
+    sink.bind("one")
+    sink.bind("one")
+    with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
+        sink.check("two")
+    publish(sink, 0, staged)
+    (sink.path / ".checkpoint").write_text("")
+    with pytest.raises(CheckpointError, match="holds the output of something else"):
+        sink.bind("one")
+
+
+def test_files_have_the_permissions_that_new_files_get(tmp_path, be_executor):
+    from taskplace.spark.state.files import write_file
+
+    mask = os.umask(0o027)
+    try:
+        file = tmp_path / "checkpoint" / "staged.parquet"
+        write_file(file, b"rows", sync=False, mode=0o666)
+        publish(ParquetSink(tmp_path / "out"), 0, [file])
+    finally:
+        os.umask(mask)
+    found = tmp_path / "out" / "batch_id=0"
+    assert ((found / "part-00000.parquet").stat().st_mode & 0o777, found.stat().st_mode & 0o777) == (
+        0o640,
+        0o750,
+    )

@@ -14,7 +14,7 @@ import pytest
 
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.state.copy import Copy, peek
-from taskplace.spark.state.files import RecordFile
+from taskplace.spark.state.files import RecordFile, read_sealed
 from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import Orders, Visit, visit_all
@@ -134,17 +134,32 @@ def test_life_goes_on_from_a_snapshot(ran):
 
 
 def test_a_snapshot_whose_report_was_lost_is_reported_again(ran):
-    """The executor that made it died before it could answer; another one is asked, and has other files."""
+    """The executor that made it died before it could answer; another one is asked."""
     lost = visit(ran, orders(ran, follow=ran.history, snapshot=ran.history))
     files = {
         name: (ran.checkpoint / name).read_bytes() for name in ran.files() if name.startswith("snapshots")
     }
-    given = orders(ran, "executor-1", snapshot=ran.history, compression="zstd")
-    again = visit(ran, given, executor="1")
+    again = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
     assert again.snapshots == lost.snapshots != {}
-    assert files == {
-        name: (ran.checkpoint / name).read_bytes() for name in ran.files() if name.startswith("snapshots")
-    }
+    # With other bytes it is another file: a manifest may name the first one all the same.
+    other = visit(ran, orders(ran, "executor-1", snapshot=ran.history, compression="zstd"), executor="1")
+    assert not {s.file for s in other.snapshots.values()} & set(files)
+    assert files == {name: (ran.checkpoint / name).read_bytes() for name in files}
+
+
+@pytest.mark.parametrize("compression", ["lz4", None])
+def test_a_snapshot_that_was_damaged_before_anybody_named_it_is_made_again(ran, compression):
+    """Its executor died before it could report it; whatever has become of the file, it is given no seal."""
+    visit(ran, orders(ran, follow=ran.history))
+    given = orders(ran, snapshot={"0_0": ran.history["0_0"]}, compression=compression)
+    first = visit(ran, given).snapshots["0_0"]
+    file = ran.checkpoint / first.file
+    whole = file.read_bytes()
+    for at in range(0, len(whole), 37):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        again = visit(ran, given).snapshots["0_0"]
+        assert again.file != first.file
+        assert read_sealed(ran.checkpoint / again.file, again.size, again.checksum).to_pybytes() == whole
 
 
 def test_no_snapshot_of_anything_but_the_committed_end(ran):

@@ -135,13 +135,7 @@ class Cluster:
     # -- changing
 
     def weigh(self, weights: Mapping[str, float]) -> None:
-        """Set the weights of tasks ("1_3") and of all tasks of a subtopology ("1"). Errors: `InputError`."""
-        known = {*self.task_names, *(name.split("_")[0] for name in self.task_names)}
-        for name, weight in weights.items():
-            if name not in known:
-                raise ConfigError.unknown_key("weights", name, known)
-            if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
-                raise InputError(f"weights.{name}", found=weight, expected="a number above 0")
+        """Set the weights of tasks ("1_3") and of all tasks of a subtopology ("1"); see `check_weights`."""
         self._tasks = [
             task._replace(
                 weight=float(weights.get(str(task.id), weights.get(str(task.id.subtopology), task.weight)))
@@ -218,3 +212,14 @@ class Cluster:
     def assignment(self) -> Mapping[str, object]:
         """Return the assignment in force as JSON data, for the manifest."""
         return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
+
+
+def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
+    """Raise `InputError` for the weight of a task, or subtopology, that there is not, or that is no number above 0."""
+    tasks = [task.id for task in built.tasks()]
+    known = {*map(str, tasks), *(str(task.subtopology) for task in tasks)}
+    for name, weight in weights.items():
+        if name not in known:
+            raise ConfigError.unknown_key("weights", name, known)
+        if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+            raise InputError(f"weights.{name}", found=weight, expected="a number above 0")

@@ -148,6 +148,8 @@ class Journal:
                 needed = [number for number in numbers if last and number >= last.needs]
                 for number, expected in zip(needed, itertools.count(last.needs if last else 0)):
                     if number != expected:
+                        if numbers != self._numbers():
+                            raise FileNotFoundError(number)
                         raise CheckpointError(
                             f"{self._manifest(number)}: the manifest of batch {expected} is missing"
                         )
@@ -329,14 +331,16 @@ class Journal:
         needed when the visit began, so that visits without a break cannot make the checkpoint grow. A driver that
         another one has taken over from removes nothing: what the other's manifests name it does not know.
         """
-        if self._epochs.newest() != self.epoch:
-            return 0
         sure = self._sure  # read once: a visit may end at any moment
         old = self._unneeded() if sure is None else self._unneeded() & sure
         old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
         old.update(self._abandoned())
         old.update(self._folders(self._manifests, self.last.needs if self.last else 0))
         old.update(self._epochs.below(self.last.epoch if self.last else 0))
+        if (
+            self._epochs.newest() != self.epoch
+        ):  # asked last: what is found now, no driver after this one has named
+            return 0
         for path in old:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -364,7 +368,10 @@ class Journal:
     def _abandoned(self) -> Iterator[Path]:
         """Yield what was begun by processes that died: nobody takes an hour for a snapshot's file, or for another."""
         for path in itertools.chain(
-            self.root.glob("snapshots/*/*.tmp"), self._manifests.glob(".*"), self._epochs.folder.glob(".*")
+            self.root.glob("snapshots/*/*.tmp"),
+            self._manifests.glob(".*"),
+            self._epochs.folder.glob(".*"),
+            (path for path in self.root.glob("reads/*") if path.name != str(self.epoch)),
         ):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:

@@ -19,8 +19,14 @@ class Publisher:
         self._checkpoint = checkpoint
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
 
+    def check(self, checkpoint_id: str) -> None:
+        """Ask the targets whether they take a checkpoint's output. Errors: what one says that holds another's."""
+        for target in self._targets.values():
+            if hasattr(target, "check"):
+                target.check(checkpoint_id)
+
     def bind(self, checkpoint_id: str) -> None:
-        """Tell the targets whose output they are to take. Errors: what one says that holds another's."""
+        """Tell the targets whose output they are to take. Errors: as `check`."""
         for target in self._targets.values():
             if hasattr(target, "bind"):
                 target.bind(checkpoint_id)

@@ -91,7 +91,7 @@ def call_off(setting: Setting, subtopology: int) -> None:
     """Tell the attempts of a round that it is being cancelled; Spark itself takes seconds to end a Python worker."""
     mark = Path(setting.checkpoint) / called_off(setting, subtopology)
     private_directory(mark.parent)
-    mark.touch()
+    mark.touch(mode=0o600)
 
 
 def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) -> dict[str, Report]:

@@ -223,7 +223,7 @@ def run_attempt(
             path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
             fence = Fence(setting.epoch, setting.batch, setting.generation)
             with (
-                guarded(path, identity.executor()[1]),
+                guarded(path, identity.executor()[1], root / called_off(setting, subtopology)),
                 Copy(path, program.databases, fence=fence) as copy,
             ):
                 recovery = Recovery()  # one for all runs: what was restored before the map was full counts
@@ -288,7 +288,7 @@ def _inputs(
                 f"task {program.subtopology}_{partition}",
                 found=f"{size} bytes of input in one batch",
                 expected=f"at most runtime.bytes.per.task.max = {setting.bytes_per_task}",
-                hint="make the batches smaller, or the partitions more",
+                hint="raise it for this batch, which Spark repeats as it is, and make the batches smaller",
             )
         if setting.schema is None:
             raise CheckpointError("external input without a schema")

@@ -22,7 +22,6 @@ from taskplace.spark import faults
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
-    RecordFile,
     encode_records,
     record_batch,
     seal,
@@ -211,11 +210,11 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
         metadata = {"task": task, "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
         file = f"snapshots/{task}/{at.version:010d}-{at.attempt}.arrow"
         data = encode_records(stores, batches, metadata, orders.compression)
-        if (root / file).exists() and not _holds(root / file, stores, sum(b.num_rows for b in batches)):
-            # Of a topology with other stores, which never committed; or torn.
+        if (root / file).exists() and seal((root / file).read_bytes()) != seal(data):
+            # Of a topology with other stores, which never committed, or damaged; a manifest may name it all the same.
             file = f"snapshots/{task}/{at.version:010d}-{at.attempt}-{seal(data)[:8]}.arrow"
         with told_when_full(root):
-            data = _written(root / file, data, orders)
+            _write_whole(root / file, data)
         faults.point("snapshot.written")
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
@@ -224,29 +223,12 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
     done.snapshots[task] = Snapshot(at.version, at.attempt, at.offset, records, file, data.size, seal(data))
 
 
-def _holds(path: Path, stores: Sequence[str], records: int) -> bool:
-    """Return whether a snapshot's file is of these stores, and whole."""
-    try:
-        file = RecordFile(path.read_bytes())
-        found = sum(len(file.piece(number)[1]) for number in range(len(file)))
-    except (OSError, pa.ArrowException, KeyError):
-        return False
-    return (list(file.stores), found) == (list(stores), records)
-
-
-def _written(path: Path, data: pa.Buffer, orders: Orders) -> pa.Buffer:
-    """Write a snapshot and return what the file holds; one that is there is kept, as a manifest may name it.
-
-    It is there when an executor died after writing it and before answering, and holds the same state.
-    """
-    if not path.exists():
-        staging = path.with_name(f"{path.name}.{orders.instance}.tmp")
-        staging.unlink(missing_ok=True)
-        write_file(staging, data, sync=True)
-        staging.rename(path)
-        sync_directory(path.parent)
-        return data
-    return pa.py_buffer(path.read_bytes())
+def _write_whole(path: Path, data: pa.Buffer) -> None:
+    """Make a snapshot's file, whole or not at all; one with these very bytes may be there, named by a manifest."""
+    staging = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
+    write_file(staging, data, sync=True)
+    staging.rename(path)
+    sync_directory(path.parent)
 
 
 def _remove(copy: Path) -> None:

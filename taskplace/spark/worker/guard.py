@@ -44,8 +44,11 @@ class DiskFull(TaskplaceError):
 
 
 @contextmanager
-def guarded(copy: Path, executor: Owner) -> Iterator[None]:
-    """Open a copy within this block: one that has killed its last visitors is discarded first."""
+def guarded(copy: Path, executor: Owner, called_off: Path | None = None) -> Iterator[None]:
+    """Open a copy within this block: one that has killed its last visitors is discarded first.
+
+    A worker that dies after its round was called off, which is when the file `called_off` appears, was ended by Spark.
+    """
     mark = copy.with_name(f".{copy.name}.opened")
     deaths = _deaths(mark, executor)
     if deaths >= DEATHS:
@@ -55,7 +58,14 @@ def guarded(copy: Path, executor: Owner) -> Iterator[None]:
     private_directory(mark.parent)
     mark.touch(mode=0o600)
     mark.write_text(
-        json.dumps({"worker": asdict(_me(os.getpid())), "executor": asdict(executor), "deaths": deaths})
+        json.dumps(
+            {
+                "worker": asdict(_me(os.getpid())),
+                "executor": asdict(executor),
+                "deaths": deaths,
+                "called_off": str(called_off or ""),
+            }
+        )
     )
     try:
         yield
@@ -71,7 +81,8 @@ def _deaths(mark: Path, executor: Owner) -> int:
         return 0
     if under != executor or worker.alive():
         return 0
-    return deaths + 1
+    ended = found.get("called_off") and Path(found["called_off"]).exists()
+    return deaths if ended else deaths + 1
 
 
 @cache

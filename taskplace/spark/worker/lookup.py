@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -23,7 +25,7 @@ from taskplace.spark.worker import identity
 
 @dataclass(frozen=True)
 class Question:
-    """What to read of one task's copy: `keys` (encoded), or all of the store into `file`.
+    """What to read of one task's copy: `keys` (encoded), or all of the store into a file whose name begins with `file`.
 
     What has expired at `watermark` (microseconds) is not there any more.
     """
@@ -51,12 +53,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Answer:
-    """What was found: values in the order of the keys, or the rows written; None and why, if it cannot be read here."""
+    """What was found: values in the order of the keys, or a file of all rows; else no position, and why."""
 
     task: str
     position: Position | None
     values: Sequence[bytes | None] = ()
-    rows: int = 0
+    file: str = ""
     error: str = ""
 
     def to_json(self) -> str:
@@ -87,8 +89,9 @@ def answer(schema: StoreSchema, question: Question) -> Answer:
             if question.keys is not None:
                 values = _unexpired(schema, question.keys, view.get_many(question.keys), question.watermark)
                 return Answer(question.task, view.position, values)
-            rows = _write(schema, view, Path(question.file), question.watermark)
-            return Answer(question.task, view.position, rows=rows)
+            file = Path(f"{question.file}-{uuid.uuid4().hex}.parquet")  # Spark may run this twice
+            _write(schema, view, file, question.watermark)
+            return Answer(question.task, view.position, file=str(file))
     except CheckpointError as error:
         return Answer(question.task, None, error=str(error))
 
@@ -106,18 +109,19 @@ def _unexpired(
     return [None if key in gone else value for key, value in zip(keys, values, strict=True)]
 
 
-def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -> int:
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -> None:
     keys, values = RowCodec(schema.key), RowCodec(schema.value)
     columns = pa.schema([*schema.key, *schema.value])
     entries = view.scan()
-    rows = 0
     private_directory(file.parent)
-    with pq.ParquetWriter(file, columns) as writer:
+    with open(file, "xb", opener=_private) as out, pq.ParquetWriter(out, columns) as writer:
         while chunk := list(islice(entries, SCAN_ROWS)):
             key_table = keys.decode([key for key, _ in chunk])
             value_table = values.decode([value for _, value in chunk])
             table = pa.table([*key_table.columns, *value_table.columns], schema=columns)
             table = table.filter(pa.array(~schema.expired(key_table, value_table, watermark)))
             writer.write_table(table)
-            rows += table.num_rows
-    return rows
