@@ -17,7 +17,10 @@ POLLS = 3 * DECOMMISSION_POLLS
 
 
 class Spark:
-    """A query of one operator that waits for data; `ran` is the end of one more batch."""
+    """A query of one operator that waits for data; `ran` is the end of one more batch.
+
+    `at` is the coordinator's map, which shows at once what was sent; `running`, where the last batch really ran.
+    """
 
     def __init__(
         self, app: str, partitions: int, executors: int, *, run: str = "run", spread: bool = False
@@ -28,8 +31,10 @@ class Spark:
         self.found = Layout(((Operator(0, "stateStoreSave", ("default",), partitions),),))
         self.at = {t: f"executor-{t.partition % executors if spread else 0}" for t in self.found.tasks}
         self.batch, self.looks, self.sent, self.on = 0, 0, 0, True
+        self.running, self.removed = dict(self.at), []
 
     def ran(self) -> None:
+        self.running = dict(self.at)
         self.batch += 1
 
     def active(self) -> bool:
@@ -67,6 +72,10 @@ class Spark:
 
     def decommissioned(self) -> frozenset[str]:
         return frozenset(f"executor-{name}" for name in self.ending)
+
+    def remove(self, executor_id: str) -> bool:
+        self.removed.append(executor_id)
+        return True
 
     def task_load(self, found: Layout, by: str):
         return {}

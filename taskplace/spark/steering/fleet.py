@@ -1,16 +1,18 @@
 """What the steered queries of one application have in common: the executors, which of them drain, and each other.
 
 Each query is steered by itself, but all share the slots. So each publishes where its tasks are, and plans with the
-others in view: two queries do not both put the odd task on the same executor. A drain holds for all of them.
+others in view: two queries do not both put the odd task on the same executor. A drain holds for all of them, whichever
+was told, and so does the wish that an executor ends once it is empty; any of them carries that out.
 
-Properties: the numbering of subtopologies follows the order in which queries joined, so all queries see one problem.
-Thread-safe; each query has its own thread.
+Properties: `version` grows with every drain and every one taken back, so that a query that waits notices. The
+numbering of subtopologies follows the order in which queries joined, so all queries see one problem. Thread-safe; each
+query has its own thread.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from taskplace.errors import InputError
@@ -20,10 +22,14 @@ from topology.ids import TaskId
 
 @dataclass(frozen=True)
 class Published:
-    """What a query tells the others: where its tasks belong, and what they weigh."""
+    """What a query tells the others: where its tasks belong, what they weigh, and where they ran (None: not seen yet).
+
+    Only what ran leaves an instance empty: what was sent elsewhere may still be running there.
+    """
 
     places: Mapping[TaskId, str | None]
     weights: Mapping[TaskId, float]
+    ran: frozenset[str] | None
 
     @property
     def subtopologies(self) -> int:
@@ -48,8 +54,11 @@ class Fleet:
     def __init__(self) -> None:
         self._published: dict[str, Published] = {}
         self._draining: set[str] = set()
+        self._leaving: set[str] = set()
         self._steered: set[str] = set()
+        self._version = 0
         self._own = threading.Lock()
+        self._ending = threading.Lock()
 
     @classmethod
     def of(cls, application: str) -> Fleet:
@@ -72,17 +81,31 @@ class Fleet:
             self._steered.add(query)
 
     def publish(
-        self, query: str, places: Mapping[TaskId, str | None], weights: Mapping[TaskId, float]
+        self,
+        query: str,
+        places: Mapping[TaskId, str | None],
+        weights: Mapping[TaskId, float],
+        ran: Collection[str] | None = (),
     ) -> None:
-        """Take note of where the tasks of `query` belong; it is numbered by its first call."""
-        with self._own:
-            self._published[query] = Published(dict(places), dict(weights))
+        """Take note of where the tasks of `query` belong, and on which instances they ran in its last batch.
 
-    def leave(self, query: str) -> None:
-        """Forget a query."""
+        It is numbered by its first call. `ran` is None while no batch of it was seen.
+        """
+        with self._own:
+            seen = None if ran is None else frozenset(ran)
+            self._published[query] = Published(dict(places), dict(weights), seen)
+
+    def leave(self, query: str) -> list[str]:
+        """Forget a query; with the last one, return the instances that were to end, and now do not.
+
+        Drains stay: they hold for queries that are steered later, too.
+        """
         with self._own:
             self._published.pop(query, None)
             self._steered.discard(query)
+            given_up = [] if self._steered else sorted(self._leaving)
+            self._leaving.difference_update(given_up)
+            return given_up
 
     def beside(self, query: str) -> tuple[int, list[tuple[Task, str | None]]]:
         """Return the number of `query`'s first subtopology, and the tasks of all others with their places."""
@@ -113,15 +136,61 @@ class Fleet:
         with self._own:
             return frozenset(self._draining)
 
-    def drain(self, instance: str, on: bool = True) -> None:
-        """Drain an instance, or take that back."""
+    @property
+    def leaving(self) -> frozenset[str]:
+        """The instances that are to end once they are empty; they drain."""
+        with self._own:
+            return frozenset(self._leaving)
+
+    @property
+    def version(self) -> int:
+        """How often a drain was asked for or taken back."""
+        with self._own:
+            return self._version
+
+    def drain(self, instance: str, on: bool = True, *, end: bool = False) -> None:
+        """Drain an instance, with `end` so that it ends once it is empty; or take both back."""
         with self._own:
             (self._draining.add if on else self._draining.discard)(instance)
+            if end and on:
+                self._leaving.add(instance)
+            elif not on:
+                self._leaving.discard(instance)
+            self._version += 1
+
+    def end(self, instance: str, ask: Callable[[], bool | None]) -> bool | None:
+        """Call `ask` for the end of an instance that is to end and is empty; return its answer, None without one.
+
+        One query asks at a time. An answer, whatever it is, is the last; if `ask` raises, the instance is still to end.
+        """
+        if not self._ending.acquire(blocking=False):
+            return None
+        try:
+            if instance not in self.leaving or not self.empty(instance):
+                return None
+            answer = ask()
+            self.keep(instance)
+            return answer
+        finally:
+            self._ending.release()
+
+    def keep(self, instance: str) -> None:
+        """Take back that an instance is to end; it drains on."""
+        with self._own:
+            self._leaving.discard(instance)
 
     def empty(self, instance: str) -> bool:
-        """Return whether no task of any steered query is on `instance`."""
+        """Return whether no task of any steered query belongs on `instance`, nor ran there in its last batch.
+
+        Of a query of which no batch was seen yet nobody knows, so nothing is empty.
+        """
         with self._own:
-            return not any(instance in said.places.values() for said in self._published.values())
+            if not self._steered <= self._published.keys():
+                return False
+            return not any(
+                said.ran is None or instance in said.ran or instance in said.places.values()
+                for said in self._published.values()
+            )
 
 
 def instance_name(executor: object) -> str:

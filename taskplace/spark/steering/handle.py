@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
@@ -39,6 +40,8 @@ log = logging.getLogger("taskplace.spark.steering")
 
 POLL_SECONDS = 0.05
 MOST_ERRORS = 3
+RETRY_POLLS = 20
+"""An executor's end that could not be asked for is asked for again after so many polls: a second."""
 EARLY_LOOKS = (2, 3, 4, 5, 6)
 """Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 CHANGES_KEPT = 20
@@ -84,7 +87,10 @@ class Steering:
         self._layout = Layout()
         self._planned = False  # whether the layout is that of a batch that ran
         self._executors = Executors(bridge)
-        self._places: dict[TaskId, str | None] = {}
+        self._places: dict[TaskId, str | None] = {}  # the coordinator's map at the last look
+        self._ran: dict[TaskId, str | None] | None = (
+            None  # the same when a batch had just ended: where it ran
+        )
         self._decision: Decision | None = None
         self._batch = -1
         self._looks = 0
@@ -96,7 +102,11 @@ class Steering:
         self._load_note = ""
         self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
         self._said = 0
-        self._leaving: set[str] = set()
+        self._version = self._fleet.version  # of the fleet, at the last look
+        self._polls = 0
+        self._unasked: dict[
+            str, tuple[int, int]
+        ] = {}  # ends that could not be asked for: how often, when again
         self._state = "waiting for the first batch"
         self._lock = threading.RLock()
         self._wake = threading.Event()
@@ -154,42 +164,53 @@ class Steering:
             return self._loop.look(seen, dry=True)
 
     def drain(self, executor: str | int) -> None:
-        """Empty an executor for all steered queries: a few tasks after each batch.
+        """Empty an executor for all steered queries: a few tasks after each batch, and while a query waits.
 
+        It holds until `undrain`, for queries that are steered later too.
         Errors: `InputError` for an executor that is not there, if no other one would be left, or after the end.
         """
+        self._drain(executor)
+
+    def _drain(self, executor: str | int, *, end: bool = False) -> None:
         self._open()
         name = self._executors.known(executor)
         others = {f"executor-{e.id}" for e in self._bridge.executors()} - self._fleet.draining - {name}
         if not others:
             raise InputError("drain", found=name, expected="that another executor is left to take its tasks")
-        self._fleet.drain(name)
-        self._say(f"drain of {name} asked for")
+        self._fleet.drain(name, end=end)
+        self._say(f"drain of {name} asked for" + (", and its end once it is empty" if end else ""))
         self._ask()
 
     def undrain(self, executor: str | int) -> None:
-        """Let an executor have work again. Errors: `InputError` for one that never was there, or after the end."""
+        """Let an executor have work again, and not end, whoever asked for that.
+
+        Errors: `InputError` for one that never was there, or after the end.
+        """
         self._open()
         name = self._executors.known(executor, gone=True, ask=self._state not in OVER)
         self._fleet.drain(name, on=False)
-        with self._lock:
-            self._leaving.discard(name)
         self._ask()
 
     def drained(self, executor: str | int) -> bool:
-        """Return whether no task of any steered query is on this executor, or was when it was last seen.
+        """Return whether no task of any steered query belongs on this executor, nor ran there in its last batch.
 
-        One that has ended is drained. Errors: `InputError` for one that never was there.
+        A move that was sent counts once it has run, so a query that waits keeps an executor from being drained until
+        its next batch, and one that is steered since before its first batch until that. An executor that has ended is
+        drained. Errors: `InputError` for one that never was there.
         """
         name = self._executors.known(executor, gone=True, ask=self._state not in OVER)
+        if self._state not in OVER and name.removeprefix("executor-") not in self._bridge.alive():
+            return True
         with self._lock:
-            return self._fleet.empty(name) and name not in self._places.values()
+            return self._fleet.empty(name) and name not in (self._ran or {}).values()
 
     def decommission(self, executor: str | int) -> None:
-        """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`."""
-        self.drain(executor)
-        with self._lock:
-            self._leaving.add(self._executors.known(executor))
+        """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`.
+
+        Any steered query asks, so it may be one that has nothing there. It is given up, and said so, when the last
+        handle of the application has ended, or when Spark did not take the question three times.
+        """
+        self._drain(executor, end=True)
 
     def resume(self) -> None:
         """Steer again after a stand-down. Errors: `InputError` after the end."""
@@ -224,20 +245,28 @@ class Steering:
             self._wake.clear()
 
     def _turn(self) -> bool:
-        """Look if a batch has ended, or if something was asked for while the query waits; return whether it did."""
+        """Look if a batch has ended, or if there is a reason to while the query waits; return whether it did."""
+        self._dismiss()
         finished = self._bridge.finished_batch()
         began = time.perf_counter()
         new = finished is not None and finished != self._batch
         if not new:
             waits = self._batch < 0 or self._bridge.between_batches()
-            if not (waits and (self._asked or self._executors.changed())):
+            if not (waits and self._is_asked()):
                 return False
         with self._lock:
+            if self._state in OVER:  # stopped meanwhile: nothing is sent or published any more
+                return False
+            self._version = self._fleet.version
             self._batch = self._batch if finished is None else finished
             self._asked = False
             self._look(ran=new)
             self._seconds = time.perf_counter() - began
         return True
+
+    def _is_asked(self) -> bool:
+        drains = self._fleet.version != self._version  # this handle or another was told
+        return self._asked or drains or self._executors.changed()
 
     def _active(self) -> bool:
         try:
@@ -249,14 +278,22 @@ class Steering:
         if not self._planned:
             self._discover(ran)
         if not self._layout.tasks:
+            if self._planned:
+                self._fleet.publish(self._bridge.run_id, {}, {})
             return
-        decision = self._loop.look(self._see(ran=ran))
+        seen = self._see(ran=ran)
+        self._places = dict(seen.places)
+        self._ran = self._places if ran else self._ran
+        decision = self._loop.look(seen)
         self._send(decision)
         self._decision = decision
+        alive = self._executors.there.keys() | self._executors.ending
         self._fleet.publish(
-            self._bridge.run_id, decision.intended, {t: self._loop.loads.weight(t) for t in self._places}
+            self._bridge.run_id,
+            decision.intended,
+            {t: self._loop.loads.weight(t) for t in self._places},
+            None if self._ran is None else {name for name in self._ran.values() if name in alive and name},
         )
-        self._dismiss()
 
     def _discover(self, ran: bool) -> None:
         """Find out what there is to steer: roughly before the first batch, exactly after it."""
@@ -271,7 +308,7 @@ class Steering:
 
     def _see(self, *, ran: bool) -> Seen:
         self._executors.look()
-        self._places = self._bridge.places(self._layout)
+        places = self._bridge.places(self._layout)
         if ran:
             self._looks += 1
         due = self._looks in EARLY_LOOKS or self._looks % self.config.load_every_batches == 0
@@ -288,7 +325,7 @@ class Steering:
         return Seen(
             batch=self._batch,
             slots={name: executor.cores for name, executor in self._executors.there.items()},
-            places=self._places,
+            places=places,
             draining=self._fleet.draining & self._executors.there.keys(),
             load=load,
             prices=self._prices,
@@ -314,12 +351,33 @@ class Steering:
                 self._say(text, decision.moves)
 
     def _dismiss(self) -> None:
-        """Ask for the end of executors that were to leave and are empty now."""
-        for name in sorted(self._leaving & self._executors.there.keys()):
-            if self._fleet.empty(name) and name not in self._places.values():
-                self._leaving.discard(name)
-                took = self._bridge.remove(self._executors.there[name].id)
+        """Ask for the end of executors that are to end and are empty: whoever was told, whatever this query does."""
+        self._polls += 1
+        for name in sorted(self._fleet.leaving):
+            tried, again = self._unasked.get(name, (0, 0))
+            if again > self._polls:
+                continue
+            try:
+                took = self._fleet.end(name, partial(self._ask_to_end, name.removeprefix("executor-")))
+            except Exception as error:
+                log.warning("the end of %s could not be asked for", name, exc_info=True)
+                self._errors += 1
+                self._unasked[name] = (tried + 1, self._polls + RETRY_POLLS)
+                left = tried + 1 < MOST_ERRORS
+                if not left:
+                    self._fleet.keep(name)
+                    del self._unasked[name]
+                self._say(
+                    f"{name} is empty: {type(error).__name__}, {'once more' if left else 'its end is given up'}"
+                )
+                continue
+            if took is not None:
+                self._unasked.pop(name, None)
                 self._say(f"{name} is empty: {'asked for its end' if took else 'nobody took its end'}")
+
+    def _ask_to_end(self, id_: str) -> bool | None:
+        """Ask for the end of an executor; None if it has ended by itself."""
+        return self._bridge.remove(id_) if id_ in self._bridge.alive() else None
 
     # -- small things
 
@@ -341,7 +399,8 @@ class Steering:
         with self._lock:
             if self._state not in OVER:
                 self._state = state
-                self._fleet.leave(self._bridge.run_id)
+                for name in self._fleet.leave(self._bridge.run_id):
+                    self._say(f"{name} does not end: no query is steered any more that could ask for it")
                 self._say(state)
 
     def _ask(self) -> None:

@@ -1,0 +1,286 @@
+"""Drains and decommissions over several queries, some of which wait: who is told, what counts as empty."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.spark.steering.fleet import Fleet
+from taskplace.spark.steering.layout import Layout
+from tests.steer.steer_harness import wait_until
+from tests.steer.test_steering_handle import Spark, polled, steering_of
+from topology.ids import TaskId
+
+
+def pair(app: str, budget: int = 4):
+    """Two steered queries, each with two tasks on each of three executors, that have seen a few batches."""
+    queries = [Spark(app, 6, 3, run=run, spread=True) for run in ("a", "b")]
+    handles = [steering_of(query, budget) for query in queries]
+    for _ in range(3):
+        for query, steering in zip(queries, handles, strict=True):
+            query.ran()
+            polled(steering)
+    return (*queries, *handles)
+
+
+def on(places, name: str) -> int:
+    return sum(place == name for place in places.values())
+
+
+def test_a_drain_reaches_a_query_that_waits_through_any_handle():
+    _, b, one, other = pair("waits")
+    one.drain("2")
+    assert polled(other) == 1, "one look, and no more of them"
+    assert on(b.at, "executor-2") == 0, "its next batch runs elsewhere"
+    one.undrain("2")
+    assert polled(other) == 1
+
+
+def test_a_query_that_waits_ends_the_executor_once_another_has_left_it():
+    a, b, one, other = pair("last")
+    one.decommission("2")
+    polled(one)
+    a.ran()
+    polled(one)
+    assert not a.removed
+    polled(other)
+    b.ran()
+    polled(other, 1)
+    assert not b.removed, "it has only looked"
+    polled(one)
+    assert a.removed == ["2"]
+    polled(other)
+    assert not b.removed, "one of them asks, once"
+    assert "executor-2 is empty: asked for its end" in one.status().changes
+
+
+def test_with_threads_of_their_own_an_executor_ends_though_one_query_waits_after_one_batch():
+    a, b, one, other = pair("threads")
+    for steering in (one, other):
+        steering.start()
+    try:
+        one.decommission("2")
+        wait_until(lambda: on(a.at, "executor-2") == on(b.at, "executor-2") == 0, "both were told")
+        for query in (a, b):
+            query.ran()
+        wait_until(lambda: a.removed or b.removed, "its end is asked for")
+        assert a.removed + b.removed == ["2"]
+    finally:
+        one.stop()
+        other.stop()
+
+
+# ------------------------------------------------------------------------------------- taken back, given up
+
+
+def test_a_decommission_that_another_handle_took_back_is_forgotten_by_all():
+    a, b, one, other = pair("taken back")
+    one.decommission("2")
+    other.undrain("2")
+    other.drain("2")
+    for _ in range(6):
+        for query, steering in ((a, one), (b, other)):
+            query.ran()
+            polled(steering)
+    assert one.drained("2")
+    assert not a.removed
+    assert not b.removed
+
+
+def test_a_decommission_outlives_the_handle_that_was_told():
+    a, b, one, other = pair("outlives")
+    one.start()
+    other.start()
+    one.decommission("2")
+    one.stop()
+    wait_until(lambda: on(b.at, "executor-2") == 0, "the other one leaves")
+    b.ran()
+    wait_until(lambda: b.removed == ["2"], "and asks for its end")
+    other.stop()
+    assert not a.removed
+
+
+def test_with_the_last_handle_a_decommission_is_given_up_and_that_is_said_but_the_drain_stays():
+    spark = Spark("given up", 6, 3, spread=True)
+    steering = steering_of(spark)
+    steering.start()
+    wait_until(lambda: steering.status().batch == 0, "it has looked")
+    steering.decommission("2")
+    steering.stop()
+    said = steering.status().changes
+    assert any(line.startswith("executor-2 does not end: no query is steered any more") for line in said)
+    assert not Fleet.of("given up").leaving
+    later = steering_of(Spark("given up", 6, 3, run="later", spread=True))
+    polled(later)
+    assert later.status().draining == ("executor-2",)
+
+
+def test_an_end_that_could_not_be_asked_for_is_asked_for_again():
+    spark = Spark("asks again", 6, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    answers = [OSError("nobody"), OSError("nobody")]
+    really = spark.remove
+    spark.remove = lambda id_: (_ for _ in ()).throw(answers.pop()) if answers else really(id_)
+    steering.decommission("2")
+    for _ in range(6):
+        spark.ran()
+        polled(steering)
+    assert spark.removed == ["2"]
+    assert steering.status().errors == 2
+    assert "executor-2 is empty: OSError, once more" in steering.status().changes
+
+
+def test_an_end_that_can_never_be_asked_for_is_given_up_and_that_is_said():
+    spark = Spark("never asked", 6, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    asked = []
+    spark.remove = lambda id_: asked.append(id_) or 1 / 0
+    steering.decommission("2")
+    for _ in range(9):
+        spark.ran()
+        polled(steering)
+    assert asked == ["2"] * 3
+    assert "executor-2 is empty: ZeroDivisionError, its end is given up" in steering.status().changes
+    assert steering.status().state == "steering"
+
+
+def test_a_handle_with_nothing_to_steer_ends_an_executor_too():
+    spark = Spark("stateless", 6, 3)
+    spark.found = Layout()
+    steering = steering_of(spark)
+    polled(steering)
+    steering.decommission("2")
+    polled(steering)
+    assert spark.removed == ["2"]
+
+
+def test_an_executor_that_ended_by_itself_is_not_asked_to():
+    spark = Spark("by itself", 6, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    steering.decommission("2")
+    spark.there.pop()
+    for _ in range(3):
+        spark.ran()
+        polled(steering)
+    assert not spark.removed
+    assert not Fleet.of("by itself").leaving
+
+
+def test_a_look_that_comes_after_the_stop_sends_and_publishes_nothing():
+    """The thread may be in a call to Spark when it is stopped, for longer than `stop` waits."""
+    spark = Spark("late look", 6, 3)
+    steering = steering_of(spark)
+    steering._end("stopped")
+    assert not steering._turn()
+    assert spark.sent == 0
+    assert Fleet.of("late look").beside("another") == (0, [])
+
+
+def test_the_last_executor_that_does_not_drain_is_not_drained():
+    *_, one, other = pair("last one")
+    one.drain("2")
+    other.decommission("1")
+    with pytest.raises(InputError, match="that another executor is left to take its tasks"):
+        one.drain("0")
+
+
+def test_an_instance_ends_once_whoever_asks():
+    fleet, calls = Fleet(), []
+    fleet.publish("one", {TaskId(0, 0): "x"}, {})
+    fleet.drain("x", end=True)
+    assert fleet.end("x", lambda: calls.append(1) or True) is None, "it is not empty"
+    fleet.publish("one", {TaskId(0, 0): "y"}, {})
+    assert fleet.end("x", lambda: fleet.end("x", lambda: True)) is None, "while one asks, no other does"
+    fleet.drain("x", end=True)
+    assert fleet.end("x", lambda: True) is True
+    assert fleet.end("x", lambda: True) is None
+    assert fleet.draining == {"x"}
+    assert not calls
+
+
+# ------------------------------------------------------------------------------------------- what is empty
+
+
+def test_an_executor_is_drained_once_the_moves_of_all_queries_have_run_not_when_they_were_sent():
+    a, b, one, other = pair("sent")
+    one.decommission("2")
+    polled(one)
+    a.ran()
+    polled(one)
+    b.ran()
+    polled(other)  # sends its tasks elsewhere; its next batch may have begun before
+    assert on(b.at, "executor-2") == 0
+    assert on(b.running, "executor-2") == 2
+    for steering in (one, other):
+        assert not steering.drained("2")
+        polled(steering)
+    assert not a.removed + b.removed
+    b.ran()
+    polled(other)
+    assert one.drained("2")
+    assert other.drained("2")
+    polled(one)
+    assert a.removed + b.removed == ["2"]
+
+
+@pytest.mark.parametrize("look", ["plan", "undrain"])
+def test_no_look_between_batches_makes_what_was_sent_count_as_run(look):
+    spark = Spark(f"own {look}", 6, 3, spread=True)
+    steering = steering_of(spark, 6)
+    polled(steering)
+    steering.decommission("2")
+    polled(steering)
+    if look == "plan":
+        steering.plan()
+    else:
+        steering.undrain("0")
+    polled(steering)
+    assert on(spark.running, "executor-2") == 2
+    assert not steering.drained("2")
+    assert not spark.removed
+    spark.ran()
+    polled(steering)
+    assert spark.removed == ["2"]
+
+
+def test_a_dry_run_leaves_the_status_as_it_was():
+    spark = Spark("dry status", 6, 3)
+    steering = steering_of(spark)
+    polled(steering)
+    before = str(steering.status())
+    steering.plan()
+    assert str(steering.status()) == before
+
+
+def test_before_a_query_is_known_nothing_is_drained_and_no_executor_ends():
+    spark, other = Spark("unknown", 6, 3, spread=True), Spark("unknown", 6, 3, run="other", spread=True)
+    one = steering_of(spark, 6)
+    one.start()
+    wait_until(lambda: one.status().batch == 0, "it has looked")
+    other.finished_batch = lambda: None  # its first batch runs
+    other.layout = lambda *, planned: None
+    beside = steering_of(other)
+    beside.start()
+    try:
+        one.decommission("2")
+        wait_until(lambda: on(spark.at, "executor-2") == 0, "it is told")
+        spark.ran()
+        wait_until(lambda: one.status().batch == 1, "the moves have run")
+        assert not one.drained("2")
+        assert not spark.removed
+    finally:
+        beside.stop()
+    wait_until(lambda: spark.removed == ["2"], "without the other it is empty")
+    one.stop()
+
+
+def test_an_executor_that_has_ended_is_drained_though_nothing_has_run_since():
+    spark = Spark("has ended", 6, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    assert not steering.drained("2")
+    spark.there.pop()
+    assert steering.drained("2")
