@@ -7,7 +7,7 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.executors import DECOMMISSION_POLLS
+from taskplace.spark.steering.executors import DECOMMISSION_POLLS, Executors
 from taskplace.spark.steering.handle import Steering
 from taskplace.spark.steering.layout import Layout, Operator
 from taskplace.spark.steering.watch import Facts
@@ -120,6 +120,22 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_emptied_a
     spark.ran()
     polled(steering)
     assert steering.drained("2")
+
+
+def test_what_replaces_the_loss_of_all_executors_is_noticed_while_the_query_waits():
+    spark = Spark("all lost", 6, 3, spread=True)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.there = []
+    assert polled(steering) == 1, "one look, and no more of them"
+    spark.there = [Executor(str(i), "host", 2) for i in (3, 4, 5)]
+    assert polled(steering) == 1
+    assert sorted(spark.at.values()) == sorted(["executor-3", "executor-4", "executor-5"] * 2)
+
+
+def test_before_the_first_look_no_executor_is_news():
+    executors = Executors(Spark("never looked", 6, 3))
+    assert not any(executors.changed() for _ in range(POLLS))
 
 
 def test_the_reason_for_the_tasks_of_a_dead_executor_is_its_death(caplog):

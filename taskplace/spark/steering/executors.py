@@ -24,17 +24,22 @@ class Executors:
         self.ending: frozenset[str] = frozenset()
         self.met: frozenset[str] = frozenset()
         self._bridge = bridge
+        self._looked = False
         self._polls = 0
 
     def look(self) -> None:
         """See which there are now."""
+        self._looked = True
         self.there = {executor.instance: executor for executor in self._bridge.executors()}
         self.ending = self._bridge.decommissioned() - self.there.keys()
         self.met |= self.there.keys() | self.ending
 
     def changed(self) -> bool:
-        """Return whether those that may get tasks are not those of the last look. Mostly one short call."""
-        if not self.there:
+        """Return whether those that may get tasks are not those of the last look. Mostly one short call.
+
+        Before the first look nothing has changed; after one that found none, one that comes is a change.
+        """
+        if not self._looked:
             return False
         known = {executor.id for executor in self.there.values()}
         ending = {name.removeprefix("executor-") for name in self.ending}
