@@ -250,6 +250,63 @@ def test_a_hot_task_that_cools_down_gets_its_neighbours_back_and_the_reason_is_t
     assert set(run.counts().values()) == {4}
 
 
+@pytest.mark.parametrize(
+    ("tasks", "hot", "before", "new"),
+    [
+        (grid(2, 6), {(0, 0), (0, 4)}, 2, 4),
+        (grid(2, 6), {(0, 0), (0, 1)}, 2, 4),
+        (grid(1, 15), {(0, 0), (0, 5)}, 2, 2),
+    ],
+)
+def test_a_new_instance_of_other_size_takes_what_the_hot_tasks_had_beside_them(tasks, hot, before, new):
+    costs = {t: 20.0 if (t.subtopology, t.partition) in hot else 1.0 for t in tasks}
+    run = cluster(tasks, slots(before, cores=1), dict.fromkeys(tasks))
+    run.seen = replace(run.seen, prices=Prices(task=1.0, reload=0.02))
+    run.batch()
+    for _ in range(FEWEST + 1):
+        run.batch(load=costs)
+    run.settle()
+    old = busiest(run, costs)
+    run.batch(slots={**slots(before, cores=1), "new": new})
+    run.settle()
+    assert run.counts()["new"]
+    assert busiest(run, costs) < old
+    assert run.seen.places == run.loop.goal
+
+
+def busiest(run, costs) -> float:
+    return max(
+        sum(costs[t] for t, at in run.seen.places.items() if at == name) / cores
+        for name, cores in run.seen.slots.items()
+    )
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    costs=st.lists(
+        st.lists(st.sampled_from([1.0, 1.0, 1.0, 1.0, 0.2, 3.0, 8.0, 20.0]), min_size=1, max_size=14),
+        min_size=1,
+        max_size=2,
+    ),
+    cores=st.lists(st.integers(1, 4), min_size=2, max_size=5),
+)
+def test_a_new_instance_is_not_left_empty_while_the_goal_wants_tasks_there(costs, cores):
+    names = {f"executor-{i}": count for i, count in enumerate(cores)}
+    *_, new = names
+    seconds = {TaskId(s, p): cost for s, own in enumerate(costs) for p, cost in enumerate(own)}
+    run = cluster(list(seconds), {name: names[name] for name in names if name != new}, dict.fromkeys(seconds))
+    run.seen = replace(run.seen, prices=Prices(task=1.0, reload=0.02))
+    run.batch()
+    for _ in range(FEWEST + 1):
+        run.batch(load=seconds)
+    run.settle()
+    run.batch(slots=names)
+    for _ in range(2):
+        run.settle()
+        run.batch(load=seconds)
+    assert run.counts()[new] or new not in run.loop.goal.values(), run.loop.verdict
+
+
 @pytest.mark.parametrize("weight", [11.0, 40.0])
 def test_a_new_instance_takes_from_those_that_are_not_held_by_the_hot_task(weight):
     run = spread_with_a_hot_one(weight)

@@ -16,7 +16,7 @@ from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.load import FEWEST, SAME, Calm, LoadHistory
 from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.watch import Facts, OverrideWatch
-from taskplace.spark.steering.worth import Prices, excess, judge
+from taskplace.spark.steering.worth import Prices, gained, judge
 from topology.ids import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
@@ -132,7 +132,10 @@ def test_forced_moves_are_no_gain_of_the_optional_ones():
 
 
 def test_shares_are_by_slot():
-    assert excess(dict.fromkeys(TASKS, 1.0), dict.fromkeys(TASKS, "x"), {"x": 2, "y": 1}) == 2.0
+    slots, there = {"x": 2, "y": 1}, dict.fromkeys(TASKS, "x")
+    goal = dict(zip(TASKS, "xxxxyy", strict=True))
+    assert gained(dict.fromkeys(TASKS, 1.0), there, goal, slots) == 2.0
+    assert gained(dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 2.0}, there, goal, slots) == 2.0
 
 
 def test_what_is_levelled_below_the_busiest_is_a_gain_too():
@@ -143,14 +146,66 @@ def test_what_is_levelled_below_the_busiest_is_a_gain_too():
     assert (verdict.gain, verdict.worth) == (1.0, True), "w lacks one, of the subtopology and of all"
 
 
-def test_beside_a_task_heavier_than_any_share_the_others_are_shared_by_the_others():
-    slots, seconds = dict.fromkeys("wxyz", 1), dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 50.0}
-    there = dict(zip(TASKS, "wxxyyy", strict=True))
-    assert excess(seconds, there, slots) == pytest.approx(2 - 5 / 3 + 3 - 5 / 3)
-    assert excess(seconds, dict(zip(TASKS, "wxxyyz", strict=True)), slots) == pytest.approx(2 * (2 - 5 / 3))
-    assert excess(seconds, dict(zip(TASKS, "wwxxyz", strict=True)), slots) == pytest.approx(
-        1 + 2 - 4 / 3 - 1 / 3
-    )
+SLOTS = st.dictionaries(st.sampled_from("wxyz"), st.integers(1, 4), min_size=2)
+
+
+@st.composite
+def placements(draw, slots=SLOTS):
+    """Seconds of tasks of one or two subtopologies, where they are and might be, and slots."""
+    names = draw(slots)
+    tasks = [TaskId(s, p) for s in range(draw(st.integers(1, 2))) for p in range(draw(st.integers(1, 8)))]
+    place, weight = st.sampled_from(sorted(names)), st.sampled_from([1 / 64, 0.5, 1.0, 1.0, 1.0, 3.0, 20.0])
+    drawn = [{t: draw(kind) for t in tasks} for kind in (weight, place, place)]
+    return *drawn, names
+
+
+@given(placements())
+def test_there_and_back_again_gains_nothing(found):
+    seconds, here, there, slots = found
+    assert gained(seconds, here, here, slots) == 0
+    assert gained(seconds, here, there, slots) == pytest.approx(-gained(seconds, there, here, slots))
+
+
+@given(placements(slots=st.just(dict.fromkeys("wxyz", 1))), st.data())
+def test_each_handing_over_to_one_that_ends_up_below_what_the_giver_had_is_a_gain(found, data):
+    seconds, here, _, slots = found
+    seconds = {t: w for t, w in seconds.items() if t.subtopology == 0} | {
+        TaskId(0, 9): 2.0,
+        TaskId(0, 10): 7.0,
+    }
+    here = {t: here.get(t, "w") for t in seconds}
+    load = {name: sum(w for t, w in seconds.items() if here[t] == name) for name in slots}
+    helps = [
+        (t, name) for t in sorted(seconds) for name in slots if load[name] + seconds[t] < load[here[t]] - 1e-6
+    ]
+    if helps:
+        task, taker = data.draw(st.sampled_from(helps))
+        assert gained(seconds, here, {**here, task: taker}, slots) > 0
+
+
+@given(placements())
+def test_filling_an_instance_that_has_none_gains_at_least_half_of_its_lightest_task(found):
+    seconds, here, there, slots = found
+    moved = [t for t in here if here[t] != there[t]]
+    verdict = judge(seconds, here, there, moved, slots, Prices(1, 1), 10)
+    for name in set(there.values()) - set(here.values()):
+        assert verdict.gain >= min(seconds[t] for t in there if there[t] == name) / 2
+
+
+def test_what_a_hot_task_has_beside_it_is_a_gain_to_lose_though_it_is_heavier_than_any_share():
+    slots, seconds = dict.fromkeys("xyz", 1), dict.fromkeys(TASKS, 1.0) | {TASKS[0]: 50.0}
+    there = dict(zip(TASKS, "xxyyyy", strict=True))
+    assert gained(seconds, there, {**there, TASKS[1]: "z"}, slots) == 1.0
+    assert gained(seconds, there, {**there, TASKS[1]: "y"}, slots) == 1.0, "the busiest comes first"
+    assert gained(seconds, there, {**there, TASKS[2]: "z", TASKS[3]: "z"}, slots) == 2.0
+
+
+def test_tasks_that_are_moved_anyway_are_neither_gain_nor_cost():
+    """Such as those of other queries that leave a draining instance, or whose goal is one that is gone."""
+    a, b, c, d = TASKS[:4]
+    there, goal = {a: "x", b: "x", c: "drains", d: "x"}, {a: "x", b: "y", c: "y", d: "gone"}
+    verdict = judge(dict.fromkeys(there, 1.0), there, goal, [b, c, d], {"x": 1, "y": 1}, Prices(1, 1), 10)
+    assert (verdict.moves, verdict.cost) == (1, 1.0)
 
 
 def test_the_only_tasks_of_two_stages_side_by_side_gain_by_leaving_each_other():

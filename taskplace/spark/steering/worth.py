@@ -1,8 +1,9 @@
 """Is it worth it? What moves gain with every batch, against the reloads they cost once.
 
-There are no standbys here, so a task that moves reloads its state from the checkpoint, within a batch. The gain is by
-how much the work falls that is not where instances' shares want it, in every batch from then on. A change is worth it
-if it has paid itself back within `worth.batches` batches. Gain and cost are seconds of a slot.
+There are no standbys here, so a task that moves reloads its state from the checkpoint, within a batch. What it gains
+is judged by what the goal is made for: the engine's balance of counts where tasks take equally long, and the sorted
+loads of slots (see `relief`) where they do not. A change is worth it if it has paid itself back within `worth.batches`
+batches. Gain and cost are seconds of a slot.
 
 The busiest instance alone would not do: with 12 tasks on 4 instances and an empty fifth, the largest number of tasks
 is 3 before and after, and the fifth would stay empty for ever.
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from topology.ids import TaskId
 
@@ -47,59 +49,81 @@ class Verdict:
         return f"{moves} {self.gain:.3f} s a batch, {costs} {self.cost:.3f} s of reloading: {answer}"
 
 
-def excess(seconds: Mapping[TaskId, float], places: Mapping[TaskId, str], slots: Mapping[str, int]) -> float:
-    """Return the seconds per batch that are not where instances' shares, by slots, want them. O(tasks + instances).
+def gained(
+    seconds: Mapping[TaskId, float],
+    before: Mapping[TaskId, str],
+    after: Mapping[TaskId, str],
+    slots: Mapping[str, int],
+) -> float:
+    """Return the seconds per batch that are better placed `after` than `before`. O(tasks + slots * log slots).
 
-    Where tasks take equally long: what instances have above the ceiling of their share, or lack to its floor,
-    whichever is more, so that it is 0 exactly where the engine's balance holds. Otherwise what they have beyond it,
-    where one that has a task heavier than a share is to have that alone.
+    Where tasks take equally long: how much less is above the ceiling of an instance's share, by slots, or missing to
+    its floor, whichever is more; that is 0 exactly where the engine's balance holds. Where they do not: with slots
+    sorted by what each has to do, the busiest first, the most that any number of the busiest are rid of, less the most
+    that they have in addition.
     Half of it counts each subtopology by itself, since the stages of a query run one after another; the other half
     all tasks together, since queries run side by side.
 
+    Properties: there and back again gains nothing. Where a task is handed over between instances of equal slots, and
+    the taker ends up below what the giver had, work of its subtopology is gained.
+
     >>> a, b, c = (TaskId(0, p) for p in range(3))
-    >>> excess({a: 1.0, b: 1.0, c: 1.0}, {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1})
+    >>> there, slots = {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1}
+    >>> gained({a: 1.0, b: 1.0, c: 1.0}, there, there | {b: "z"}, slots)
     1.0
+    >>> gained({a: 9.0, b: 2.0, c: 1.0}, there, there | {b: "z"}, slots)
+    2.0
     """
     parts: dict[int | None, list[TaskId]] = defaultdict(list)
-    for task, place in places.items():
-        if place in slots:
-            parts[task.subtopology].append(task)
-            parts[None].append(task)
-    return sum(_beyond(seconds, places, tasks, slots) for tasks in parts.values()) / 2
+    for task in after:
+        parts[task.subtopology].append(task)
+        parts[None].append(task)
+    found = 0.0
+    for tasks in parts.values():
+        each = seconds[tasks[0]]
+        if all(seconds[task] == each for task in tasks):
+            found += each * (_unbalanced(before, tasks, slots) - _unbalanced(after, tasks, slots))
+        else:
+            had, have = (_sorted(seconds, places, tasks, slots) for places in (before, after))
+            sums = [one - other for one, other in zip(accumulate(had), accumulate(have), strict=True)]
+            found += max(0.0, *sums) + min(0.0, *sums)
+    return found / 2
 
 
-def _beyond(
+def _unbalanced(places: Mapping[TaskId, str], tasks: Sequence[TaskId], slots: Mapping[str, int]) -> int:
+    """Return how many of these tasks are above the ceilings of shares, or missing to their floors."""
+    total = max(1, sum(slots.values()))
+    counts = Counter(places[task] for task in tasks)
+    above = sum(max(0, counts[i] + len(tasks) * -slots[i] // total) for i in slots)  # less the ceiling
+    below = sum(max(0, len(tasks) * slots[i] // total - counts[i]) for i in slots)
+    return max(above, below)
+
+
+def _sorted(
     seconds: Mapping[TaskId, float],
     places: Mapping[TaskId, str],
     tasks: Sequence[TaskId],
     slots: Mapping[str, int],
-) -> float:
-    """Return what of these tasks is not where it should be; they are one subtopology, or all there are."""
-    total = max(1, sum(slots.values()))
-    each = seconds[tasks[0]]
-    if all(seconds[task] == each for task in tasks):
-        counts = Counter(places[task] for task in tasks)
-        above = sum(max(0, counts[i] + len(tasks) * -slots[i] // total) for i in slots)  # less the ceiling
-        below = sum(max(0, len(tasks) * slots[i] // total - counts[i]) for i in slots)
-        return max(above, below) * each
-    loads, heaviest = dict.fromkeys(slots, 0.0), dict.fromkeys(slots, 0.0)
+) -> list[float]:
+    """Return what each slot has to do of these tasks, the busiest first; those of an instance share its work."""
+    loads = dict.fromkeys(slots, 0.0)
     for task in tasks:
-        name = places[task]
-        loads[name] += seconds[task]
-        heaviest[name] = max(heaviest[name], seconds[task])
-    # An instance whose heaviest task is more than a share has it beyond help: the others share the rest.
-    rest, sharing = (
-        sum(loads.values()),
-        sorted(slots, key=lambda name: (heaviest[name] / max(1, slots[name]), name)),
-    )
-    while len(sharing) > 1:
-        each = rest / max(1, sum(slots[name] for name in sharing))
-        if heaviest[sharing[-1]] <= each * slots[sharing[-1]]:
-            break
-        rest -= heaviest[sharing.pop()]
-    each = rest / max(1, sum(slots[name] for name in sharing))
-    shares = {name: heaviest[name] for name in slots} | {name: each * slots[name] for name in sharing}
-    return sum(max(0.0, load - shares[name]) for name, load in loads.items())
+        loads[places[task]] += seconds[task] / slots[places[task]]
+    return sorted((load for name, load in loads.items() for _ in range(slots[name])), reverse=True)
+
+
+def _filled(
+    seconds: Mapping[TaskId, float], before: Mapping[TaskId, str], after: Mapping[TaskId, str]
+) -> float:
+    """Return the least that filling instances gains that had no task at all: of each, its lightest task.
+
+    Half of that, as all that counts over all tasks together.
+    """
+    used, lightest = set(before.values()), dict[str, float]()
+    for task, name in after.items():
+        if name not in used:
+            lightest[name] = min(seconds[task], lightest.get(name, seconds[task]))
+    return sum(lightest.values()) / 2
 
 
 def judge(
@@ -114,18 +138,21 @@ def judge(
     """Judge the `optional` moves of the way from `places` to `goal`; the others are made anyway.
 
     `seconds`: what each task takes per batch. `slots`: of each instance that may have tasks. `batches`: see
-    `worth.batches`; 0 finds everything worth it.
+    `worth.batches`; 0 finds everything worth it. An instance that has no task at all, and is to have some, gains at
+    least half of the lightest, so that none stays empty for ever beside others whose tasks wait for each other.
 
     >>> tasks = [TaskId(0, p) for p in range(4)]
     >>> there, goal = dict.fromkeys(tasks, "x"), dict(zip(tasks, "xyxy"))
     >>> str(judge(dict.fromkeys(tasks, 1.0), there, goal, tasks[1::2], {"x": 1, "y": 1}, Prices(1.0, 5.0), 10))
     '2 moves gain 2.000 s a batch, cost 10.000 s of reloading: worth it'
     """
-    chosen = set(optional)
+    goal = {task: name for task, name in goal.items() if name in slots}
+    chosen = {task for task in optional if task in goal and places.get(task) in slots}
     if not chosen:
         return Verdict()
-    before = {task: places.get(task, goal[task]) if task in chosen else goal[task] for task in goal}
-    gain = round(excess(seconds, before, slots) - excess(seconds, goal, slots), 9)  # no noise of additions
+    before = {task: places[task] if task in chosen else name for task, name in goal.items()}
+    gain = max(gained(seconds, before, goal, slots), _filled(seconds, before, goal))
+    gain = round(gain, 9)  # no noise of additions
     cost = prices.reload * len(chosen)
     known = prices.task > 0  # before the first batch nobody knows, and moves can wait for it
     return Verdict(len(chosen), gain, cost, not batches or (known and gain * batches >= cost))
