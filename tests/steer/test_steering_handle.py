@@ -234,6 +234,21 @@ def test_the_changes_are_counted_beyond_those_that_are_kept():
     assert len(status.changes) <= 20
 
 
+def test_a_new_executor_gets_its_share_however_long_after_the_last_observation_it_comes():
+    """Tasks take half a second each, of which the operators' own times are next to nothing; a reload takes four."""
+    for joins in range(4, 34, 3):
+        spark = Spark(f"joins after {joins}", 12, 3, spread=True)
+        spark.state_operators = lambda: [{"commitTimeMs": 24, "memoryUsedBytes": 1_000_000_000}]
+        spark.task_load = lambda found, by: dict.fromkeys(found.tasks, 0.5)
+        steering = Steering(spark, SteeringConfig())
+        for batch in range(joins + 2):
+            if batch == joins:
+                spark.there.append(Executor("3", "host", 2))
+            polled(steering, 3)
+            spark.ran()
+        assert list(spark.at.values()).count("executor-3") == 3
+
+
 def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before():
     spark = Spark("prices", 8, 2)
     asked = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from statistics import median
 from types import SimpleNamespace
 
 import pytest
@@ -227,6 +228,15 @@ def test_prices_are_never_nothing():
 def test_observed_tasks_come_before_the_operators_own_times():
     book = PriceBook(bytes_per_second=1.0)
     assert book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[2.0, 3.0, 4.0]).task == 3.0
+
+
+@given(st.lists(st.none() | st.floats(0.01, 100.0), max_size=60))
+def test_a_task_costs_what_was_last_observed_however_long_ago(observed):
+    book, found = PriceBook(bytes_per_second=1.0), []
+    for seconds in observed:
+        found += [] if seconds is None else [seconds]
+        price = book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[seconds] * 4 if seconds else None).task
+        assert price == (median(found[-5:]) if found else 1.0)
 
 
 # -------------------------------------------------------------------------------------------------- status

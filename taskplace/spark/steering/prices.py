@@ -1,10 +1,10 @@
 """What a task takes and what its reload costs, from the progress that Spark reports of its state operators.
 
-A task's seconds per batch: the time of updates, removals and commit of all operators, over the tasks; where the time
-of each task was observed, the median of that. A reload's seconds: RocksDB says how long loading took in a batch. That
-is a little for every task, moved or not, so the batches in which tasks moved show what one of them costs beyond what
-batches without moves show. Until both were seen, and with other providers, which do not say, the memory of the state
-over an assumed rate stands in.
+A task's seconds per batch: the median of what was observed of tasks, in the last batches in which they were; before
+that, and where they never are, the time of updates, removals and commit of all operators, over the tasks. A reload's
+seconds: RocksDB says how long loading took in a batch. That is a little for every task, moved or not, so the batches in
+which tasks moved show what one of them costs beyond what batches without moves show. Until both were seen, and with
+other providers, which do not say, the memory of the state over an assumed rate stands in.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class PriceBook:
         self.rows = 0
         self.bytes = 0
         self._rate = bytes_per_second
-        self._times: deque[float] = deque(maxlen=5)
+        self._spent: deque[float] = deque(maxlen=5)  # seconds of a task, by the operators' own times
+        self._observed: deque[float] = deque(maxlen=5)  # the same, as tasks were observed now and then
         self._quiet: deque[float] = deque(maxlen=5)  # seconds of loading in batches without moves, a task
         self._loads: deque[float] = deque(maxlen=5)  # seconds of a reload
 
@@ -56,7 +57,9 @@ class PriceBook:
         self.rows = sum(_number(operator, "numRowsTotal") for operator in said)
         self.bytes = sum(_number(operator, "memoryUsedBytes") for operator in said)
         spent = sum(_number(operator, name) for operator in said for name in _TIMES) / 1000 / tasks
-        self._times.append(median(seconds) if seconds else spent)
+        self._spent.append(spent)
+        if seconds:
+            self._observed.append(median(seconds))
         loading = sum(
             _number(operator, name) / 1000 for operator in said for name in operator if _is_load_time(name)
         )
@@ -65,7 +68,7 @@ class PriceBook:
         elif loading and self._quiet:
             self._loads.append(max(0.0, loading - median(self._quiet) * tasks) / loaded)
         reload = median(self._loads) if self._loads else self.bytes / tasks / self._rate
-        return Prices(max(median(self._times), LEAST_TASK), max(reload, LEAST_RELOAD))
+        return Prices(max(median(self._observed or self._spent), LEAST_TASK), max(reload, LEAST_RELOAD))
 
 
 def _is_load_time(name: str) -> bool:
