@@ -451,6 +451,23 @@ def test_a_hot_partition_counts_as_what_it_costs():
     assert sorted(run.counts().values()) == [2, 6]
 
 
+@pytest.mark.parametrize("least", [0.0, 1.0])
+def test_partitions_with_all_the_rows_do_not_stay_together_however_many_have_none(least):
+    tasks = grid(1, 12)
+    run = cluster(tasks, slots(3, cores=1), {t: f"executor-{t.partition % 3}" for t in tasks}, load_by="rows")
+    rows = (
+        dict.fromkeys(tasks, least)
+        | {tasks[0]: 1000.0}
+        | dict.fromkeys((tasks[3], tasks[6], tasks[9]), 500.0)
+    )
+    run.batch()
+    assert busiest(run, rows) >= 2500
+    for _ in range(FEWEST):
+        run.batch(load=rows)
+    run.settle()
+    assert busiest(run, rows) <= 1000 + 8 * least
+
+
 def test_overruled_tasks_are_sent_again_and_then_steering_stands_down():
     tasks = grid(1, 4)
     loop = SteeringLoop(SteeringConfig(patience_batches=3))

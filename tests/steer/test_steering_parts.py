@@ -13,7 +13,7 @@ from taskplace.errors import ConfigError
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Seen
 from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.load import FEWEST, SAME, Calm, LoadHistory
+from taskplace.spark.steering.load import FEWEST, HEAVIEST, SAME, Calm, LoadHistory
 from taskplace.spark.steering.loop import SteeringLoop
 from taskplace.spark.steering.watch import Facts, OverrideWatch
 from taskplace.spark.steering.worth import Prices, gained, judge
@@ -79,6 +79,24 @@ def test_a_weight_that_has_left_one_stays_until_it_is_left_again():
     assert loads.weight(TASKS[0]) == 4.0
     for _ in range(5):
         assert not loads.observe({**dict.fromkeys(TASKS, 1.0), TASKS[0]: 4.0 / (SAME - 0.1)})
+
+
+@given(st.lists(st.sampled_from([0.0, 0.0, 0.0, 1.0, 7.0, 500.0, 1e6]), min_size=2, max_size=20))
+def test_what_has_something_to_do_never_weighs_less_than_what_has_nothing_however_many_have_that(rows):
+    loads, found = LoadHistory(), {TaskId(0, p): count for p, count in enumerate(rows)}
+    for _ in range(FEWEST):
+        loads.observe(found)
+    weights = [loads.weight(t) for t in found]
+    assert [w for _, w in sorted(zip(rows, weights, strict=True))] == sorted(weights)
+    if 0 in rows and max(rows) > 0:
+        assert max(weights) > 2 * min(weights)
+
+
+def test_where_most_have_nothing_the_usual_is_the_mean():
+    loads = LoadHistory()
+    for _ in range(FEWEST):
+        loads.observe({**dict.fromkeys(TASKS, 0.0), TASKS[0]: 600.0, TASKS[1]: 120.0})
+    assert [loads.weight(t) for t in TASKS[:3]] == [5.0, 1.0, 1 / HEAVIEST]
 
 
 def test_what_is_gone_is_forgotten():

@@ -1,9 +1,10 @@
 """What a task weighs, from what was observed of it: a hot partition counts as what it costs.
 
 Observations are noisy (a busy machine, a garbage collection, a reload), and a weight that wobbles would move state
-for nothing. So a weight is the median of a task's last `SAMPLES` observations over the median of its subtopology,
-it is 1 while that is within a factor of `SAME`, and it changes only when the observation has left it by that factor;
-and not before there are `FEWEST` observations.
+for nothing. So a weight is the median of a task's last `SAMPLES` observations over the usual one of its subtopology:
+the median of its tasks, or where most of them have nothing at all, such as rows, the mean. It is 1 while that is within
+a factor of `SAME`, and it changes only when the observation has left it by that factor; and not before there are
+`FEWEST` observations.
 
 Properties: weights are positive; what was not observed weighs 1; equal observations give equal weights.
 Units: an observation is a number of your choice (seconds, rows, bytes); a weight is a multiple of the usual one.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
-from statistics import median
+from statistics import fmean, median
 
 from topology.ids import TaskId
 
@@ -110,4 +111,4 @@ class LoadHistory:
         by: dict[int, list[float]] = defaultdict(list)
         for task, samples in self._samples.items():
             by[task.subtopology].append(median(samples))
-        return {subtopology: median(values) for subtopology, values in by.items()}
+        return {subtopology: median(values) or fmean(values) for subtopology, values in by.items()}
