@@ -96,6 +96,27 @@ def test_operators_without_an_exchange_between_share_a_stage(plan, stages, chain
     assert stages_of(plan) == (stages, chained)
 
 
+@pytest.mark.parametrize(
+    "text", ["\n", "\nx", "\n\n   y", "\r\n", "\n  StateStoreSave", "\nExchange", "\n : +", "\x0b-\u2028"]
+)
+def test_line_breaks_in_literals_and_names_are_no_nodes(text):
+    plan = (
+        CHAINED.replace(
+            "*(3) HashAggregate(keys=[key#3]", f"*(3) HashAggregate(keys=[split(v, {text}, -1)#3]"
+        )
+        .replace("StateStoreSave [key#3]", f"StateStoreSave [split(v, {text}, -1)#3]")
+        .replace("EventTimeWatermark at#5", f"Project [split(v, {text}) AS w#5, at#5]")
+    )
+    assert plan.count(text) >= 3
+    assert stages_of(plan) == stages_of(CHAINED) == (((0,), (1, 2)), True)
+
+
+@given(st.text(alphabet=" \n\rax,:[]()!*", max_size=30))
+def test_whatever_a_literal_says_the_stages_are_the_same(literal):
+    plan = CHAINED.replace("partial_sum(value#4)", f"partial_sum({literal})")
+    assert stages_of(plan) == stages_of(CHAINED)
+
+
 def test_all_stores_of_a_task_go_together():
     join = Operator(0, "symmetricHashJoin", ("left", "right"), 2)
     dedup = Operator(1, "dedupe", ("default",), 2)

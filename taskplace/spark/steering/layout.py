@@ -18,7 +18,9 @@ from dataclasses import dataclass, replace
 
 from topology.ids import TaskId
 
-_NODE = re.compile(r"^(?P<indent>[ :|]*(?:[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
+_NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
+_BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")
+"""Where a node of a plan's text begins: a line break elsewhere is in a literal or in a name made of one."""
 _OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
 
 
@@ -115,7 +117,7 @@ def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[Operator, ...]
 def stages_of(plan: str) -> tuple[tuple[tuple[int, ...], ...], bool]:
     """Return the ids of stateful operators by stage, the last stage first, and whether the stages form a chain.
 
-    `plan` is the text of a physical plan, one node a line, children indented below their parent.
+    `plan` is the text of a physical plan, children indented below their parent, each behind a "+- " or ":- ".
 
     >>> plan = '''StateStoreSave [k], state info [ checkpoint = c, runId = r, opId = 0, ver = 1]
     ... +- Exchange hashpartitioning(k, 2)
@@ -126,7 +128,7 @@ def stages_of(plan: str) -> tuple[tuple[tuple[int, ...], ...], bool]:
     stages: list[list[int]] = [[]]
     parents: list[int] = [-1]  # of each stage: the stage it feeds
     path: list[tuple[int, int, bool]] = []  # indent, stage and "is an exchange" of the nodes above
-    for line in plan.splitlines():
+    for line in _BREAK.split(plan):
         node = _NODE.match(line)
         if node is None:
             continue
