@@ -33,6 +33,8 @@ RECENT_JOBS = 8
 OVERHEAD_SECONDS = 0.05
 """What a task takes beside its own work; with it, twice as long as next to nothing is not twice the load."""
 
+_VERSIONS = re.compile(r"4\.[0-3](?!\d)")
+"""Private methods may mean something else under the same name in another version, so none is tried unseen."""
 _STATE_RDD = re.compile(r"\bStateStore\w*RDD\b")
 _Store = tuple[int, int, str]
 
@@ -48,7 +50,7 @@ class StateBridge(Bridge):
                     f"this is a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
                 )
             raise InputError("query", found=query, expected="a running StreamingQuery")
-        if not pyspark.__version__.startswith("4."):
+        if not _VERSIONS.match(pyspark.__version__):
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {WORKS}")
         super().__init__(SparkSession.builder.getOrCreate())
         self.run_id, self.id, self.name = query.runId, query.id, query.name

@@ -249,6 +249,23 @@ def test_a_new_executor_gets_its_share_however_long_after_the_last_observation_i
         assert list(spark.at.values()).count("executor-3") == 3
 
 
+def test_sizes_are_listed_once_the_moves_are_sent_and_count_from_the_next_batch_on():
+    spark, sent, seen = Spark("sizes", 12, 3), [], []
+    sizes = {t: 41.0 if t.partition == 0 else 1.0 for t in spark.found.tasks}
+    spark.state_sizes = lambda found: sent.append(spark.sent) or sizes
+    steering = Steering(spark, SteeringConfig(load_by="state.size", max_moves_per_batch=3))
+    polled(steering)
+    look = steering._loop.look
+    steering._loop.look = lambda found: seen.append(found.load) or look(found)
+    for _ in range(8):
+        spark.ran()
+        polled(steering)
+    assert sent[0] == 6, "after what the look before and this one send"
+    assert seen == [None, *[sizes] * 5, None, None]
+    assert steering.status().load == "by state.size"
+    assert steering.status().weights["0_0"] == 41.0
+
+
 def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before():
     spark = Spark("prices", 8, 2)
     asked = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from statistics import median
@@ -293,14 +294,26 @@ def test_a_query_of_spark_connect_is_one_clear_error():
         steer(connect())
 
 
-def test_another_major_version_is_one_clear_error(monkeypatch):
+@pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "4.10.0", "4.30", "5.0.0.dev1"])
+def test_a_version_that_was_never_tried_is_one_clear_error(monkeypatch, version):
     from taskplace.spark import steer
 
-    monkeypatch.setattr("pyspark.__version__", "3.5.1")
+    monkeypatch.setattr("pyspark.__version__", version)
     classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
-    with pytest.raises(
-        UnsupportedSpark, match=r"found PySpark 3\.5\.1; steering works with classic PySpark 4"
-    ):
+    said = rf"found PySpark {re.escape(version)}; steering works with classic PySpark 4\.0 to 4\.3"
+    with pytest.raises(UnsupportedSpark, match=said):
+        steer(classic())
+
+
+@pytest.mark.parametrize("version", ["4.0.0", "4.0.5", "4.1.0.dev1", "4.2.1", "4.3.0", "4.3.0+local"])
+def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
+    from taskplace.spark import bridge_state, steer
+
+    monkeypatch.setattr("pyspark.__version__", version)
+    monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
+    monkeypatch.setattr(bridge_state, "SparkSession", type("S", (), {"builder": Builder()}))
+    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
+    with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
         steer(classic())
 
 

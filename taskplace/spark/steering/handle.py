@@ -100,6 +100,8 @@ class Steering:
         self._errors_in_a_row = 0
         self._seconds = 0.0
         self._load_note = ""
+        self._to_measure = False  # sizes are listed once all is sent, and count from the next batch on
+        self._sizes: dict[TaskId, float] | None = None
         self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
         self._said = 0
         self._version = self._fleet.version  # of the fleet, at the last look
@@ -262,6 +264,8 @@ class Steering:
             self._asked = False
             self._look(ran=new)
             self._seconds = time.perf_counter() - began
+        if self._to_measure:
+            self._measure()
         return True
 
     def _is_asked(self) -> bool:
@@ -311,10 +315,7 @@ class Steering:
         places = self._bridge.places(self._layout)
         if ran:
             self._looks += 1
-        due = self._looks in EARLY_LOOKS or self._looks % self.config.load_every_batches == 0
-        load = None
-        if ran and due:
-            load, self._load_note = observed_load(self._bridge, self._layout, self.config.load_by)
+        load = self._observe() if ran else None
         if ran:
             loaded, self._loaded = self._loaded, 0
             seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
@@ -335,6 +336,24 @@ class Steering:
             base=base,
             ending=self._executors.ending,
         )
+
+    def _observe(self) -> dict[TaskId, float] | None:
+        """Return what is observed of each task in the batch that has just ended, if it is due."""
+        due = self._looks in EARLY_LOOKS or self._looks % self.config.load_every_batches == 0
+        if self.config.load_by == "state.size":
+            self._to_measure = due
+            found, self._sizes = self._sizes, None
+            return found
+        if not due:
+            return None
+        found, self._load_note = observed_load(self._bridge, self._layout, self.config.load_by)
+        return found
+
+    def _measure(self) -> None:
+        """List the sizes of states, which takes long: not before the moves are sent, and while nobody waits for it."""
+        found, note = observed_load(self._bridge, self._layout, self.config.load_by)
+        with self._lock:
+            self._to_measure, self._sizes, self._load_note = False, found, note
 
     def _send(self, decision: Decision) -> None:
         sent = [
