@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.steering.fleet import Fleet
@@ -284,3 +288,57 @@ def test_an_executor_that_has_ended_is_drained_though_nothing_has_run_since():
     assert not steering.drained("2")
     spark.there.pop()
     assert steering.drained("2")
+
+
+APPLICATIONS = count()
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["ran", "ran", "poll", "poll", "drain", "decommission", "undrain", "plan"]),
+        st.integers(0, 2),
+        st.sampled_from(["1", "2"]),
+    ),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(STEPS)
+def test_whatever_is_asked_of_whom_none_ends_that_was_run_on_and_in_the_end_all_do_that_are_to(steps):
+    queries = [
+        Spark(app := f"history {next(APPLICATIONS)}", 4, 3, run="q0", spread=True),
+        *(Spark(app, 4, 3, run=f"q{i}", spread=True) for i in (1, 2)),
+    ]
+    ended: list[str] = []
+
+    def end(id_: str) -> bool:
+        assert not any(on(query.running, f"executor-{id_}") for query in queries)
+        assert id_ not in ended
+        ended.append(id_)
+        for query in queries:
+            query.there = [executor for executor in query.there if executor.id != id_]
+        return True
+
+    handles = [steering_of(query, 2) for query in queries]
+    for query, steering in zip(queries, handles, strict=True):
+        query.remove = end
+        polled(steering, 1)
+    wanted: set[str] = set()
+    for what, which, executor in steps:
+        if what == "ran":
+            queries[which].ran()
+        elif what == "poll":
+            polled(handles[which], 1)
+        elif what == "plan":
+            handles[which].plan()
+        elif executor not in ended:
+            getattr(handles[which], what)(executor)
+            if what != "drain":
+                (wanted.add if what == "decommission" else wanted.discard)(executor)
+    for _ in range(6):
+        for query, steering in zip(queries, handles, strict=True):
+            query.ran()
+            polled(steering, 2)
+    assert set(ended) == wanted
+    for steering in handles:
+        assert all(steering.drained(executor) for executor in ended)
+        assert steering.status().errors == 0
