@@ -122,6 +122,30 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_emptied_a
     assert steering.drained("2")
 
 
+def test_what_stood_down_stays_so_until_it_is_resumed_though_the_operators_are_read_later():
+    spark = Spark("reads later", 6, 2)
+    read, failures = spark.layout, [ZeroDivisionError("no plan")] * 3
+    spark.layout = lambda *, planned: (
+        (_ for _ in ()).throw(failures.pop()) if failures else read(planned=planned)
+    )
+    steering = steering_of(spark)
+    while failures:
+        with pytest.raises(ZeroDivisionError) as error:
+            steering._turn()
+        steering._failed(error.value)
+        spark.ran()
+    assert steering.status().state == "stood down"
+    for _ in range(3):
+        spark.ran()
+        polled(steering)
+    assert steering.status().state == "stood down"
+    assert "ZeroDivisionError: no plan" in steering.status().reason
+    assert spark.sent == 0
+    steering.resume()
+    polled(steering)
+    assert spark.sent == 1
+
+
 def test_what_replaces_the_loss_of_all_executors_is_noticed_while_the_query_waits():
     spark = Spark("all lost", 6, 3, spread=True)
     steering = steering_of(spark)

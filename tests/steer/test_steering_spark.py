@@ -303,6 +303,33 @@ def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
 
 
 @pytest.mark.slow
+def test_a_drain_told_to_one_handle_reaches_a_query_that_waits_and_holds_until_that_has_run(stream):
+    told, waits = streams = [stream(aggregation, f"drains{i}") for i in range(2)]
+    executors = sorted(e.instance for e in told.bridge().executors())
+    for one in streams:
+        one.feed()
+        one.put(*executors)
+        one.steer(**FIRM)
+    for one in streams:
+        wait_until(lambda one=one: one.steering.status().batch >= 0, "it has looked")
+    name = executors[-1]
+    told.steering.drain(name)
+    try:
+        wait_until(
+            lambda: name not in waits.bridge().places(waits.layout()).values(), "its tasks are sent elsewhere"
+        )
+        settle(told, lambda: told.ran_on()[name] == 0, "the one that was told has left it")
+        assert not told.steering.drained(name), "the other one ran there last"
+        waits.feed()
+        assert waits.ran_on()[name] == 0
+        assert told.steering.drained(name)
+        assert waits.steering.drained(name)
+        assert [one.steering.status().errors for one in streams] == [0, 0]
+    finally:
+        told.steering.undrain(name)
+
+
+@pytest.mark.slow
 def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_empty_after_one_batch(stream):
     one = stream(aggregation, "decommissions")
     one.feed()

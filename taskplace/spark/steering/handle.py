@@ -305,7 +305,9 @@ class Steering:
         if found is None:
             return
         self._planned = ran
+        stood_down = self._loop.stood_down
         self._layout, self._loop = found, SteeringLoop(self.config)
+        self._loop.stood_down = stood_down  # until resume, whatever was found out since
         if found.tasks or ran:
             self._state = "steering" if found.tasks else "nothing to steer"
             self._say("; ".join(found.described) or "no stateful operators")
@@ -411,7 +413,7 @@ class Steering:
                 last = f"{type(error).__name__}: {error}"
                 reason = f"{MOST_ERRORS} errors in a row inside steering, the last {last}"
                 self._loop.stand_down(StandDown(reason, "see the log for the first of them, then resume()"))
-                self._state = "steering"
+                self._state = self._state if self._state in OVER else "steering"
                 self._say(str(self._loop.stood_down))
 
     def _end(self, state: str) -> None:
