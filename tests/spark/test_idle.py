@@ -8,6 +8,7 @@ import pytest
 
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.programs import programs
+from taskplace.spark.driver.stats import Stats
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Recovery
 from taskplace.spark.worker.attempt import Report
@@ -93,3 +94,10 @@ def test_rows_that_come_from_another_subtopology(topics):
     for topic in topics:
         found |= expected[topic]
     assert rows_by_partition(reports, topics) == found
+
+
+def test_every_phase_has_a_figure_for_every_batch():
+    stats = Stats()
+    for phases in ({"commit": 1.0}, {"commit": 2.0, "tasks: read": 0.5}, {"commit": 3.0}):
+        stats.time(phases)
+    assert stats.phases == {"commit": [1.0, 2.0, 3.0], "tasks: read": [0.0, 0.5, 0.0]}

@@ -45,9 +45,10 @@ class Stats:
             self.elsewhere += bool(report.planned) and report.instance != report.planned
 
     def time(self, phases: Mapping[str, float]) -> None:
-        """Take in where one batch's seconds went."""
-        for name, seconds in phases.items():
-            self.phases.setdefault(name, []).append(seconds)
+        """Take in where one batch's seconds went; a phase that it had not took none."""
+        batches = len(next(iter(self.phases.values()), ()))
+        for name in {**self.phases, **phases}:
+            self.phases.setdefault(name, [0.0] * batches).append(phases.get(name, 0.0))
 
     def medians(self) -> dict[str, float]:
         """Return the median seconds of each phase."""
