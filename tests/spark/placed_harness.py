@@ -6,10 +6,12 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pyarrow.parquet as pq
 import pytest
 
@@ -46,9 +48,9 @@ class FaultOrders:
         self.written: Counter[str] = Counter()
         self.carried_out: Counter[str] = Counter()
 
-    def write(self, name: str) -> None:
+    def write(self, name: str, what: str = "kill") -> None:
         staging = self.folder / f".{name}"
-        staging.write_text("kill")
+        staging.write_text(what)
         staging.rename(self.folder / name)  # nobody reads half of it
         self.pending = name
         self.written[name] += 1
@@ -67,11 +69,95 @@ class FaultOrders:
                 self.pending = None
             self.taken()
 
+    def held_at(self, name: str) -> int | None:
+        """Return the process that is held at a point, None if there is none (yet)."""
+        held = self.folder / f"{name}.held"
+        return int(held.read_text() or 0) or None if held.exists() else None
+
+    def release(self, name: str) -> None:
+        """Let the process that is held at a point go on."""
+        (self.folder / f"{name}.release").touch()
+
+    def forget(self, name: str) -> None:
+        """Take away what the holding of a process has left, so that another one can be held there."""
+        for what in ("held", "release"):
+            (self.folder / f"{name}.{what}").unlink(missing_ok=True)
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process still does anything."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def part_from_executor(worker: int) -> None:
+    """Have a worker of Spark's live on when its executor dies: what would end it, its parent, is killed first."""
+    daemon = psutil.Process(worker).parent()
+    assert daemon is not None
+    daemon.kill()
+
 
 Row = tuple[str, str, int]
 
 #: By sink, the columns that its rows are counted by: their names and where a row of the input has them.
 SINKS = {"keys": {"key": 0}, "groups": {"group": 1}, "pairs": {"key": 0, "group": 1}}
+#: By store, what its entries are counted by, in the same way.
+STORES = {"by-key": SINKS["keys"], "by-group": SINKS["groups"], "by-pair": SINKS["pairs"]}
+
+
+def entries(store: str, rows: Iterable[Row]) -> list[tuple]:
+    """Return what a store has to hold after these rows: (key columns..., count, sum), in order."""
+    counts, sums = Counter(), Counter()
+    for row in rows:
+        key = tuple(row[at] for at in STORES[store].values())
+        counts[key] += 1
+        sums[key] += row[2]
+    return sorted((*key, counts[key], sums[key]) for key in counts)
+
+
+def check_copies(
+    folder: Path,
+    history: Mapping[str, Any],
+    programs: Sequence[Any],
+    rows: Sequence[Row],
+    at_the_end: Iterable[Path] = (),
+) -> int:
+    """Bring every copy there is to the end; those of a task are equal, and all tasks together hold the truth.
+
+    Copies of dead executors too. Those `at_the_end` are there before anybody brings them. Returns how many there are.
+    """
+    from taskplace.spark.state.copy import Copy
+    from taskplace.spark.state.history import History
+    from taskplace.spark.state.store import Store
+
+    found: dict[str, dict[Path, dict[str, list]]] = {}
+    wanted = set(at_the_end)
+    for path in sorted(data.parent for data in (folder / "state").glob("*/*/*_*/data.mdb")):
+        task = path.name
+        program = programs[int(task.split("_")[0])]
+        with Copy(path, program.databases) as copy:
+            end = history.get(task, History())
+            if path in wanted:
+                assert copy.position() == end.end, f"{path} has not followed"
+                wanted.discard(path)
+            copy.bring_to(end, folder / "checkpoint")
+            found.setdefault(task, {})[path] = {
+                name: sorted(
+                    tuple(row.values()) for part in Store(schema, copy).scan() for row in part.to_pylist()
+                )
+                for name, schema in program.stores.items()
+            }
+    assert not wanted, "copies are missing"
+    for task, copies in found.items():
+        one = next(iter(copies.values()))
+        for path, contents in copies.items():
+            assert contents == one, f"{path} is another copy of {task} than {next(iter(copies))}"
+    for name in {store for program in programs for store in program.stores}:
+        there = [row for copies in found.values() for row in next(iter(copies.values())).get(name, ())]
+        assert sorted(there) == entries(name, rows), f"store {name}"
+    return sum(map(len, found.values()))
 
 
 def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequence[str]) -> None:
@@ -121,6 +207,30 @@ def result(folder: Path, sink: str) -> dict[str, tuple[int, int]]:
     return {key: (n, total) for key, (_, n, total) in newest.items()}
 
 
+def topology(folder: Path, *, partitions: int = 6, pairs: bool = False, sink: str = "keys-out"):
+    """Return the topology that `Pipeline` runs."""
+    from taskplace.spark.processors import Aggregate, count, sum_
+    from taskplace.spark.sinks import ParquetSink
+    from topology import Topology
+
+    def aggregate(store: str) -> Aggregate:
+        by = dict.fromkeys(STORES[store], "string")
+        return Aggregate(store, by=by, n=count(), total=sum_("value", "int64"))
+
+    topo = Topology("counts")
+    source = topo.source("events", key=["key"], partitions=partitions)
+    source.process(aggregate("by-key"), name="keys").sink(sink, target=ParquetSink(folder / "keys"))
+    if pairs:
+        source.process(aggregate("by-pair"), name="pairs").sink(
+            "pairs-out", target=ParquetSink(folder / "pairs")
+        )
+    groups = source.repartition(key=["group"], name="by-group", partitions=partitions)
+    groups.process(aggregate("by-group"), name="groups").sink(
+        "groups-out", target=ParquetSink(folder / "groups")
+    )
+    return topo
+
+
 class Pipeline:
     """Counts and sums by key, repartitions by group, counts and sums again; the truth is kept beside it.
 
@@ -136,27 +246,7 @@ class Pipeline:
         self.placed = self.open(reporter=reporter, **options)
 
     def topology(self):
-        from taskplace.spark.processors import Aggregate, count, sum_
-        from taskplace.spark.sinks import ParquetSink
-        from topology import Topology
-
-        topo = Topology("counts")
-        source = topo.source("events", key=["key"], partitions=self.partitions)
-        by_key = source.process(
-            Aggregate("by-key", by={"key": "string"}, n=count(), total=sum_("value", "int64")), name="keys"
-        )
-        by_key.sink(self.sink, target=ParquetSink(self.folder / "keys"))
-        if self.pairs:
-            by = {"key": "string", "group": "string"}
-            source.process(
-                Aggregate("by-pair", by=by, n=count(), total=sum_("value", "int64")), name="pairs"
-            ).sink("pairs-out", target=ParquetSink(self.folder / "pairs"))
-        groups = source.repartition(key=["group"], name="by-group", partitions=self.partitions).process(
-            Aggregate("by-group", by={"group": "string"}, n=count(), total=sum_("value", "int64")),
-            name="groups",
-        )
-        groups.sink("groups-out", target=ParquetSink(self.folder / "groups"))
-        return topo
+        return topology(self.folder, partitions=self.partitions, pairs=self.pairs, sink=self.sink)
 
     def open(self, reporter=None, config=None, **options):
         from taskplace.spark import Placed
@@ -194,6 +284,31 @@ class Pipeline:
 
     def check(self) -> None:
         check(self.folder, self.rows)
+
+    def check_state(self) -> None:
+        """Active copies hold the truth, as reading them shows; followers hold what actives hold. Closes the stream.
+
+        To be called when everybody has settled.
+        """
+        placed = self.placed
+        for program in placed.programs:
+            for name in program.stores:
+                found = sorted(tuple(row) for row in placed.store(name).to_df().collect())
+                assert found == entries(name, self.rows), f"store {name}, read"
+        with placed.cluster.lock:
+            holders = {
+                f"{placed.bridge.app_id}.{member.executor.id}": placed.cluster.roles(name)
+                for name, member in placed.members.by_instance.items()
+            }
+        placed.close()
+        at_the_end = [
+            placed.state_root / home / str(task)
+            for home, roles in holders.items()
+            for part in roles
+            for task in part
+            if str(task) in placed.journal.history
+        ]
+        check_copies(self.folder, placed.journal.history, placed.programs, self.rows, at_the_end)
 
     def followers_caught_up(self) -> bool:
         placed = self.placed
