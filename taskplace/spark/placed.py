@@ -217,9 +217,8 @@ class Placed:
             if batch_id == last and self.journal.last is not None:
                 self._publish(df.sparkSession, self.journal.last)
                 return
-            if (
-                batch_id != last + 1
-            ):  # one before: Spark would cut it anew, maybe with rows that were never seen
+            # One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
+            if batch_id != last + 1:
                 raise CheckpointError(
                     f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
                     "they belong together: keep both, or start both anew"

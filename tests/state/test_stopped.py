@@ -179,16 +179,21 @@ def truth(batch: int, *, touched_only: bool = False) -> Counter[str]:
     return Counter({t: n for t, n in counts.items() if t in touched or not touched_only})
 
 
-@pytest.mark.parametrize("point", POINTS)
-def test_an_attempt_that_goes_on_after_its_task_was_replaced_changes_nothing(runtime, worker, point):
-    stream = Stream(runtime)
+def stopped_while_replaced(stream: Stream, worker, point: str, *, batches: int) -> Report:
+    """After a batch on executor 1, stop an attempt there, run batches on executor 2, and let it go on to its end."""
     stream.run("1")
     zombie = worker(rows=stream.rows, executor="1", point=point)
     zombie.waits_at(point)
-    for _ in range(3):
+    for _ in range(batches):
         stream.run("2")
     zombie.goes_on()
-    late = zombie.has_ended()
+    return zombie.has_ended()
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_an_attempt_that_goes_on_after_its_task_was_replaced_changes_nothing(runtime, worker, point):
+    stream = Stream(runtime)
+    late = stopped_while_replaced(stream, worker, point, batches=3)
     assert late.change is not None
     assert late.change.version == 1
     assert late.attempt not in {change.attempt for change in runtime.history[TASK].changes}
@@ -206,13 +211,7 @@ def test_an_attempt_that_goes_on_after_its_task_was_replaced_changes_nothing(run
 def test_an_attempt_that_goes_on_leaves_its_copy_as_whoever_replays_it_needs_it(runtime, worker, point):
     """As before, but the copy of the stopped attempt becomes a standby: it is only brought to the end."""
     stream = Stream(runtime)
-    stream.run("1")
-    zombie = worker(rows=stream.rows, executor="1", point=point)
-    zombie.waits_at(point)
-    for _ in range(2):
-        stream.run("2")
-    zombie.goes_on()
-    late = zombie.has_ended()
+    late = stopped_while_replaced(stream, worker, point, batches=2)
     with Copy(runtime.copy(TASK), runtime.first.databases) as copy:
         assert copy.position().attempt == late.attempt
         recovery = copy.follow(runtime.history[TASK], runtime.checkpoint)

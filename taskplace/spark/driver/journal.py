@@ -153,7 +153,8 @@ class Journal:
                         raise CheckpointError(
                             f"{self._manifest(number)}: the manifest of batch {expected} is missing"
                         )
-                self._take_in([self._read(number) for number in needed])
+                before = [self._read(number) for number in needed[:-1]]
+                self._take_in([*before, last] if last else [])
                 return
             except FileNotFoundError:
                 if again == OPENINGS - 1:
@@ -337,9 +338,8 @@ class Journal:
         old.update(self._abandoned())
         old.update(self._folders(self._manifests, self.last.needs if self.last else 0))
         old.update(self._epochs.below(self.last.epoch if self.last else 0))
-        if (
-            self._epochs.newest() != self.epoch
-        ):  # asked last: what is found now, no driver after this one has named
+        # Asked last: what was found until now, no driver after this one has named.
+        if self._epochs.newest() != self.epoch:
             return 0
         for path in old:
             if path.is_dir():

@@ -88,9 +88,8 @@ class Steering:
         self._planned = False  # whether the layout is that of a batch that ran
         self._executors = Executors(bridge)
         self._places: dict[TaskId, str | None] = {}  # the coordinator's map at the last look
-        self._ran: dict[TaskId, str | None] | None = (
-            None  # the same when a batch had just ended: where it ran
-        )
+        # The same when a batch had just ended: where it ran.
+        self._ran: dict[TaskId, str | None] | None = None
         self._decision: Decision | None = None
         self._batch = -1
         self._looks = 0
@@ -106,9 +105,8 @@ class Steering:
         self._said = 0
         self._version = self._fleet.version  # of the fleet, at the last look
         self._polls = 0
-        self._unasked: dict[
-            str, tuple[int, int]
-        ] = {}  # ends that could not be asked for: how often, when again
+        # Ends that could not be asked for: how often, and when again.
+        self._unasked: dict[str, tuple[int, int]] = {}
         self._state = "waiting for the first batch"
         self._lock = threading.RLock()
         self._wake = threading.Event()
