@@ -70,19 +70,34 @@ class StoreReader:
         return found
 
     def get_many(self, keys: pa.Table) -> pa.Table:
-        """Return `keys` and a struct column `value` beside them, null where there is none."""
+        """Return `keys` and a struct column `value` beside them, null where there is none.
+
+        A key is looked up in the task that should have it, and if it is not there, in the others: what an operator
+        has cast or rewritten stays in the task that its row came to.
+        """
         encoded = RowCodec(self.schema.key).encode(keys)
-        tasks = self._tasks_of_keys(keys)
+        first = self._tasks_of_keys(keys)
+        raw: list[bytes | None] = [None] * len(encoded)
+        self._look_up(encoded, first, raw)
+        left = [
+            () if raw[row] is not None else tuple(t for t in self._tasks if t not in first[row])
+            for row in range(len(raw))
+        ]
+        self._look_up(encoded, left, raw)
+        return keys.append_column("value", self._structs(raw))
+
+    def _look_up(
+        self, encoded: Sequence[bytes], tasks: Sequence[Sequence[str]], raw: list[bytes | None]
+    ) -> None:
+        """Ask for each key the tasks that are named for it, and put what is found into `raw`."""
         wanted: dict[str, list[int]] = {}
         for row, candidates in enumerate(tasks):
             for task in candidates:
                 wanted.setdefault(task, []).append(row)
         answers = self._ask({task: [encoded[row] for row in rows] for task, rows in wanted.items()})
-        raw: list[bytes | None] = [None] * len(encoded)
         for task, rows in wanted.items():
             for row, value in zip(rows, answers[task].values, strict=True):
                 raw[row] = value if value is not None else raw[row]
-        return keys.append_column("value", self._structs(raw))
 
     def to_df(self) -> DataFrame:
         """Return the whole store as a data frame of its key and value columns.
@@ -106,7 +121,7 @@ class StoreReader:
         return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
 
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[str]]:
-        """Return per row the tasks that may hold its key: one, if the store's key has what the tasks are split by."""
+        """Return per row the tasks to ask first: one, if the store's key has what the tasks are split by."""
         split = {
             operator.key
             for operator in self._program.operators

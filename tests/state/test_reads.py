@@ -5,12 +5,19 @@ from __future__ import annotations
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.bridge import Executor
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.processors import Aggregate, count
 from taskplace.spark.reading import StoreReader
+from taskplace.spark.state.history import History
+from taskplace.spark.worker.attempt import TAG, Descriptor, run_attempt
 from taskplace.spark.worker.follow import Orders, visit_all
+from taskplace.spark.worker.hashing import partition_of
+from topology import Topology
 
 EXECUTORS = {n: Executor(n, "host", 2) for n in ("1", "2")}
 
@@ -38,7 +45,9 @@ class Bridge:
 def store(runtime):
     """Returns a reader's maker: of "totals", whose tasks are active on one executor and followed by the other."""
 
-    def read(active, known_lag_of_the_other=0, **how):
+    def read(active, known_lag_of_the_other=0, name="totals", programs=None, tasks=None, **how):
+        programs = programs or (runtime.first, runtime.second)
+        tasks = tasks or {s: tuple(f"{s}_{i}" for i in range(n)) for s, n in enumerate(runtime.TASKS)}
         members = SimpleNamespace(
             by_instance={e.instance: SimpleNamespace(executor=e) for e in EXECUTORS.values()},
             lag=lambda name, _task: 0 if name == f"executor-{active}" else known_lag_of_the_other,
@@ -46,19 +55,19 @@ def store(runtime):
         cluster = SimpleNamespace(
             lock=nullcontext(),
             members=members,
-            owners=lambda: dict.fromkeys(("0_0", "0_1"), EXECUTORS[active]),
-            following=lambda name: [] if name == f"executor-{active}" else ["0_0", "0_1"],
+            owners=lambda: dict.fromkeys(tasks[0], EXECUTORS[active]),
+            following=lambda name: [] if name == f"executor-{active}" else list(tasks[0]),
         )
         placed = SimpleNamespace(
-            programs=(runtime.first, runtime.second),
-            tasks_of=lambda s: tuple(f"{s}_{i}" for i in range(runtime.TASKS[s])),
+            programs=programs,
+            tasks_of=tasks.__getitem__,
             journal=SimpleNamespace(history=runtime.history),
             cluster=cluster,
             bridge=Bridge(runtime),
             state_root=runtime.state,
             watermark=None,
         )
-        return StoreReader(placed, "totals", **how)
+        return StoreReader(placed, name, **how)
 
     return read
 
@@ -104,3 +113,24 @@ def test_a_standby_is_measured_by_what_it_answers(behind, store):
 def test_bounds_that_make_no_sense(runtime, store, how):
     with pytest.raises(InputError, match="a bound of at least 0, for copies='standby'"):
         store("1", **how)
+
+
+def test_a_key_that_was_cast_is_found_in_the_task_that_its_rows_came_to(runtime, store):
+    """Spark hashes an int and a bigint differently, and the rows came as ints."""
+    topo = Topology("t")
+    topo.source("events", key=["id"], partitions=4).process(Aggregate("n", by={"id": "int64"}, seen=count()))
+    (program,) = programs(topo.build())
+    united = pa.schema([(TAG, pa.int32()), ("events", pa.struct([("id", pa.int32())]))])
+    ids = pa.array(range(20), pa.int32())
+    tasks = partition_of([ids], 4)
+    assert list(tasks) != list(partition_of([ids.cast(pa.int64())], 4))
+    for partition in range(4):
+        rows = [{TAG: 0, "events": {"id": i}} for i, p in enumerate(tasks) if p == partition]
+        batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
+        setting = runtime.setting(program, schema=united.serialize().to_pybytes())
+        task = Descriptor(f"0_{partition}", "executor-1", History())
+        runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
+    reader = store("1", name="n", programs=(program,), tasks={0: tuple(runtime.history)})
+    keys = pa.table({"id": pa.array([*range(20), 99], pa.int64())})
+    assert reader.get_many(keys)["value"].to_pylist() == [{"seen": 1}] * 20 + [None]
+    assert reader.get({"id": 7}) == {"seen": 1}
