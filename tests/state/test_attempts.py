@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.bridge import JobLostError
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.files import decode_records, read_sealed, seal
@@ -20,6 +21,7 @@ from taskplace.spark.worker import attempt as attempt_module
 from taskplace.spark.worker.attempt import Descriptor, Report, called_off, reports_dir, run_attempt
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
+from tests.state.sparkless import Sparkless
 
 #: Both tasks get rows: N1, N2, N3 and the null belong to partition 0, N4, N7 and N8 to partition 1.
 BATCHES = [
@@ -109,8 +111,8 @@ def test_a_batch_that_does_not_touch_a_task_changes_nothing_of_it(runtime):
 
 
 def test_the_report_is_in_the_checkpoint(runtime):
-    report = runtime.attempt("0_0", BATCHES[0], PLANES, planned="executor-1")
-    file = runtime.checkpoint / reports_dir(0, 0) / f"0_0-{report.attempt}.json"
+    report = runtime.attempt("0_0", BATCHES[0], PLANES, planned="executor-1", run="abc")
+    file = runtime.checkpoint / reports_dir(0, 0) / f"0_0-abc-{report.attempt}.json"
     assert Report.from_json(file.read_text()) == report == Report.from_json(report.to_json())
     assert [f.name for f in file.parent.iterdir()] == [file.name], "nothing half-written is left"
     assert report.attempt.startswith(f"{runtime.epoch}-")
@@ -291,3 +293,59 @@ def test_work_of_an_older_generation_is_refused(runtime):
         runtime.attempt("0_0", BATCHES[1], generation=4)
     assert runtime.files() == before
     runtime.commit(runtime.attempt("0_0", BATCHES[1], generation=6))
+
+
+# -- a stage, run by the driver's own code
+
+
+@pytest.fixture
+def sparkless(runtime):
+    return Sparkless(runtime)
+
+
+def test_a_stage_takes_over_what_had_finished_when_an_executor_was_lost(runtime, sparkless):
+    """0_0 has finished, on executor 2; 0_1 was to run on the one that is lost."""
+    sparkless.owners = {"0_0": "2", "0_1": "1"}
+
+    def lose(task):
+        if task == "0_1" and sparkless.rounds == 1:
+            raise JobLostError(frozenset({"1"}))
+
+    sparkless.before_attempt = lose
+    reports = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.attempted == ["0_0", "0_1", "0_1"]
+    assert [reports[task].instance for task in ("0_0", "0_1")] == ["executor-2", "executor-1"]
+
+
+def test_a_zombie_of_an_earlier_run_of_the_batch_does_not_count(runtime, sparkless):
+    """A query was stopped in a batch and started again on the same handle: the same epoch and the same batch."""
+    earlier = sparkless.stage(0, BATCHES[0], PLANES)
+    zombie = sparkless.job
+    late = []
+
+    def lose(task):
+        if sparkless.rounds == 2:
+            late.extend(Report.from_json(text) for text in zombie.attempt(0))  # it reports only now
+            raise JobLostError(frozenset({"1"}))
+
+    sparkless.before_attempt = lose
+    again = sparkless.stage(0, BATCHES[0], PLANES)
+    assert late[0].task == "0_0"
+    assert again["0_0"].attempt not in {late[0].attempt, earlier["0_0"].attempt}
+    # The zombie was on the copy before: it is what the next batch rolls back.
+    runtime.commit(*again.values())
+    runtime.run_batch(BATCHES[1])
+    assert runtime.contents("0_0", "1") == runtime.contents("0_0", "2")
+
+
+def test_a_round_of_an_earlier_run_that_is_called_off_late_calls_off_nothing_else(
+    runtime, sparkless, monkeypatch
+):
+    """Every attempt lands on an executor without a copy, where it gives way if its round is called off."""
+    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.1)
+    runtime.run_batch(BATCHES[0], PLANES)
+    sparkless.stage(0, BATCHES[1])
+    earlier = sparkless.job
+    sparkless.before_attempt = lambda task: earlier.on_lost()
+    sparkless.elsewhere = "2"
+    assert {report.instance for report in sparkless.stage(0, BATCHES[1]).values()} == {"executor-2"}

@@ -2,12 +2,14 @@
 
 A stage ends when every task has a report. When an executor that a missing task was pinned to is lost, the
 job is cancelled, its finished attempts are taken over from their report files, the caller plans again, and a
-new job runs the missing tasks alone, pinned to where they are now.
+new job runs the missing tasks alone, pinned to where they are now. Reports carry the id of the run of the stage:
+only those of the same run are taken over.
 """
 
 from __future__ import annotations
 
 import logging
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,7 +50,7 @@ def run(
     Errors: what an attempt raises; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[str, Report] = {}
-    _clear(Path(setting.checkpoint), setting, program.subtopology)
+    setting = replace(setting, run=uuid.uuid4().hex)
     for round_ in range(MAX_LOSSES):
         owners = where()
         missing = [i for i, task in enumerate(tasks) if task not in reports and task not in idle]
@@ -95,24 +97,17 @@ def call_off(setting: Setting, subtopology: int) -> None:
 
 
 def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) -> dict[str, Report]:
-    """Return the reports of this epoch's attempts that have finished, one per task.
+    """Return the reports of this run's attempts that have finished, one per task.
 
-    Two attempts of one task may both have finished; either may win, so the first by name does.
+    Two attempts of one task may both have finished; either may win, so the first by name does. A zombie of an earlier
+    run of the batch may report at any moment; it may have had other rows from the subtopologies before.
     """
     found: dict[str, Report] = {}
-    for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.epoch}-*.json")):
+    for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.run}-*.json")):
         task = path.name.split("-")[0]
         if task in tasks and task not in found:
             found[task] = Report.from_json(path.read_text())
     return found
-
-
-def _clear(root: Path, setting: Setting, subtopology: int) -> None:
-    """Remove what a former run of this batch by this driver has left: a query that was stopped and started again."""
-    folder = root / reports_dir(setting.batch, subtopology)
-    for pattern in (f"called-off-{setting.epoch}-*", f"*-{setting.epoch}-*.json"):
-        for path in folder.glob(pattern):
-            path.unlink(missing_ok=True)
 
 
 def _descriptor(task: str, owner: Executor | None, history: History) -> Descriptor:

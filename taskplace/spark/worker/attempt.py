@@ -24,13 +24,13 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
-from taskplace.spark.state.copy import Copy, Recovery, peek
+from taskplace.spark.state.copy import Copy, Recovery
 from taskplace.spark.state.files import Changes, encode_changes, file_name, seal, write_file
 from taskplace.spark.state.history import EMPTY, Change, History, Position
 from taskplace.spark.state.meta import Fence
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity
-from taskplace.spark.worker.guard import guarded, told_when_full
+from taskplace.spark.worker.guard import guarded, seen, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
 
 #: How long an attempt that landed on an executor without a copy waits to be cancelled.
@@ -44,8 +44,9 @@ TAG = "__topic"
 class Setting:
     """What all attempts of a stage share.
 
-    `schema`: of the united external input, serialised; None without any. `round`: how often executors were lost
-    within the stage so far. `watermark`: of the batch, microseconds since 1970 (UTC); None: unknown yet.
+    `schema`: of the united external input, serialised; None without any. `run`: the id of this run of the stage, as a
+    query that is started again runs a batch again, with the same epoch. `round`: how often executors were lost within
+    the run so far. `watermark`: of the batch, microseconds since 1970 (UTC); None: unknown yet.
     """
 
     checkpoint: str
@@ -58,6 +59,7 @@ class Setting:
     compression: str | None
     bytes_per_task: int
     boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
+    run: str = ""
     round: int = 0
     watermark: int | None = None
 
@@ -139,9 +141,14 @@ def reports_dir(batch: int, subtopology: int) -> str:
     return f"batches/{batch:010d}/attempts/{subtopology}"
 
 
+def report_file(setting: Setting, task: str, attempt: str) -> str:
+    """Return the file, relative to the checkpoint, of a finished attempt's report."""
+    return f"{reports_dir(setting.batch, int(task.split('_')[0]))}/{task}-{setting.run}-{attempt}.json"
+
+
 def called_off(setting: Setting, subtopology: int) -> str:
     """Return the file, relative to the checkpoint, by which a driver calls a round of a stage off."""
-    return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.epoch}-{setting.round}"
+    return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.run}-{setting.round}"
 
 
 def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[str]:
@@ -232,7 +239,7 @@ def run_attempt(
                 )
         else:
             report = process(None, Recovery())
-        file = root / reports_dir(setting.batch, subtopology) / f"{descriptor.task}-{report.attempt}.json"
+        file = root / report_file(setting, descriptor.task, report.attempt)
         staging = file.with_suffix(".tmp")
         write_file(staging, report.to_json().encode(), sync=False)
         staging.rename(file)
@@ -251,7 +258,7 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     if descriptor.instance in ("", instance) or descriptor.history.end == EMPTY:
         return
     home = identity.home(Path(setting.state_root), setting.spark_app)
-    if peek(home / descriptor.task) is not None:
+    if seen(home / descriptor.task, identity.executor()[1]) is not None:
         return
     mark = Path(setting.checkpoint) / called_off(setting, subtopology)
     deadline = time.monotonic() + ELSEWHERE_SECONDS

@@ -1,0 +1,94 @@
+"""Stages as the driver runs them, on a bridge that has no Spark behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from taskplace.spark.bridge import ArrowInput, Executor
+from taskplace.spark.driver import stages
+from taskplace.spark.worker.attempt import Report
+
+
+@dataclass
+class Job:
+    """A job that was begun: what each of its tasks is to do, and how it is called off."""
+
+    attempt: Callable[[int], list[str]]
+    on_lost: Callable[[], None] | None = None
+
+
+class Sparkless:
+    """A bridge that runs a task where it is pinned, one after the other, in this process.
+
+    - `owners`: by task, the id of the executor that it belongs to: "1" for those that are not named
+    - `elsewhere`: the id of the executor that takes every task, wherever it is pinned
+    - `before_attempt` is told the task of each attempt and may raise `JobLostError`
+    - `job`: the last one; `rounds`: how many there were; `attempted`: the task of each attempt, in order
+    """
+
+    local = False
+
+    def __init__(self, runtime) -> None:
+        self.runtime = runtime
+        self.owners: dict[str, str] = {}
+        self.elsewhere: str | None = None
+        self.before_attempt: Callable[[str], None] = lambda task: None
+        self.job: Job
+        self.rounds = 0
+        self.attempted: list[str] = []
+        self._tasks: list[str] = []
+
+    def stage(
+        self,
+        subtopology: int,
+        flights: Sequence[tuple] = (),
+        planes: Sequence[tuple] = (),
+        reports: Sequence[Report] = (),
+    ) -> dict[str, Report]:
+        """Run one batch of one subtopology, from what is committed."""
+        runtime = self.runtime
+        program = (runtime.first, runtime.second)[subtopology]
+        self._tasks = [f"{subtopology}_{p}" for p in range(runtime.TASKS[subtopology])]
+        setting = runtime.setting(program, reports)
+        arrow = None
+        if program.external:
+            rows = [runtime.input(p, flights, planes) for p in range(runtime.TASKS[subtopology])]
+            arrow = ArrowInput(rows, setting.schema, tuple(map(len, rows)))
+        return stages.run(
+            self,  # type: ignore[arg-type]
+            program,
+            setting,
+            arrow,
+            self._tasks,
+            frozenset(),
+            runtime.history,
+            lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
+            lambda: self.rounds + 1,
+            lambda lost: None,
+        )
+
+    def pinned(
+        self,
+        elements: Sequence[bytes],
+        locations: Sequence[str],
+        function: Callable[[list[Any]], Any],
+        arrow: ArrowInput | None,
+    ) -> Job:
+        def attempt(i: int) -> list[str]:
+            self.runtime.be(self.elsewhere or locations[i].rpartition("_")[2])
+            return list(function([elements[i] if arrow is None else (elements[i], arrow.rdd[i])]))
+
+        return Job(attempt)
+
+    def run(self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any) -> list[str]:
+        job.on_lost = on_lost
+        self.job = job
+        self.rounds += 1
+        done = []
+        for i in partitions:
+            self.attempted.append(self._tasks[i])
+            self.before_attempt(self._tasks[i])
+            done += job.attempt(i)
+        return done
