@@ -15,6 +15,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.history import Change, History, Position
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.identity import OWNER, WORKERS, Owner, home, remove_orphans
 
@@ -145,15 +147,43 @@ def test_a_living_worker_of_a_dead_owner_keeps_it(root, be_executor, process):
     assert (home(root, "app") / "0_0").exists() and not old.exists()
 
 
-def test_each_orphan_is_taken_over_once(root, be_executor, process):
-    for name in ("old.1", "old.2"):
-        directory(root, name, process().end())
+def used(path: Path, seconds_ago: float) -> None:
+    """Make a state directory one whose copies were last written so long ago."""
+    for i, file in enumerate(sorted(path.glob("*/data.mdb"))):
+        os.utime(file, (time.time() - seconds_ago - 100 * i,) * 2)
+
+
+def test_each_orphan_is_taken_over_once_the_freshest_first(root, be_executor, process):
+    """Copies tell, not directories: that of an executor that never had a task, or of a cut-short adoption, is newer."""
+    for name, seconds_ago in (("old.1", 3 * 86400), ("old.2", 5), ("old.3", 1), ("old.4", 600)):
+        used(directory(root, name, process().end(), copies=3), seconds_ago)
+    directory(root, "never.5", process().end(), copies=0)
+    identity._write(root / "old.1" / OWNER, process().end())
     taken = []
-    for executor in ("3", "4", "5"):
+    for executor in ("3", "4", "5", "6", "7", "8"):
         be_executor(executor)
         path = home(root, "app") / "0_0" / "data.mdb"
         taken.append(path.read_text() if path.exists() else None)
-    assert taken == ["old.1", "old.2", None]
+    assert taken == ["old.3", "old.2", "old.4", "old.1", None, None]
+    assert not (root / "never.5").exists(), "it was taken over, last"
+
+
+def test_a_copy_that_was_written_last_makes_its_directory_the_freshest(root, be_executor, process):
+    """What real copies leave: an attempt, and a follower that finds nothing to do, write both."""
+    dead = process().end()
+    for name in ("old.1", "old.2", "old.3"):
+        with Copy(directory(root, name, dead, copies=0) / "0_0", ["s"]) as copy:
+            copy.bring_to(History(), root)
+            copy.commit({"s": {b"k": name.encode()}}, Position(0, "a", 1))
+    for path in root.glob("*/0_0/data.mdb"):
+        os.utime(path, (time.time() - 60,) * 2)
+    with Copy(root / "old.2" / "0_0", ["s"]) as copy:
+        copy.bring_to(History((Change(0, "a", "", 1, 1),)), root)
+        copy.commit_unchanged()
+    be_executor("3")
+    with Copy(home(root, "app") / "0_0", ["s"]) as copy:
+        copy.bring_to(History((Change(0, "a", "", 1, 1),)), root)
+        assert copy.get_many("s", [b"k"]) == [b"old.2"]
 
 
 def test_of_two_executors_one_gets_it(root, be_executor, process):

@@ -3,8 +3,9 @@
 Spark tells a Python worker nothing of its executor, but the executor's JVM is its ancestor and carries
 `--executor-id` in its command line. Every executor owns one directory under `state.dir`; the owner is a
 process (id and start time, so that a recycled id is not mistaken for it). An executor that has no directory
-yet takes over one whose owner, and all of whose workers, are proven gone on the same boot: that is how a
-replacement executor, or a restarted driver's executors, find the copies of their predecessors.
+yet takes over one whose owner, and all of whose workers, are proven gone on the same boot; of several, the one
+that was used last. That is how a replacement executor, or a restarted driver's executors, find the copies of
+their predecessors.
 """
 
 from __future__ import annotations
@@ -119,16 +120,22 @@ def home(root: Path, spark_app: str) -> Path:
 
 
 def _adopt(root: Path, path: Path, owner: Owner) -> None:
-    """Make one orphaned directory `path`. Copies of another boot are of no use, and are removed."""
+    """Make the orphaned directory that was used last `path`: its copies have least to catch up.
+
+    Copies of another boot are of no use, and are removed.
+    """
+    orphans = []
     for candidate, former in _orphans(root):
-        if former.boot != boot_id():
+        if former.boot == boot_id():
+            orphans.append(candidate)
+        else:
             shutil.rmtree(candidate, ignore_errors=True)
-            continue
+    if orphans:
+        freshest = max(orphans, key=_last_commit)
         # Killed between the two, it is an orphan with an owner again, under its old name.
-        _write(candidate / OWNER, owner)
-        candidate.rename(path)
+        _write(freshest / OWNER, owner)
+        freshest.rename(path)
         shutil.rmtree(path / WORKERS, ignore_errors=True)
-        return
 
 
 def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
@@ -159,7 +166,16 @@ def _torn(root: Path) -> Iterator[Path]:
 
 
 def _last_used(path: Path) -> float:
-    return max((file.stat().st_mtime for file in path.glob("*/data.mdb")), default=path.stat().st_mtime)
+    return _last_commit(path) or path.stat().st_mtime
+
+
+def _last_commit(path: Path) -> float:
+    """Return when a copy in a directory was last written; 0 without copies.
+
+    The directory's own time is another matter: an adoption that was cut short changes it, and an executor that never
+    had a task has a new one.
+    """
+    return max((file.stat().st_mtime for file in path.glob("*/data.mdb")), default=0.0)
 
 
 def _workers(path: Path) -> Iterator[Owner]:
