@@ -10,12 +10,16 @@ Properties:
   not what keeps state right: that is the manifest.
 - LMDB does not sync: a copy survives a killed process, not a crashed host. A copy from another boot of the
   host is discarded.
+- What lies in a copy has checksums, and its file is as long as its map: what was changed or cut is found, and the copy
+  made anew.
 
-The map grows by doubling when it is full: the attempt is run again on the larger map.
+The map grows by doubling when it is full: the attempt is run again on the larger map. Of its file, only what was
+written takes space.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -46,7 +50,15 @@ from taskplace.spark.state.history import (
     next_step,
     without,
 )
-from taskplace.spark.state.keys import physical, restore_entry, store_entry
+from taskplace.spark.state.keys import (
+    DamagedEntry,
+    checked,
+    physical,
+    restore_all,
+    restore_entry,
+    store_entry,
+    verified,
+)
 from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, Fence, Meta
 
 INITIAL_MAP = 64 << 20
@@ -54,8 +66,9 @@ INITIAL_MAP = 64 << 20
 T = TypeVar("T")
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
-#: What LMDB says of a file that is no good, or that another version of it has made.
+#: What tells that a file is no good, or that another version of LMDB has made it.
 _DAMAGED = (
+    DamagedEntry,
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
     lmdb.CorruptedError,
@@ -101,7 +114,7 @@ class Copy:
             self._make_anew()
 
     def _make_anew(self) -> None:
-        """Discard the copy, of which LMDB cannot read all: a copy can always be made again."""
+        """Discard the copy, of which not all can be read: a copy can always be made again."""
         shutil.rmtree(self.path)
         self._open()
 
@@ -109,7 +122,7 @@ class Copy:
         private_directory(self.path)
         used = self.path / "data.mdb"
         size = INITIAL_MAP
-        while used.exists() and size < 2 * used.stat().st_size:
+        while used.exists() and size < used.stat().st_size:
             size *= 2
         self._snapshot: tuple[str, RecordFile] | None = None
         self._env = lmdb.open(
@@ -125,6 +138,7 @@ class Copy:
         self._dbs: dict[bytes, lmdb._Database] = {}
         try:
             check_length(self._env, used)
+            self._lengthen()
             with self._begin_on_current_map(write=True) as txn:
                 for name in (META, *(store.encode() for store in self.stores)):
                     self._dbs[name] = self._env.open_db(name, txn=txn)
@@ -152,17 +166,17 @@ class Copy:
 
     def _meta(self, txn: Txn) -> Meta:
         raw = txn.get(POSITION, db=self._dbs[META])
-        return Meta() if raw is None else (Meta.decode(raw) or Meta())
+        return Meta() if raw is None else (decode_meta(raw) or Meta())
 
     def _usable(self, txn: Txn) -> bool:
         raw = txn.get(POSITION, db=self._dbs[META])
         if raw is None:
             return True
-        meta = Meta.decode(raw)
+        meta = decode_meta(raw)
         return meta is not None and not set(meta.skipped) & set(self.stores)
 
     def _write_meta(self, txn: Txn, meta: Meta) -> None:
-        txn.put(POSITION, meta.encode(), db=self._dbs[META])
+        txn.put(POSITION, checked(POSITION, meta.encode()), db=self._dbs[META])
 
     # -- getting there
 
@@ -248,7 +262,7 @@ class Copy:
             back = meta.undo
             if back is None or record is None:
                 raise CheckpointError(f"{self.path}: no undo record at {meta.at}")
-            meta = self._apply(txn, meta, decode_records(record))
+            meta = self._apply(txn, meta, decode_records(verified(UNDO, record)))
             txn.delete(UNDO, db=self._dbs[META])
             self._write_meta(txn, replace(meta, at=back, undo=None))
             done.rolled_back = True
@@ -268,7 +282,10 @@ class Copy:
         return False
 
     def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]]:
-        """Return the position and all (store, entries) at it, in pieces; they come from one read transaction."""
+        """Return the position and all (store, entries) at it, in pieces; they come from one read transaction.
+
+        Errors: `DamagedEntry`, while they are read, if an entry is damaged or missing.
+        """
         txn = self._begin_on_current_map()
         if not self._usable(
             txn
@@ -282,8 +299,8 @@ class Copy:
             for store in self.stores:
                 with txn.cursor(db=self._db(store)) as cursor:
                     entries: list[tuple[bytes, bytes | None]] = []
-                    for key, raw in cursor.iternext():
-                        entries.append(restore_entry(key, raw))
+                    for entry in restore_all(cursor.iternext(), self._count(txn, store)):
+                        entries.append(entry)
                         if len(entries) == rows:
                             yield store, entries
                             entries = []
@@ -378,12 +395,14 @@ class Copy:
     def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value), in the order of their bytes."""
         with self._held().cursor(db=self._db(store)) as cursor:
-            for key, raw in cursor.iternext():
-                yield restore_entry(key, raw)
+            yield from restore_all(cursor.iternext(), self.count(store))
 
     def count(self, store: str) -> int:
         """Return the number of keys in a store. O(1)."""
-        return int(self._held().stat(db=self._db(store))["entries"])
+        return self._count(self._held(), store)
+
+    def _count(self, txn: Txn, store: str) -> int:
+        return int(txn.stat(db=self._db(store))["entries"])
 
     def commit(self, changes: Changes, to: Position) -> None:
         """Write `changes`, their undo record and the new position, and end the transaction."""
@@ -393,7 +412,8 @@ class Copy:
         for store, entries in changes.items():
             keys = list(entries)
             old[store] = dict(zip(keys, self.get_many(store, keys), strict=True))
-        txn.put(UNDO, encode_changes(old, {}, compression=None).to_pybytes(), db=self._dbs[META])
+        undo = encode_changes(old, {}, compression=None).to_pybytes()
+        txn.put(UNDO, checked(UNDO, undo), db=self._dbs[META])
         for store, entries in changes.items():
             self._put(txn, self._db(store), sorted(entries.items()))
         self._write_meta(txn, replace(meta, at=to, undo=meta.at, fence=self._fence or meta.fence))
@@ -443,6 +463,13 @@ class Copy:
         """Double the map; what was not committed is given up."""
         self._abort()
         self._env.set_mapsize(2 * self._env.info()["map_size"])
+        self._lengthen()
+
+    def _lengthen(self) -> None:
+        """Make the file as long as the map. What is added is a hole: it takes no space."""
+        file, size = self.path / "data.mdb", self._env.info()["map_size"]
+        if file.stat().st_size < size:
+            os.truncate(file, size)
 
     def growing(self, work: Callable[[], T]) -> T:
         """Return `work()`, run again on a larger map as long as the map is full, and once on a copy that was made anew.
@@ -466,12 +493,18 @@ class Copy:
 def check_length(env: lmdb.Environment, file: Path) -> None:
     """Raise `lmdb.CorruptedError` for a file that was cut.
 
-    What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS. The last pages may be
-    missing for a good reason (never written, as they were freed at once), so much has to be.
+    What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS.
     """
-    expected = env.info()["last_pgno"] * env.stat()["psize"]
-    if file.stat().st_size < expected * 7 // 8:
+    if file.stat().st_size < (env.info()["last_pgno"] + 1) * env.stat()["psize"]:
         raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")
+
+
+def decode_meta(raw: bytes) -> Meta | None:
+    """Return what a copy knows of itself; None if that is damaged, of another boot, or of another format."""
+    try:
+        return Meta.decode(verified(POSITION, raw))
+    except DamagedEntry:
+        return None
 
 
 def peek(path: Path) -> Position | None:
@@ -485,5 +518,5 @@ def peek(path: Path) -> Position | None:
                 raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))
     except lmdb.Error:
         return None
-    meta = None if raw is None else Meta.decode(raw)
+    meta = None if raw is None else decode_meta(raw)
     return None if meta is None or meta.restoring is not None else meta.certain

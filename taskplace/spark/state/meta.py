@@ -11,7 +11,7 @@ import psutil
 
 from taskplace.spark.state.history import EMPTY, Position
 
-FORMAT = 2
+FORMAT = 3
 MAX_STORES = 64
 #: The database that has it and the undo record, and their keys there.
 META, POSITION, UNDO = b"meta", b"position", b"undo"

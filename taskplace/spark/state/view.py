@@ -13,11 +13,11 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.copy import check_length
+from taskplace.spark.state.copy import check_length, decode_meta
 from taskplace.spark.state.files import decode_records
 from taskplace.spark.state.history import History, Position
-from taskplace.spark.state.keys import physical, restore_entry
-from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, Meta
+from taskplace.spark.state.keys import physical, restore_all, restore_entry, verified
+from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO
 
 
 class View:
@@ -59,7 +59,7 @@ class View:
 
     def _committed(self, meta_db: Any, history: History, task: str, store: str) -> tuple[Position, bool]:
         raw = self._txn.get(POSITION, db=meta_db)
-        meta = Meta.decode(raw) if raw is not None else None
+        meta = decode_meta(raw) if raw is not None else None
         if meta is None or meta.restoring is not None or store in meta.skipped:
             raise CheckpointError(f"{task}: no copy that can be used")
         points = {change.attempt for change in history.changes}
@@ -74,7 +74,7 @@ class View:
         raise CheckpointError(f"{task}: the copy is at {at}, which is not in its history")
 
     def _undo(self, meta_db: Any, store: str) -> dict[bytes, bytes | None]:
-        record = self._txn.get(UNDO, db=meta_db)
+        record = verified(UNDO, self._txn.get(UNDO, db=meta_db))
         found: dict[bytes, bytes | None] = {}
         for name, entries in decode_records(record):
             if name == store:
@@ -82,7 +82,10 @@ class View:
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, None where there is none. O(keys x log size)."""
+        """Return the value of each key, None where there is none. O(keys x log size).
+
+        Errors: `CheckpointError` if an entry is damaged; so does `scan`.
+        """
         with self._txn.cursor(db=self._db) as cursor:
             stored = dict(cursor.getmulti(sorted({physical(key) for key in keys})))
         found = []
@@ -100,7 +103,6 @@ class View:
             if value is not None:
                 yield key, value
         with self._txn.cursor(db=self._db) as cursor:
-            for stored, raw in cursor.iternext():
-                key, value = restore_entry(stored, raw)
+            for key, value in restore_all(cursor.iternext(), self._txn.stat(db=self._db)["entries"]):
                 if key not in self._overlay:
                     yield key, value

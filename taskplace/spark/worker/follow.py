@@ -19,7 +19,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark import faults
-from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
     encode_records,
@@ -29,8 +29,9 @@ from taskplace.spark.state.files import (
     write_file,
 )
 from taskplace.spark.state.history import History, Position, Snapshot
+from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, told_when_full
+from taskplace.spark.worker.guard import guarded, seen, told_when_full
 
 BUDGET_SECONDS = 5.0
 
@@ -142,7 +143,7 @@ def visit(orders: Orders) -> Visit:
     if orders.orphans_after is not None:
         done.removed.extend(identity.remove_orphans(Path(orders.state_root), orders.orphans_after))
     for path in sorted(home.glob("*_*")):
-        at = peek(path)
+        at = seen(path, owner)
         if at is not None:
             done.copies[path.name] = at
     done.seconds = time.monotonic() - start
@@ -216,6 +217,11 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
         with told_when_full(root):
             _write_whole(root / file, data)
         faults.point("snapshot.written")
+    except DamagedEntry as error:
+        done.errors[task] = f"{error}; the copy is discarded"
+        _remove(path)
+        done.removed.append(task)
+        return
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return

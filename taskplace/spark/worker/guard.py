@@ -24,7 +24,9 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.state.copy import peek
 from taskplace.spark.state.files import private_directory
+from taskplace.spark.state.history import Position
 from taskplace.spark.worker.identity import Owner
 
 log = logging.getLogger(__name__)
@@ -43,13 +45,24 @@ class DiskFull(TaskplaceError):
     """Nothing can be written any more; says where, and what to free. Nothing was lost: the batch is not committed."""
 
 
+def seen(copy: Path, executor: Owner) -> Position | None:
+    """Return where a copy is, None if there is none that can be used; one that has killed who only looked goes, too."""
+    if not (copy / "data.mdb").exists():
+        return None
+    with guarded(copy, executor, what="seen"):
+        return peek(copy)
+
+
 @contextmanager
-def guarded(copy: Path, executor: Owner, called_off: Path | None = None) -> Iterator[None]:
+def guarded(
+    copy: Path, executor: Owner, called_off: Path | None = None, *, what: str = "opened"
+) -> Iterator[None]:
     """Open a copy within this block: one that has killed its last visitors is discarded first.
 
     A worker that dies after its round was called off, which is when the file `called_off` appears, was ended by Spark.
+    `what` visitors do: who only looks may live where others die, and must not make them forgotten.
     """
-    mark = copy.with_name(f".{copy.name}.opened")
+    mark = copy.with_name(f".{copy.name}.{what}")
     deaths = _deaths(mark, executor)
     if deaths >= DEATHS:
         log.warning("%s has ended %d workers that opened it; it is discarded and made anew", copy, deaths)
