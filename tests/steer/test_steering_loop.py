@@ -8,7 +8,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 
 from taskplace.spark.steering.config import SteeringConfig
@@ -305,6 +305,41 @@ def test_a_new_instance_is_not_left_empty_while_the_goal_wants_tasks_there(costs
         run.settle()
         run.batch(load=seconds)
     assert run.counts()[new] or new not in run.loop.goal.values(), run.loop.verdict
+
+
+def with_a_new_one_of_other_size(costs, before: int, new: int) -> Obedient:
+    """Tasks of these costs, spread, settled and then settled again beside a new instance of `new` slots."""
+    seconds = {TaskId(0, p): cost for p, cost in enumerate(costs)}
+    run = cluster(
+        list(seconds), slots(before, cores=1), {t: f"executor-{t.partition % before}" for t in seconds}
+    )
+    run.seen = replace(run.seen, prices=Prices(task=1.0, reload=0.02))
+    run.batch()
+    for _ in range(FEWEST + 1):
+        run.batch(load=seconds)
+    run.settle()
+    run.batch(slots={**slots(before, cores=1), "new": new})
+    for _ in range(3):
+        run.batch(load=seconds)
+        run.settle()
+    return run
+
+
+@settings(deadline=None)
+@given(
+    costs=st.lists(st.sampled_from([1.0, 1.0, 1.0, 3.0, 8.0]), min_size=3, max_size=12),
+    before=st.integers(2, 3),
+    new=st.integers(1, 8),
+)
+@example(costs=[8.0, 8.0, 8.0, 8.0, 1.0, 8.0, 1.0], before=2, new=8)
+def test_a_wide_new_instance_takes_what_lowers_the_peak_however_little_of_it_each_of_its_slots_gets(
+    costs, before, new
+):
+    run = with_a_new_one_of_other_size(costs, before, new)
+    seconds = {TaskId(0, p): cost for p, cost in enumerate(costs)}
+    reached = busiest(run, seconds)
+    run.seen = replace(run.seen, places=run.loop.goal)
+    assert reached <= busiest(run, seconds) + 1e-9, run.loop.verdict
 
 
 @pytest.mark.parametrize("weight", [11.0, 40.0])

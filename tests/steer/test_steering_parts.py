@@ -184,17 +184,25 @@ def test_there_and_back_again_gains_nothing(found):
     assert gained(seconds, here, there, slots) == pytest.approx(-gained(seconds, there, here, slots))
 
 
-@given(placements(slots=st.just(dict.fromkeys("wxyz", 1))), st.data())
+@given(placements(slots=st.dictionaries(st.sampled_from("vwxyz"), st.integers(1, 8), min_size=2)), st.data())
 def test_each_handing_over_to_one_that_ends_up_below_what_the_giver_had_is_a_gain(found, data):
+    """As `relief` hands over: within a subtopology of unequal weights, and nobody above the busiest of all."""
     seconds, here, _, slots = found
-    seconds = {t: w for t, w in seconds.items() if t.subtopology == 0} | {
-        TaskId(0, 9): 2.0,
-        TaskId(0, 10): 7.0,
-    }
-    here = {t: here.get(t, "w") for t in seconds}
-    load = {name: sum(w for t, w in seconds.items() if here[t] == name) for name in slots}
+    seconds |= {TaskId(0, 9): 2.0, TaskId(0, 10): 7.0}
+    here = {t: here.get(t, min(slots)) for t in seconds}
+
+    def load(name: str, *subtopologies: int) -> float:
+        own = (t for t in seconds if here[t] == name and t.subtopology in subtopologies)
+        return sum(seconds[t] for t in own) / slots[name]
+
+    highest = max(load(name, 0, 1) for name in slots)
     helps = [
-        (t, name) for t in sorted(seconds) for name in slots if load[name] + seconds[t] < load[here[t]] - 1e-6
+        (t, name)
+        for t in sorted(seconds)
+        for name in slots
+        if t.subtopology == 0
+        and load(name, 0) + seconds[t] / slots[name] < load(here[t], 0) - 1e-6
+        and load(name, 0, 1) + seconds[t] / slots[name] <= highest
     ]
     if helps:
         task, taker = data.draw(st.sampled_from(helps))

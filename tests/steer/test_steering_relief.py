@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
 from taskplace.spark.steering.relief import by_load
+from taskplace.spark.steering.worth import gained
 from topology.ids import TaskId
 
 TOLERANCE = 0.2
@@ -45,9 +46,9 @@ def peak(weights, at, slots, subtopology=None) -> float:
 
 
 @st.composite
-def clusters(draw, weight=WEIGHTS):
+def clusters(draw, weight=WEIGHTS, cores=3):
     """Weights, places (some nowhere or gone), and slots."""
-    slots = {f"x{i}": draw(st.integers(1, 3)) for i in range(draw(st.integers(1, 5)))}
+    slots = {f"x{i}": draw(st.integers(1, cores)) for i in range(draw(st.integers(1, 5)))}
     tasks = [TaskId(s, p) for s in range(draw(st.integers(1, 3))) for p in range(draw(st.integers(1, 10)))]
     place = st.sampled_from([*sorted(slots), *sorted(slots), None, "gone"])
     return {t: draw(weight) for t in tasks}, {t: draw(place) for t in tasks}, slots
@@ -84,7 +85,7 @@ def test_no_peak_is_higher_than_with_counts_alone_and_all_tasks_are_somewhere(fo
 
 
 @settings(deadline=None)
-@given(clusters())
+@given(clusters(cores=8))
 def test_planned_again_and_again_it_comes_to_rest(found):
     """Each change of mind lowers a peak, so they end: in a few rounds, mostly the first."""
     weights, places, slots = found
@@ -94,6 +95,19 @@ def test_planned_again_and_again_it_comes_to_rest(found):
             return
         places = result
     pytest.fail(f"still changing: {places}")
+
+
+WIDE = {TaskId(0, 0): 8.0, TaskId(0, 1): 1.0} | {TaskId(0, p): 5.0 for p in range(2, 10)}
+
+
+@settings(deadline=None)
+@given(clusters(cores=8))
+@example((WIDE, {t: "x1" if t.partition > 1 else "x0" for t in WIDE}, {"x0": 1, "x1": 8}))
+def test_all_that_is_handed_over_together_is_a_gain(found):
+    weights, places, slots = found
+    here = {t: name if name in slots else "x0" for t, name in places.items()}
+    result = by_load(weights, here, here, slots, TOLERANCE)
+    assert result == here or gained(weights, here, result, slots) > 0
 
 
 @settings(deadline=None)

@@ -2,8 +2,8 @@
 
 There are no standbys here, so a task that moves reloads its state from the checkpoint, within a batch. What it gains
 is judged by what the goal is made for: the engine's balance of counts where tasks take equally long, and the sorted
-loads of slots (see `relief`) where they do not. A change is worth it if it has paid itself back within `worth.batches`
-batches. Gain and cost are seconds of a slot.
+loads of slots, busiest first (see `relief`), where they do not. A change is worth it if it has paid itself back within
+`worth.batches` batches. Gain and cost are seconds of a slot.
 
 The busiest instance alone would not do: with 12 tasks on 4 instances and an empty fifth, the largest number of tasks
 is 3 before and after, and the fifth would stay empty for ever.
@@ -19,6 +19,9 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from topology.ids import TaskId
+
+EXACT = 1e-9
+"""Seconds that differ by less are equal: sums of the same in another order."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,14 @@ def gained(
 
     Where tasks take equally long: how much less is above the ceiling of an instance's share, by slots, or missing to
     its floor, whichever is more; that is 0 exactly where the engine's balance holds. Where they do not: with slots
-    sorted by what each has to do, the busiest first, the most that any number of the busiest are rid of, less the most
-    that they have in addition.
+    sorted by what each has to do, busiest first, the first that differs tells whether it is a gain or a loss, and that
+    is the most that any number of the busiest are rid of, or have in addition.
     Half of it counts each subtopology by itself, since the stages of a query run one after another; the other half
-    all tasks together, since queries run side by side.
+    all tasks together, since queries run side by side. What the subtopologies gain is not held against by what all
+    tasks together lose below the busiest slot, nor the other way round.
 
-    Properties: there and back again gains nothing. Where a task is handed over between instances of equal slots, and
-    the taker ends up below what the giver had, work of its subtopology is gained.
+    Properties: there and back again gains nothing. Whatever `relief` hands over is a gain, whatever the slots: the
+    taker ends up below what the giver had, and nobody above the busiest of all tasks.
 
     >>> a, b, c = (TaskId(0, p) for p in range(3))
     >>> there, slots = {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1}
@@ -78,16 +82,33 @@ def gained(
     for task in after:
         parts[task.subtopology].append(task)
         parts[None].append(task)
-    found = 0.0
-    for tasks in parts.values():
-        each = seconds[tasks[0]]
-        if all(seconds[task] == each for task in tasks):
-            found += each * (_unbalanced(before, tasks, slots) - _unbalanced(after, tasks, slots))
-        else:
-            had, have = (_sorted(seconds, places, tasks, slots) for places in (before, after))
-            sums = [one - other for one, other in zip(accumulate(had), accumulate(have), strict=True)]
-            found += max(0.0, *sums) + min(0.0, *sums)
-    return found / 2
+    found = {part: _difference(seconds, before, after, tasks, slots) for part, tasks in parts.items()}
+    together, peak = found.pop(None, (0.0, 0.0))
+    apart = sum(gain for gain, _ in found.values())
+    if apart * together < 0 and apart * peak >= 0:
+        together = 0.0
+    return (apart + together) / 2
+
+
+def _difference(
+    seconds: Mapping[TaskId, float],
+    before: Mapping[TaskId, str],
+    after: Mapping[TaskId, str],
+    tasks: Sequence[TaskId],
+    slots: Mapping[str, int],
+) -> tuple[float, float]:
+    """Return what these tasks gain, and by how much less the busiest slot has to do of them."""
+    had, have = (_sorted(seconds, places, tasks, slots) for places in (before, after))
+    each = seconds[tasks[0]]
+    if all(seconds[task] == each for task in tasks):
+        gain = each * (_unbalanced(before, tasks, slots) - _unbalanced(after, tasks, slots))
+    else:
+        lost = [one - other for one, other in zip(had, have, strict=True)]
+        first = next((difference for difference in lost if abs(difference) > EXACT), 0.0)
+        sums = list(accumulate(lost))
+        gain = max(sums) if first > 0 else min(sums) if first < 0 else 0.0
+    peak = had[0] - have[0]
+    return gain, peak if abs(peak) > EXACT else 0.0
 
 
 def _unbalanced(places: Mapping[TaskId, str], tasks: Sequence[TaskId], slots: Mapping[str, int]) -> int:
