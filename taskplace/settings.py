@@ -18,7 +18,7 @@ both mean the same, and a key given twice is an error. Kafka's own keys stand ve
     runtime:
       snapshot.interval.batches   batches between two snapshots of a task; default 10
       snapshot.bytes              or so many bytes of its changelog; default 64 MiB
-      follower.share.percent      how much of the time standbys work while a batch runs; default 50
+      follower.share.percent      how much of the executors' slots standbys take while a batch runs; default 10
       changelog.compression       none, lz4 (default) or zstd
       locality.wait.ms            how long Spark waits for the planned executor; default 300000
       bytes.per.task.max          input of one task in one batch; default 128 MiB
@@ -75,7 +75,7 @@ class RuntimeSettings:
 
     snapshot_interval_batches: int = 10
     snapshot_bytes: int = 64 * 2**20
-    follower_share_percent: int = 50
+    follower_share_percent: int = 10
     changelog_compression: str = "lz4"
     locality_wait_ms: int = 30_000
     bytes_per_task_max: int = 128 * 2**20

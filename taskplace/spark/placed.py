@@ -60,7 +60,7 @@ class Placed:
     - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
     - `snapshot_interval`, `snapshot_bytes`: changes of a task, or bytes of its changelog, between two of its snapshots
-    - `follower_share`: how much of the time standbys and warm-ups may work on an executor while a batch runs
+    - `follower_share`: how much of the time of an executor's slots standbys and warm-ups may take while a batch runs
     - `compression`: of changelog and snapshots: "lz4", "zstd", or None
     - `bytes_per_task`: the most input that one task takes in one batch
     - `tags`: by host, the tags of its executors ({"host-1": {"zone": "a"}}), for `rack.aware.assignment.tags`; the tag
@@ -89,7 +89,7 @@ class Placed:
         config: PlacementConfig | Mapping[str, Any] | None = None,
         snapshot_interval: int = 10,
         snapshot_bytes: int = 64 << 20,
-        follower_share: float = 0.5,
+        follower_share: float = 0.1,
         compression: str | None = "lz4",
         bytes_per_task: int = 128 << 20,
         locality_wait_ms: int = 30_000,
@@ -223,11 +223,8 @@ class Placed:
                     f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
                     "they belong together: keep both, or start both anew"
                 )
-            self.cluster.busy = True
-            try:
+            with self.cluster.batch():
                 self._run(df if TAG in df.columns else self._single(df), batch_id)
-            finally:
-                self.cluster.busy = False
 
     def _single(self, df: DataFrame) -> DataFrame:
         topics = make.external_topics(self.built)

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from taskplace.spark.driver import followers
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import RecordFile, read_sealed
@@ -291,19 +292,26 @@ def test_who_is_killed_between_two_pieces_of_a_restore_leaves_the_rest_to_the_ne
 class Driver:
     """As much of a driver as makes orders: one executor, which follows some tasks and never gets all of it done."""
 
-    def __init__(self, ran, follows, snapshot_interval=10**6):
+    def __init__(self, ran, follows, snapshot_interval=10**6, share=1.0, cleanup_ms=0):
         stores = {program.subtopology: sorted(program.stores) for program in (ran.first, ran.second)}
-        self.executor = SimpleNamespace(instance="executor-2")
+        self.executor = SimpleNamespace(instance="executor-2", cores=2)
+        self.busy = False
         self.member = SimpleNamespace(copies={})
-        journal = SimpleNamespace(history=ran.history, snapshot_pending=lambda task: False)
+        journal = SimpleNamespace(
+            history=ran.history, snapshot_pending=lambda task: False, add_snapshots=lambda made: None
+        )
         cluster = SimpleNamespace(
             journal=journal,
-            busy=False,
             lock=nullcontext(),
-            loop=SimpleNamespace(config=SimpleNamespace(state_cleanup_delay_ms=0)),
+            busy=lambda: self.busy,
+            stats=SimpleNamespace(followed=0),
+            loop=SimpleNamespace(config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms)),
             bridge=SimpleNamespace(app_id="app", executors=lambda: [self.executor]),
             members=SimpleNamespace(
-                by_instance={"executor-2": self.member}, left_over=lambda roles, seconds: {}
+                by_instance={"executor-2": self.member},
+                left_over=lambda roles, seconds: {},
+                join=lambda *_: None,
+                followed=lambda *_: None,
             ),
             roles=lambda name: (),
             following=lambda name: follows,
@@ -320,7 +328,7 @@ class Driver:
             state_root=ran.state,
             snapshot_interval=snapshot_interval,
             snapshot_bytes=1 << 40,
-            share=1.0,
+            share=share,
             compression=None,
         )
 
@@ -382,3 +390,40 @@ def test_snapshots_have_their_turn_though_followers_use_all_the_time_up(ran, mon
         done = visit(ran, replace(given, budget=-1.0 if given.follow else 5.0))
         made += bool(done.snapshots)
     assert made == 2
+
+
+# -- when
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the time by which the driver visits."""
+    now = SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr(followers, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    return now
+
+
+def test_while_a_batch_runs_visits_take_no_more_than_their_share_of_the_slots(ran, clock):
+    driver = Driver(ran, sorted(ran.history), share=0.1)
+    ((_, given),) = driver.followers.orders()
+    assert given.follow
+    driver.followers.absorb([Visit("executor-2", here=True, seconds=3.0)])  # one of two slots
+    driver.busy = True
+    clock.seconds += 11.9  # of 15 s of two slots, a tenth is 3 s of one
+    assert driver.followers.orders() == []
+    clock.seconds += 0.2
+    assert driver.followers.orders()
+    driver.followers.absorb([Visit("executor-2", here=True, seconds=3.0)])
+    assert driver.followers.orders() == []
+    driver.busy = False
+    assert driver.followers.orders(), "nobody is in the way"
+
+
+def test_directories_of_dead_executors_are_looked_for_as_long_as_the_stream_runs(ran, clock):
+    driver = Driver(ran, [], cleanup_ms=600_000)
+    for _ in range(3):
+        ((_, given),) = driver.followers.orders()
+        assert given.orphans_after == 600.0
+        clock.seconds += 599.0
+        assert driver.followers.orders() == []
+        clock.seconds += 2.0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 
 from taskplace.errors import ConfigError, InputError, TaskplaceError
@@ -28,6 +29,9 @@ from topology import BuiltTopology
 
 log = logging.getLogger(__name__)
 
+#: After a batch, executors count as free only when so long no other has begun.
+PAUSE_SECONDS = 1.0
+
 
 class Cluster:
     """Members and assignment of one placed stream.
@@ -35,8 +39,7 @@ class Cluster:
     The members' lag reports are what is planned from; the plan goes out as their work, under the group's next
     generation, and a copy refuses work of an older one.
 
-    Lifetime: `busy` while a batch runs;
-    `members` follows the executors; `loop.plan` is the assignment in force, None before the first.
+    Lifetime: `members` follows the executors; `loop.plan` is the assignment in force, None before the first.
     """
 
     def __init__(
@@ -50,7 +53,7 @@ class Cluster:
         reporter: Reporter | None,
     ) -> None:
         self.lock = threading.RLock()
-        self.busy = False
+        self._running, self._ended = False, float("-inf")
         self.bridge, self.journal, self.loop, self.stats, self.reporter = (
             bridge,
             journal,
@@ -69,6 +72,19 @@ class Cluster:
         self.task_names = frozenset(str(task.id) for task in self._tasks)
 
     # -- asking
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Say that a batch runs within this block."""
+        self._running = True
+        try:
+            yield
+        finally:
+            self._running, self._ended = False, time.monotonic()
+
+    def busy(self) -> bool:
+        """Return whether a batch runs, or has just ended: the next one may follow it at once."""
+        return self._running or time.monotonic() - self._ended < PAUSE_SECONDS
 
     def roles(self, instance: str) -> Roles:
         """Return the work that the group has handed out to an instance; none for one that is no member."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 WAIT_FOR_EXECUTORS_SECONDS = 60.0
 WELCOMES = 5
 SNAPSHOTS_PER_VISIT = 4
+SWEEP_SECONDS = 60.0
+"""Directories of dead executors are looked for as often as they are kept, but not more often than this."""
 #: Stands for an executor's snapshots where it is told whose turn it is; in order, it comes after all tasks.
 SNAPSHOTS = "snapshots"
 
@@ -45,7 +48,11 @@ class Followers:
         self._journal = cluster.journal
         self._snapshot_interval, self._snapshot_bytes, self._share = snapshot_interval, snapshot_bytes, share
         self._cleanup_seconds = cluster.loop.config.state_cleanup_delay_ms / 1000
-        self._began: dict[str, str] = {}  # by instance, what its last visit began with
+        # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
+        # look for orphans again.
+        self._began: dict[str, str] = {}
+        self._rests: dict[str, float] = {}
+        self._sweeps: dict[str, float] = {}
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
@@ -72,10 +79,11 @@ class Followers:
         raise TaskplaceError(f"no executor has come and stayed within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
 
     def orders(self) -> list[tuple[Executor, Orders]]:
-        """Return the visits that are worth making now: newcomers, followers behind, snapshots due, left-overs.
+        """Return the visits that are worth making now: newcomers, followers behind, snapshots due, what can go.
 
         A visit does what there is time for, and at least what it begins with. Followers and snapshots of an executor
-        take turns at that: of N that always wait, each is served within N visits.
+        take turns at that: of N that always wait, each is served within N visits. While a batch runs, an executor is
+        left alone after a visit for so long that visits take no more than their share of its slots.
         """
         cluster = self._cluster
         executors = cluster.bridge.executors()
@@ -91,14 +99,19 @@ class Followers:
                 if member is None:
                     found.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
                     continue
+                if cluster.busy() and time.monotonic() < self._rests.get(name, 0.0):
+                    continue
                 behind, snapshots = self._in_turn(name, self._behind(name, member), due.get(name, ()))
-                follow = {task: self._journal.history[task] for task in behind}
-                snapshot = {task: self._journal.history[task] for task in snapshots}
-                remove = left_over.get(name, [])
-                if follow or snapshot or remove:
-                    found.append(
-                        (executor, self._to(executor, follow=follow, snapshot=snapshot, remove=remove))
-                    )
+                what: dict[str, Any] = {
+                    "follow": {task: self._journal.history[task] for task in behind},
+                    "snapshot": {task: self._journal.history[task] for task in snapshots},
+                    "remove": left_over.get(name, []),
+                }
+                if time.monotonic() >= self._sweeps.get(name, 0.0):
+                    self._sweeps[name] = time.monotonic() + max(self._cleanup_seconds, SWEEP_SECONDS)
+                    what["orphans_after"] = self._cleanup_seconds
+                if "orphans_after" in what or any(what.values()):
+                    found.append((executor, self._to(executor, **what)))
             return found
 
     def absorb(self, visits: Sequence[Visit]) -> bool:
@@ -116,6 +129,8 @@ class Followers:
                 progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
                 progress = progress or visit.restored > 0  # of a snapshot, of which more is to come
                 cluster.members.join(executor, copies, visit.pid)
+                share = min(1.0, self._share * executor.cores)  # of the one slot that a visit takes
+                self._rests[visit.instance] = time.monotonic() + visit.seconds * (1 / share - 1)
                 cluster.stats.followed += visit.replayed + visit.restored
                 cluster.members.followed(visit.instance, visit.replayed + visit.restored, visit.seconds)
                 self._journal.add_snapshots(visit.snapshots)
@@ -185,8 +200,7 @@ class Followers:
         return due
 
     def _to(self, executor: Executor, **what: Any) -> Orders:
-        share = self._share if self._cluster.busy else 1.0
-        return Orders(instance=executor.instance, **self._common, share=share, **what)
+        return Orders(instance=executor.instance, **self._common, **what)
 
 
 def in_turn(waiting: Iterable[str], last: str) -> list[str]:

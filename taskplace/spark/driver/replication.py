@@ -2,7 +2,8 @@
 
 It runs beside the batches, in a scheduler pool of its own, one slot per executor at most, and touches nothing
 that a batch decides: it applies committed files, makes snapshots of committed versions, removes left-over
-copies, and reports. Whatever fails here costs freshness, never correctness.
+copies, and reports. Whatever fails here costs freshness, never correctness. Whom it visits when is for whoever makes
+the orders to say.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from taskplace.spark.worker.follow import Orders, Visit, visit_all
 log = logging.getLogger(__name__)
 
 POOL = "taskplace-replication"
-TICK_SECONDS = 1.0
+TICK_SECONDS = 0.5
 
 #: Gives the visits to make now: each an executor and its orders.
 OrdersFor = Callable[[], Sequence[tuple[Executor, Orders]]]

@@ -74,9 +74,11 @@ class View:
         raise CheckpointError(f"{task}: the copy is at {at}, which is not in its history")
 
     def _undo(self, meta_db: Any, store: str) -> dict[bytes, bytes | None]:
-        record = verified(UNDO, self._txn.get(UNDO, db=meta_db))
+        record = self._txn.get(UNDO, db=meta_db)
+        if record is None:
+            raise CheckpointError(f"{self.position}: the copy has no undo record")
         found: dict[bytes, bytes | None] = {}
-        for name, entries in decode_records(record):
+        for name, entries in decode_records(verified(UNDO, record)):
             if name == store:
                 found.update(entries)
         return found

@@ -1,8 +1,7 @@
 """A visit to an executor: let its standbys and warm-ups follow their changelogs, snapshot, clean up, report.
 
 One visit takes one slot of an executor for about its budget, and does what there is time for; the driver sends the
-next when it has the report. While a batch runs, it works only a share of the time and sleeps the rest, so that active
-work goes first. Only committed files are applied.
+next when it has the report, while a batch runs not at once (`Followers.orders`). Only committed files are applied.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import json
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -33,14 +32,15 @@ from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 
-BUDGET_SECONDS = 5.0
+BUDGET_SECONDS = 0.5
+"""A batch that begins while an executor is visited waits for one of its slots no longer than about this."""
 
 
 @dataclass(frozen=True)
 class Orders:
     """What one executor is asked to do. Histories by task, stores by subtopology; `logged` have a changelog.
 
-    `budget`: seconds; `share`: how much of the time to work, above 0 and up to 1.
+    `budget`: seconds.
     """
 
     instance: str
@@ -55,7 +55,6 @@ class Orders:
     orphans_after: float | None = None
     compression: str | None = "lz4"
     budget: float = BUDGET_SECONDS
-    share: float = 1.0
 
     def encode(self) -> bytes:
         """Return the orders as JSON bytes."""
@@ -117,7 +116,6 @@ def visit_all(elements: Iterable[bytes]) -> Iterator[str]:
 def visit(orders: Orders) -> Visit:
     """Carry out `orders` on this executor, or nothing, if Spark brought them to another one."""
     start = time.monotonic()
-    pace = Pace(orders.budget, orders.share)
     executor_id, owner = identity.executor()
     instance = f"executor-{executor_id}"
     done = Visit(instance, here=instance == orders.instance, pid=owner.pid)
@@ -125,18 +123,20 @@ def visit(orders: Orders) -> Visit:
         return done
     home = identity.home(Path(orders.state_root), orders.spark_app)
     root = Path(orders.checkpoint)
+
+    def in_time() -> bool:
+        return time.monotonic() - start < orders.budget
+
     for left, (task, history) in zip(reversed(range(len(orders.follow))), orders.follow.items(), strict=True):
-        _follow(
-            home / task, task, history, root, orders, pace, done
-        )  # one step at least, whatever the budget
-        if not pace() and left:
+        # One step at least, whatever the budget.
+        _follow(home / task, task, history, root, orders, in_time, done)
+        if left and not in_time():
             done.unfinished = True
             break
     for task, history in orders.snapshot.items():
-        if pace.over:
+        if not in_time():
             break
         _snapshot(home / task, task, history, root, orders, done)
-        pace()
     for task in orders.remove:
         _remove(home / task)
         done.removed.append(task)
@@ -150,33 +150,18 @@ def visit(orders: Orders) -> Visit:
     return done
 
 
-class Pace:
-    """Divides a visit's time into work and sleep, and says when it is over."""
-
-    def __init__(self, budget: float, share: float) -> None:
-        self._end = time.monotonic() + budget
-        self._rest = 1 / min(max(share, 0.01), 1.0) - 1
-        self._since = time.monotonic()
-
-    @property
-    def over(self) -> bool:
-        """Whether the budget is used up."""
-        return time.monotonic() >= self._end
-
-    def __call__(self) -> bool:
-        """Sleep off the work since the last call; return whether there is time left."""
-        now = time.monotonic()
-        time.sleep(max(0.0, min((now - self._since) * self._rest, self._end - now)))
-        self._since = time.monotonic()
-        return not self.over
-
-
 def _stores(orders: Orders, task: str) -> Sequence[str]:
     return orders.stores[int(task.split("_")[0])]
 
 
 def _follow(
-    path: Path, task: str, history: History, root: Path, orders: Orders, pace: Pace, done: Visit
+    path: Path,
+    task: str,
+    history: History,
+    root: Path,
+    orders: Orders,
+    in_time: Callable[[], bool],
+    done: Visit,
 ) -> None:
     try:
         with (
@@ -184,7 +169,7 @@ def _follow(
             guarded(path, identity.executor()[1]),
             Copy(path, _stores(orders, task)) as copy,
         ):
-            recovery = copy.growing(lambda: copy.follow(history, root, pace))
+            recovery = copy.growing(lambda: copy.follow(history, root, in_time))
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return
