@@ -13,11 +13,12 @@ import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import create_exclusively, sync_directory
+from taskplace.spark.state.files import create_exclusively, sync_directory, write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -58,7 +59,7 @@ class ParquetSink:
         """Take the directory for a checkpoint, or refuse."""
         self.check(checkpoint_id)
         if not self._owner():
-            self.path.mkdir(parents=True, exist_ok=True)
+            _make(self.path)
             self._mark.unlink(missing_ok=True)  # empty: a crash of the host
             with suppress(FileExistsError):
                 create_exclusively(self._mark, checkpoint_id.encode())
@@ -75,13 +76,17 @@ class ParquetSink:
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Copy the staged files into the batch's directory."""
         final = self.path / f"batch_id={batch_id}"
-        if final.exists() or not files:
+        if not files:
             return
+        if final.exists():
+            sync_directory(self.path)  # who made it may have been killed before that
+            return
+        _make(self.path)
         for old in self.path.glob(".batch_id=*.*"):
             if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # of one that died while it published
                 shutil.rmtree(old, ignore_errors=True)
         staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
-        staging.mkdir(parents=True)
+        staging.mkdir()
         for i, file in enumerate(files):
             _link_or_copy(file, staging / f"part-{i:05d}.parquet")
         sync_directory(staging)
@@ -106,8 +111,16 @@ class ForeachBatch:
             self._function(spark.read.parquet(*map(str, files)), batch_id)
 
 
+def _make(path: Path) -> None:
+    """Make a directory, and those on the way to it; none that has anything in it is lost in a crash of the host."""
+    new = takewhile(lambda folder: not folder.exists() or not any(folder.iterdir()), (path, *path.parents))
+    for folder in reversed(list(new)):
+        folder.mkdir(exist_ok=True)
+        sync_directory(folder.parent)
+
+
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # another file system
-        shutil.copy2(source, target)
+        write_file(target, source.read_bytes(), sync=True, mode=0o666)
