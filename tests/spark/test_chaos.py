@@ -182,7 +182,7 @@ class Chaos:
 def test_executors_and_drivers_that_die_at_random_points(
     pipeline, fault_orders, monkeypatch, seed, kill, crash
 ):
-    """The first seed goes by every day; those after it kill in almost every other batch, at each point several times."""
+    """One seed every day; those after it kill in almost every other batch, at each point several times."""
     print(f"seed {seed}")
     batches = 200
     config = {"num.standby.replicas": random.Random(seed).choice([0, 1, 2])}
