@@ -215,6 +215,7 @@ class Placed:
             self.journal.bind("query", self.bridge.query_id())
             last = self.journal.last_batch
             if batch_id == last and self.journal.last is not None:
+                self._check_repeated(df, self.journal.last)
                 self._publish(df.sparkSession, self.journal.last)
                 return
             # One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
@@ -224,9 +225,27 @@ class Placed:
                     "they belong together: keep both, or start both anew"
                 )
             with self.cluster.batch():
-                self._run(df if TAG in df.columns else self._single(df), batch_id)
+                self._run(self._united(df), batch_id)
 
-    def _single(self, df: DataFrame) -> DataFrame:
+    def _check_repeated(self, df: DataFrame, manifest: Manifest) -> None:
+        """Raise `CheckpointError` for a batch of which Spark brings more than was committed: it has cut it anew.
+
+        Fewer rows are none of our business: a source may have forgotten them meanwhile.
+        """
+        united = self._united(df)
+        found = sum(
+            make.stage_input(united, program).count() for program in self.programs if program.external
+        )
+        if found > manifest.rows:
+            raise CheckpointError(
+                f"{self.checkpoint}: batch {manifest.batch} was committed with {manifest.rows} rows, and Spark brings "
+                f"{found} for it now; its own checkpoint was lost or set back, and rows would be lost with it: "
+                "restore it, or start both anew"
+            )
+
+    def _united(self, df: DataFrame) -> DataFrame:
+        if TAG in df.columns:
+            return df
         topics = make.external_topics(self.built)
         if len(topics) != 1:
             raise InputError(
@@ -320,6 +339,7 @@ class Placed:
         for task in sorted(reports):
             for sink, staged in reports[task].sinks.items():
                 sinks.setdefault(sink, []).append(staged)
+        rows = sum(report.rows for report in reports.values())
         faults.point("batch.staged")
         with clock.phase("commit"), self.cluster.lock:
             before = self.journal.last.changes if self.journal.last else {}
@@ -330,6 +350,7 @@ class Placed:
                 sinks,
                 self.cluster.assignment(),
                 _newest(report.event_times for report in reports.values()),
+                rows,
             )
             self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
             self._idle.committed(reports)
@@ -340,8 +361,6 @@ class Placed:
         faults.point("batch.published")
         with self.cluster.lock:
             self.journal.prune()
-        external = {p.subtopology for p in self.programs if p.external}
-        rows = sum(r.rows for task, r in reports.items() if int(task.split("_")[0]) in external)
         self._tell(batch_id, rows, reports, clock)
 
     def _stage(

@@ -202,6 +202,12 @@ def test_a_batch_before_the_last_one_is_refused(pipeline):
     ):
         p.placed.process_batch(p.frame(p.data(1)), 1)
     p.check()
+    more = [*p.data(2), *p.data(3)]
+    with pytest.raises(
+        CheckpointError, match=rf"committed with {len(p.data(2))} rows, and Spark brings {len(more)}"
+    ):
+        p.placed.process_batch(p.frame(more), 2)
+    p.check()
 
 
 def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):

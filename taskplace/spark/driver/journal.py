@@ -38,7 +38,7 @@ from taskplace.spark.state.files import create_exclusively, sealed_json, unseale
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 
-SCHEMA = "taskplace.manifest/3"
+SCHEMA = "taskplace.manifest/4"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50
@@ -53,7 +53,7 @@ class Manifest:
     `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
     manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
     of each source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose
-    manifest is still needed beside this one.
+    manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch.
     """
 
     batch: int
@@ -67,6 +67,7 @@ class Manifest:
     histories: Mapping[str, History] | None = None
     event_times: Mapping[str, int] = field(default_factory=dict)
     needs: int = 0
+    rows: int = 0
 
     def to_json(self) -> str:
         """Return the manifest as JSON, with its own checksum."""
@@ -246,6 +247,7 @@ class Journal:
         sinks: Mapping[str, Sequence[StagedFile]],
         assignment: Mapping[str, Any],
         event_times: Mapping[str, int] = MappingProxyType({}),
+        rows: int = 0,
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
@@ -270,6 +272,7 @@ class Journal:
             after if full is not self._full else None,
             self.event_times_with(event_times),
             max(0, min(_first_needed(after, full, batch), batch - 1)),
+            rows,
         )
         faults.point("batch.checked")
         self._publish(manifest)

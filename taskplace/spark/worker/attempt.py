@@ -99,7 +99,7 @@ class StagedFile:
 class Report:
     """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
 
-    `event_times`: the newest event time of each topic; `late`: rows that stores did not take, having expired already;
+    `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows that stores did not take, having expired already;
     `expiring`: whether what has expired is not all removed yet.
     """
 
@@ -174,7 +174,7 @@ def run_attempt(
     root = Path(setting.checkpoint)
     instance = f"executor-{identity.executor()[0]}"
     inputs = _inputs(program, setting, root, partition, batches)
-    rows_in = sum(table.num_rows for table in inputs.values())
+    rows_in = sum(inputs[topic].num_rows for topic in program.external)
     clock.lap("read")
 
     def process(copy: Copy | None, recovery: Recovery) -> Report:
