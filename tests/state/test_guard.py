@@ -10,12 +10,14 @@ import signal
 import subprocess
 from pathlib import Path
 
+import lmdb
 import psutil
 import pytest
 
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.history import History
 from taskplace.spark.worker import identity
+from taskplace.spark.worker.follow import Orders, visit
 from taskplace.spark.worker.guard import DiskFull, guarded, told_when_full
 
 ME = identity.Owner.of(psutil.Process())
@@ -89,6 +91,42 @@ def test_a_mark_that_was_torn_counts_for_nothing(copy):
     copy.with_name(".0_0.opened").write_text('{"worker"')
     with guarded(copy, ME):
         assert copy.exists()
+
+
+@pytest.mark.parametrize("what", ["look", "follow", "snapshot", "attempt"])
+def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime, monkeypatch, what):
+    """LMDB leads who opens a damaged file nowhere: the process is gone."""
+    runtime.run_batch([("a", 1), ("b", 2)], [("a", 10)])
+    truth, program, deadly = runtime.contents("0_0"), runtime.first, runtime.copy("0_0")
+    really_open = lmdb.open
+
+    def open_(path, *args, **kwargs):
+        if Path(path) == deadly and (deadly / "deadly").exists():
+            os.kill(os.getpid(), signal.SIGKILL)
+        return really_open(path, *args, **kwargs)
+
+    monkeypatch.setattr(lmdb, "open", open_)
+    (deadly / "deadly").touch()
+    runtime.be("1")
+    stores = {0: sorted(program.databases)}
+    parts = {} if what in ("look", "attempt") else {what: {"0_0": runtime.history["0_0"]}}
+    orders = Orders("executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **parts)
+
+    def come():
+        if what == "attempt":
+            runtime.attempt("0_0", [("a", 1)])
+        else:
+            visit(orders)
+
+    exits = []
+    for _ in range(3):
+        worker = multiprocessing.get_context("fork").Process(target=come)
+        worker.start()
+        worker.join(60)
+        exits.append(worker.exitcode)
+    assert exits == [-signal.SIGKILL, -signal.SIGKILL, 0]
+    assert not (deadly / "deadly").exists()
+    assert runtime.contents("0_0") == truth
 
 
 # -- full disks
