@@ -8,7 +8,7 @@ import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.files import read_sealed
+from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.follow import Orders, visit
 from tests.state.sparkless import Sparkless
 
@@ -265,3 +265,53 @@ def test_a_crashed_host_keeps_what_is_committed_and_published(host, disk, monkey
     assert host.cuts == 5 * len(BATCHES)
     assert all(len(history.snapshots) == 2 for history in stream.journal.history.values())
     assert stream.journal.last.needs > 0
+
+
+class Killed(BaseException):
+    """A process comes to its end."""
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, at: int, work: Callable[[], None]) -> bool:
+    """Do `work`, and die instead of its step `at` on files; return whether it has so many."""
+    steps, dead = itertools.count(1), False
+
+    def step(really, *args, **kwargs):
+        nonlocal dead
+        dead = dead or next(steps) == at
+        if dead:
+            raise Killed
+        return really(*args, **kwargs)
+
+    with monkeypatch.context() as patch:
+        for name in ("mkdir", "open", "fsync", "link", "rename", "unlink"):
+            patch.setattr(os, name, partial(step, getattr(os, name)))
+        with suppress(Killed):
+            work()
+    return dead
+
+
+@pytest.mark.parametrize("where", ["out", "elsewhere"])
+@pytest.mark.usefixtures("refuse_links")
+def test_a_publisher_that_was_killed_has_left_nothing_that_the_next_one_takes_for_safe(
+    tmp_path, disk, monkeypatch, where
+):
+    """One is killed at each of its steps, another one publishes the same batch, and then the power is cut."""
+    for at in itertools.count(1):
+        folder = tmp_path / f"host-{at}"
+        write_file(folder / "staged", b"rows", sync=True)
+
+        def publish(path: Path = folder) -> None:
+            sink = ParquetSink(path / where / "of" / "flights")
+            sink.bind("this checkpoint")
+            sink.publish(None, 0, [path / "staged"])
+
+        killed = killed_at(monkeypatch, at, publish)
+        publish()
+        after = tmp_path / f"after-{at}"
+        disk.cut(folder, after)
+        sink = ParquetSink(after / where / "of" / "flights")
+        sink.check("this checkpoint")
+        assert [file.read_bytes() for file in (sink.path / "batch_id=0").iterdir()] == [b"rows"]
+        if not killed:
+            break
+    assert at > 20, "binding and publishing take more steps than that"
