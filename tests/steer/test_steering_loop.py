@@ -16,7 +16,7 @@ from taskplace.spark.steering.decision import Seen
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.load import FEWEST
 from taskplace.spark.steering.loop import SteeringLoop
-from taskplace.spark.steering.watch import Facts
+from taskplace.spark.steering.watch import Facts, StandDown
 from taskplace.spark.steering.worth import Prices
 from topology.ids import TaskId
 
@@ -166,10 +166,12 @@ def test_the_budget_is_for_a_batch_that_ran_however_often_is_looked():
     assert len(loop.look(replace(seen, batch=1, slots=slots(5), ran=True)).moves) == 4
 
 
-def queries(layouts, names) -> list[dict[TaskId, str]]:
-    """Steer several queries side by side, in turn, and return where their tasks come to rest."""
+def queries(layouts, names, down=()) -> list[dict[TaskId, str]]:
+    """Steer several queries side by side, in turn, and return where they come to rest; `down` have stood down."""
     fleet = Fleet()
     found = [(str(i), SteeringLoop(SteeringConfig(max_moves_per_batch=2)), p) for i, p in enumerate(layouts)]
+    for i in down:
+        found[i][1].stand_down(StandDown("a reason", "a remedy"))
     for batch in range(60):
         moves = 0
         for i, (query, loop, places) in enumerate(found):
@@ -177,7 +179,7 @@ def queries(layouts, names) -> list[dict[TaskId, str]]:
             prices = Prices(task=1.0, reload=1e-6)
             seen = Seen(batch, names, places, prices=prices, ran=batch > 0, others=others, base=base)
             decision = loop.look(seen)
-            fleet.publish(query, decision.intended, {})
+            fleet.publish(query, decision.intended, {}, stood_down=str(decision.stood_down or ""))
             found[i] = (query, loop, dict(decision.intended))
             moves += len(decision.moves)
         if not moves and batch:
@@ -198,6 +200,58 @@ def test_several_queries_rest_only_where_all_their_tasks_together_are_even(data,
         assert even([sum(p == name for p in places.values()) for name in names])
     together = Counter(name for places in found for name in places.values())
     assert even([together[name] for name in names])
+
+
+@pytest.mark.parametrize("down", [(), (0, 1), (2, 3), (0, 2), (1, 3), (0, 1, 2), (3,)])
+def test_queries_of_one_task_even_out_around_those_that_have_stood_down(down):
+    found = queries([{TaskId(0, 0): "executor-0"} for _ in range(4)], slots(2, 1), down)
+    together = Counter(name for places in found for name in places.values())
+    assert together["executor-0"] == max(2, len(down))
+    assert all(found[i][TaskId(0, 0)] == "executor-0" for i in down)
+
+
+def misses(places, names) -> int:
+    """How many of these tasks are above a share, and missing to one."""
+    counts, total = Counter(places), sum(names.values())
+    above = sum(max(0, counts[i] - math.ceil(len(places) * names[i] / total)) for i in names)
+    return above + sum(max(0, len(places) * names[i] // total - counts[i]) for i in names)
+
+
+@settings(deadline=None)
+@given(
+    places=st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=2, max_size=8),
+    capacities=st.lists(st.integers(1, 3), min_size=4, max_size=4),
+)
+def test_no_query_of_one_task_is_better_off_elsewhere_beside_those_that_have_stood_down(places, capacities):
+    names = {f"executor-{i}": cores for i, cores in enumerate(capacities)}
+    down = [i for i, (_, stands) in enumerate(places) if stands]
+    layouts = [{TaskId(0, 0): f"executor-{at}"} for at, _ in places]
+    found = queries(layouts, names, down)
+    assert all(found[i] == layouts[i] for i in down)
+    together = [name for own in found for name in own.values()]
+    for i in set(range(len(found))) - set(down):
+        for name in names:
+            assert misses([*together[:i], name, *together[i + 1 :]], names) >= misses(together, names)
+
+
+@settings(deadline=None)
+@given(
+    data=st.data(), counts=st.lists(st.integers(1, 7), min_size=2, max_size=4), instances=st.integers(2, 4)
+)
+def test_what_has_stood_down_stays_where_it_is_and_the_others_come_to_rest(data, counts, instances):
+    names, down = slots(instances, 1), data.draw(st.sets(st.integers(0, len(counts) - 1)))
+    place = st.sampled_from(sorted(names))
+    layouts = [{t: data.draw(place, label=f"{i}: {t}") for t in grid(1, n)} for i, n in enumerate(counts)]
+    found = queries(layouts, names, down)
+    assert all(found[i] == layouts[i] for i in down)
+
+
+def test_a_query_whose_neighbour_has_stood_down_elsewhere_leaves_that_alone_and_levels_what_it_can():
+    names = slots(2, 1)
+    piled = dict.fromkeys(grid(1, 5), "executor-0")
+    stays, moved = queries([piled, piled], names, down=[0])
+    assert stays == piled
+    assert Counter(moved.values()) == {"executor-0": 2, "executor-1": 3}, "the odd one is where less is"
 
 
 def spread_with_a_hot_one(weight: float, partitions: int = 12, **config) -> Obedient:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from taskplace.model.plan import Move
 from taskplace.model.problem import Instance, Task
@@ -16,15 +17,25 @@ from taskplace.spark.steering.worth import Prices, Verdict
 from topology.ids import TaskId
 
 
+class Other(NamedTuple):
+    """A task of another query, numbered beside this query's own, and where it is.
+
+    `fixed`: its query has stood down, so it stays there.
+    """
+
+    task: Task
+    place: str | None
+    fixed: bool = False
+
+
 @dataclass(frozen=True)
 class Seen:
     """What is there after a batch.
 
     `places`: the instance on which each task ran last, None for one that ran nowhere. `slots`: of each instance.
     `load`: what was observed of each task in this batch, if it was. `ran`: a batch that began after the last report
-    has ended. `others`: the tasks of other steered queries with their weights and places, numbered beside this
-    query's own, whose subtopologies count from `base`. `ending`: instances that Spark is about to give up; they get no
-    tasks any more, and so are none of `slots`.
+    has ended. `others`: the tasks of other steered queries; this query's own subtopologies count from `base`.
+    `ending`: instances that Spark is about to give up; they get no tasks any more, and so are none of `slots`.
     """
 
     batch: int
@@ -35,9 +46,15 @@ class Seen:
     prices: Prices = field(default_factory=Prices)
     facts: Facts = field(default_factory=Facts)
     ran: bool = False
-    others: Sequence[tuple[Task, str | None]] = ()
+    others: Sequence[Other] = ()
     base: int = 0
     ending: frozenset[str] = frozenset()
+
+    @property
+    def beside(self) -> list[Other]:
+        """The others that count: all but those that stay where no task may go, which are in nobody's way."""
+        usable = self.slots.keys() - self.draining
+        return [other for other in self.others if not other.fixed or other.place in usable]
 
 
 @dataclass(frozen=True)
@@ -92,11 +109,15 @@ def joint(task: TaskId, seen: Seen) -> TaskId:
 
 
 def instances(seen: Seen) -> tuple[Instance, ...]:
-    """Return the instances with what they have, of all queries, as the engine sees them."""
+    """Return the instances with what they have, of all queries, as the engine sees them.
+
+    What is fixed is barred from all instances but its own, as if its copies there made no progress.
+    """
     held: dict[str, list[TaskId]] = {name: [] for name in seen.slots}
+    others = seen.beside
     for task, name in [
         *((joint(t, seen), name) for t, name in seen.places.items()),
-        *((task.id, name) for task, name in seen.others),
+        *((other.task.id, other.place) for other in others),
     ]:
         if name in held:
             held[name].append(task)
@@ -107,6 +128,7 @@ def instances(seen: Seen) -> tuple[Instance, ...]:
             draining=name in seen.draining,
             active=tuple(held[name]),
             lags=dict.fromkeys(held[name], 0),
+            parked=tuple(other.task.id for other in others if other.fixed and other.place != name),
         )
         for name, slots in sorted(seen.slots.items())
     )

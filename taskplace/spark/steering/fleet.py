@@ -13,28 +13,47 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from taskplace.errors import InputError
 from taskplace.model.problem import Task
+from taskplace.spark.steering.decision import Other
 from topology.ids import TaskId
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a query tells the others: where its tasks belong, what they weigh, and where they ran (None: not seen yet).
+    """What a query tells the others: where its tasks belong, what they weigh, and where they ran (None: nobody knows).
 
-    Only what ran leaves an instance empty: what was sent elsewhere may still be running there.
+    Only what ran leaves an instance empty: what was sent elsewhere may still be running there. `stood_down`: why it
+    moves nothing any more; empty while it does.
     """
 
     places: Mapping[TaskId, str | None]
     weights: Mapping[TaskId, float]
     ran: frozenset[str] | None
+    stood_down: str = ""
 
     @property
     def subtopologies(self) -> int:
         """How many numbers it takes."""
         return 1 + max((task.subtopology for task in self.places), default=-1)
+
+
+class Keeper(NamedTuple):
+    """A query that keeps an instance from being empty, and why; `stuck`: it will, unless somebody does something.
+
+    >>> print(Keeper("clicks", "2 tasks there"))
+    query clicks: 2 tasks there
+    """
+
+    query: str
+    why: str
+    stuck: bool = False
+
+    def __str__(self) -> str:
+        return f"query {self.query}: {self.why}"
 
 
 class Fleet:
@@ -44,7 +63,7 @@ class Fleet:
     >>> fleet.publish("one", {TaskId(0, 0): "executor-1"}, {})
     >>> fleet.publish("two", {TaskId(0, 0): "executor-2"}, {})
     >>> base, others = fleet.beside("two")
-    >>> base, [(str(task.id), place) for task, place in others]
+    >>> base, [(str(other.task.id), other.place) for other in others]
     (1, [('0_0', 'executor-1')])
     """
 
@@ -55,7 +74,7 @@ class Fleet:
         self._published: dict[str, Published] = {}
         self._draining: set[str] = set()
         self._leaving: set[str] = set()
-        self._steered: set[str] = set()
+        self._steered: dict[str, str] = {}  # the names of the queries, for people
         self._version = 0
         self._own = threading.Lock()
         self._ending = threading.Lock()
@@ -66,7 +85,7 @@ class Fleet:
         with cls._lock:
             return cls._by_application.setdefault(application, cls())
 
-    def join(self, query: str) -> None:
+    def join(self, query: str, name: str = "") -> None:
         """Take note that `query` is steered, until it leaves. Errors: `InputError` if it is steered already.
 
         Two that steer one query would move twice as much, and each would overrule the other.
@@ -78,7 +97,7 @@ class Fleet:
                     found="a query that is steered already",
                     expected="one that is not; use its handle, or stop() that first",
                 )
-            self._steered.add(query)
+            self._steered[query] = name or query
 
     def publish(
         self,
@@ -86,14 +105,21 @@ class Fleet:
         places: Mapping[TaskId, str | None],
         weights: Mapping[TaskId, float],
         ran: Collection[str] | None = (),
+        stood_down: str = "",
     ) -> None:
         """Take note of where the tasks of `query` belong, and on which instances they ran in its last batch.
 
-        It is numbered by its first call. `ran` is None while no batch of it was seen.
+        It is numbered by its first call. `ran` is None while no batch of it was seen. `stood_down`: why nothing moves.
         """
         with self._own:
             seen = None if ran is None else frozenset(ran)
-            self._published[query] = Published(dict(places), dict(weights), seen)
+            self._published[query] = Published(dict(places), dict(weights), seen, stood_down)
+
+    def lose(self, query: str, stood_down: str) -> None:
+        """Take note that `query` has stood down, and that nobody knows where its tasks run until it publishes again."""
+        with self._own:
+            said = self._published.get(query, Published({}, {}, None))
+            self._published[query] = replace(said, ran=None, stood_down=stood_down)
 
     def leave(self, query: str) -> list[str]:
         """Forget a query; with the last one, return the instances that were to end, and now do not.
@@ -102,12 +128,12 @@ class Fleet:
         """
         with self._own:
             self._published.pop(query, None)
-            self._steered.discard(query)
+            self._steered.pop(query, None)
             given_up = [] if self._steered else sorted(self._leaving)
             self._leaving.difference_update(given_up)
             return given_up
 
-    def beside(self, query: str) -> tuple[int, list[tuple[Task, str | None]]]:
+    def beside(self, query: str) -> tuple[int, list[Other]]:
         """Return the number of `query`'s first subtopology, and the tasks of all others with their places."""
         with self._own:
             published = dict(self._published)
@@ -116,17 +142,10 @@ class Fleet:
             if name == query:
                 own = base
             else:
-                others += [
-                    (
-                        Task(
-                            TaskId(base + t.subtopology, t.partition),
-                            end_offset=1,
-                            weight=said.weights.get(t, 1.0),
-                        ),
-                        place,
-                    )
-                    for t, place in said.places.items()
-                ]
+                for t, place in said.places.items():
+                    id_ = TaskId(base + t.subtopology, t.partition)
+                    task = Task(id_, end_offset=1, weight=said.weights.get(t, 1.0))
+                    others.append(Other(task, place, fixed=bool(said.stood_down)))
             base += said.subtopologies
         return (own if query in published else base), others
 
@@ -184,13 +203,31 @@ class Fleet:
 
         Of a query of which no batch was seen yet nobody knows, so nothing is empty.
         """
+        return not self.keepers(instance)
+
+    def keepers(self, instance: str) -> tuple[Keeper, ...]:
+        """Return the steered queries that keep `instance` from being empty, each with the reason."""
         with self._own:
-            if not self._steered <= self._published.keys():
-                return False
-            return not any(
-                said.ran is None or instance in said.ran or instance in said.places.values()
-                for said in self._published.values()
-            )
+            published, names = dict(self._published), dict(self._steered)
+        found = []
+        for query in dict.fromkeys([*published, *names]):
+            said = published.get(query, Published({}, {}, None))
+            why = _keeps(said, instance)
+            if why and said.stood_down:
+                why = f"it has stood down, and {why}: {said.stood_down}; resume() its handle, or stop() it"
+            if why:
+                found.append(Keeper(names.get(query, query), why, stuck=bool(said.stood_down)))
+        return tuple(found)
+
+
+def _keeps(said: Published, instance: str) -> str:
+    """Return why a query keeps an instance from being empty; empty if it does not."""
+    if said.ran is None:
+        known = "nobody knows where its tasks run"
+        return known if said.stood_down else f"{known} before a batch of it has been seen"
+    if count := sum(name == instance for name in said.places.values()):
+        return f"{count} task{'' if count == 1 else 's'} there"
+    return "tasks that ran there last have to run elsewhere first" if instance in said.ran else ""
 
 
 def instance_name(executor: object) -> str:

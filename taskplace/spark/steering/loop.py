@@ -13,7 +13,8 @@ Properties:
 - Tasks leave a draining instance whatever it costs; all other moves are made only if they are worth it.
 - Without overrules the goal is reached after ceil(moves / `max.moves.per.batch`) batches, and then nothing moves.
 - Queries that are steered side by side rest only where all their tasks together are balanced: when others have moved
-  since the goal was planned, and nothing of this query is on its way, the goal is planned anew.
+  since the goal was planned, and nothing of this query is on its way, the goal is planned anew. Tasks of one that has
+  stood down stay where they are, in the goal and in what it gains; the others even out around them.
 - After a stand-down nothing is sent any more, until `resume`.
 
 There are no copies but the active one, so the engine sees tasks with a copy where they ran and none elsewhere, and
@@ -31,7 +32,7 @@ from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
 from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.decision import Decision, Seen, instances, joint, reason
+from taskplace.spark.steering.decision import Decision, Other, Seen, instances, joint, reason
 from taskplace.spark.steering.load import Calm, LoadHistory
 from taskplace.spark.steering.relief import by_load
 from taskplace.spark.steering.watch import OverrideWatch, StandDown, hopeless
@@ -68,7 +69,7 @@ cost 0.200 s of reloading: worth it
         self._plan: Plan | None = None
         self._planned_for: tuple[Instance, ...] = ()
         self._planned_tasks: frozenset[TaskId] = frozenset()
-        self._planned_others: dict[TaskId, str | None] = {}
+        self._planned_others: list[Other] = []
         self._others_goal: dict[TaskId, str] = {}
         self._by_load: frozenset[TaskId] = frozenset()  # tasks whose goal is not the engine's
         self._spent = 0
@@ -94,7 +95,7 @@ cost 0.200 s of reloading: worth it
             before = self.goal
             self._set_goal(seen)
             if self.goal != before:
-                why = (Trigger("queries", "tasks of other queries moved"),)
+                why = (Trigger("queries", "tasks of others moved, or their queries stood down or resumed"),)
         if why or seen.load is not None or not self.verdict.worth:
             self.verdict = self._judge(seen)
         decision = self._step(seen, why, overruled)
@@ -142,10 +143,10 @@ cost 0.200 s of reloading: worth it
         return tuple(found)
 
     def _others_moved(self, seen: Seen) -> bool:
-        """Return whether others are elsewhere than planned with, while nothing of this query is on its way."""
+        """Return whether others are or stay elsewhere than planned with, while nothing of this query is on its way."""
         free, forced, optional = self._pending(seen)
         on_the_way = free or forced or (optional and self.verdict.worth)
-        return not on_the_way and {task.id: name for task, name in seen.others} != self._planned_others
+        return not on_the_way and _elsewhere(seen.others) != _elsewhere(self._planned_others)
 
     def _tasks(self, seen: Seen) -> tuple[Task, ...]:
         own = (
@@ -153,26 +154,28 @@ cost 0.200 s of reloading: worth it
             Task(joint(t, seen), end_offset=1, weight=self.loads.weight(t))
             for t in sorted(seen.places)
         )
-        return (*own, *(task for task, _ in seen.others))
+        return (*own, *(other.task for other in seen.beside))
 
     def _set_goal(self, seen: Seen) -> None:
         problem = Problem(self._tasks(seen), instances(seen), _ENGINE)
         self._plan = plan(problem)
         self._planned_for = tuple(problem.instances)
         self._planned_tasks = frozenset(task.id for task in problem.tasks)
-        self._planned_others = {task.id: name for task, name in seen.others}
+        self._planned_others = list(seen.others)
         target = {task: name for name, roles in self._plan.target.items() for task in roles.active}
+        others = seen.beside
         wanted = by_load(
             {task.id: task.weight for task in problem.tasks},
             {
-                **{task.id: name for task, name in seen.others},
+                **{other.task.id: other.place for other in others},
                 **{joint(t, seen): n for t, n in seen.places.items()},
             },
             target,
             {i.id: i.capacity for i in problem.instances if not i.draining},
             self.config.load_tolerance,
+            fixed={other.task.id for other in others if other.fixed},
         )
-        self._others_goal = {task.id: wanted[task.id] for task, _ in seen.others if task.id in wanted}
+        self._others_goal = {other.task.id: wanted[other.task.id] for other in others}
         self.goal = {t: wanted[joint(t, seen)] for t in sorted(seen.places)}
         self._by_load = frozenset(t for t, name in self.goal.items() if target[joint(t, seen)] != name)
 
@@ -182,10 +185,14 @@ cost 0.200 s of reloading: worth it
         _, _, optional = self._pending(seen)
         if not optional:
             return Verdict()
-        others = {task.id: name for task, name in seen.others if name is not None and name in seen.slots}
-        aims = {task: self._others_goal.get(task, name) for task, name in others.items()}
+        others: dict[TaskId, str] = {}
+        aims: dict[TaskId, str] = {}
+        for task, name, fixed in seen.others:
+            if name is not None and name in seen.slots:
+                others[task.id] = name
+                aims[task.id] = name if fixed else self._others_goal.get(task.id, name)
         weights = {joint(t, seen): self.loads.weight(t) for t in self.goal}
-        weights |= {task.id: task.weight for task, _ in seen.others}
+        weights |= {task.id: task.weight for task, _, _ in seen.others}
         return judge(
             {t: seen.prices.task * weight for t, weight in weights.items()},
             {**others, **{joint(t, seen): name for t, name in seen.places.items() if name is not None}},
@@ -254,3 +261,7 @@ cost 0.200 s of reloading: worth it
             load[at] -= self.loads.weight(best) / max(1, seen.slots[at])
             load[to] += self.loads.weight(best) / max(1, seen.slots[to])
         return chosen
+
+
+def _elsewhere(others: Sequence[Other]) -> dict[TaskId, tuple[str | None, bool]]:
+    return {other.task.id: (other.place, other.fixed) for other in others}

@@ -21,7 +21,7 @@ Non-goals: the least peak there is, which is bin packing; weights of different s
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from topology.ids import TaskId
@@ -36,10 +36,12 @@ def by_load(
     target: Mapping[TaskId, str],
     slots: Mapping[str, int],
     tolerance: float,
+    fixed: Collection[TaskId] = (),
 ) -> dict[TaskId, str]:
     """Return `target`, the engine's, with counts giving way to load where that clearly pays.
 
-    `places`: where tasks are now. `slots`: of the instances that may have tasks.
+    `places`: where tasks are now. `slots`: of the instances that may have tasks. `fixed`: tasks that stay where the
+    target has them, all of their subtopologies.
 
     >>> tasks = [TaskId(0, p) for p in range(12)]
     >>> even = {t: "xyz"[t.partition % 3] for t in tasks}
@@ -48,7 +50,7 @@ def by_load(
     >>> [[t.partition for t in tasks if found[t] == name] for name in "xyz"]
     [[0], [1, 3, 4, 7, 9, 10], [2, 5, 6, 8, 11]]
     """
-    differing = _differing(weights)
+    differing = _differing({task: weight for task, weight in weights.items() if task not in fixed})
     if not differing or not slots:
         return dict(target)
     handed = _Loads(weights, places, dict(target), slots)

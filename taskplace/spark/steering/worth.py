@@ -61,12 +61,12 @@ def gained(
     """Return the seconds per batch that are better placed `after` than `before`. O(tasks + slots * log slots).
 
     Where tasks take equally long: how much less is above the ceiling of an instance's share, by slots, or missing to
-    its floor, whichever is more; that is 0 exactly where the engine's balance holds. Where they do not: with slots
-    sorted by what each has to do, busiest first, the first that differs tells whether it is a gain or a loss, and that
-    is the most that any number of the busiest are rid of, or have in addition.
+    its floor, whichever is more, if both together are less; that is nothing exactly where the engine's balance holds.
+    Where they do not: with slots sorted by what each has to do, busiest first, the first that differs tells whether it
+    is a gain or a loss, and that is the most that any number of the busiest are rid of, or have in addition.
     Half of it counts each subtopology by itself, since the stages of a query run one after another; the other half
-    all tasks together, since queries run side by side. What the subtopologies gain is not held against by what all
-    tasks together lose below the busiest slot, nor the other way round.
+    all tasks together, since queries run side by side. Of these, what is below the busiest slot is not held against
+    what a subtopology of unequal tasks gains, nor for what it loses: `relief` does not mind it either.
 
     Properties: there and back again gains nothing. Whatever `relief` hands over is a gain, whatever the slots: the
     taker ends up below what the giver had, and nobody above the busiest of all tasks.
@@ -78,46 +78,59 @@ def gained(
     >>> gained({a: 9.0, b: 2.0, c: 1.0}, there, there | {b: "z"}, slots)
     2.0
     """
-    parts: dict[int | None, list[TaskId]] = defaultdict(list)
+    parts: dict[int, list[TaskId]] = defaultdict(list)
     for task in after:
         parts[task.subtopology].append(task)
-        parts[None].append(task)
-    found = {part: _difference(seconds, before, after, tasks, slots) for part, tasks in parts.items()}
-    together, peak = found.pop(None, (0.0, 0.0))
-    apart = sum(gain for gain, _ in found.values())
-    if apart * together < 0 and apart * peak >= 0:
+    equal, unequal = 0.0, 0.0
+    for tasks in parts.values():
+        if _alike(seconds, tasks):
+            equal += _by_count(seconds, before, after, tasks, slots)
+        else:
+            unequal += _by_load(*(_sorted(seconds, places, tasks, slots) for places in (before, after)))
+    tasks = list(after)
+    had, have = (_sorted(seconds, places, tasks, slots) for places in (before, after))
+    together = (
+        _by_count(seconds, before, after, tasks, slots) if _alike(seconds, tasks) else _by_load(had, have)
+    )
+    peak = _by_load(had[:1], have[:1])
+    if unequal * together < 0 and unequal * peak >= 0:
         together = 0.0
-    return (apart + together) / 2
+    return (equal + unequal + together) / 2
 
 
-def _difference(
+def _alike(seconds: Mapping[TaskId, float], tasks: Sequence[TaskId]) -> bool:
+    return len({seconds[task] for task in tasks}) < 2
+
+
+def _by_count(
     seconds: Mapping[TaskId, float],
     before: Mapping[TaskId, str],
     after: Mapping[TaskId, str],
     tasks: Sequence[TaskId],
     slots: Mapping[str, int],
-) -> tuple[float, float]:
-    """Return what these tasks gain, and by how much less the busiest slot has to do of them."""
-    had, have = (_sorted(seconds, places, tasks, slots) for places in (before, after))
-    each = seconds[tasks[0]]
-    if all(seconds[task] == each for task in tasks):
-        gain = each * (_unbalanced(before, tasks, slots) - _unbalanced(after, tasks, slots))
-    else:
-        lost = [one - other for one, other in zip(had, have, strict=True)]
-        first = next((difference for difference in lost if abs(difference) > EXACT), 0.0)
-        sums = list(accumulate(lost))
-        gain = max(sums) if first > 0 else min(sums) if first < 0 else 0.0
-    peak = had[0] - have[0]
-    return gain, peak if abs(peak) > EXACT else 0.0
+) -> float:
+    was, now = (_unbalanced(places, tasks, slots) for places in (before, after))
+    less = [one - other for one, other in zip(was, now, strict=True)]
+    each = seconds[tasks[0]] if tasks else 0.0
+    return each * (max(less) if sum(less) > 0 else min(less) if sum(less) < 0 else 0)
 
 
-def _unbalanced(places: Mapping[TaskId, str], tasks: Sequence[TaskId], slots: Mapping[str, int]) -> int:
-    """Return how many of these tasks are above the ceilings of shares, or missing to their floors."""
+def _by_load(had: Sequence[float], have: Sequence[float]) -> float:
+    lost = [one - other for one, other in zip(had, have, strict=True)]
+    first = next((seconds for seconds in lost if abs(seconds) > EXACT), 0.0)
+    sums = list(accumulate(lost))
+    return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
+
+
+def _unbalanced(
+    places: Mapping[TaskId, str], tasks: Sequence[TaskId], slots: Mapping[str, int]
+) -> tuple[int, int]:
+    """Return how many of these tasks are above the ceilings of shares, and how many are missing to their floors."""
     total = max(1, sum(slots.values()))
     counts = Counter(places[task] for task in tasks)
     above = sum(max(0, counts[i] + len(tasks) * -slots[i] // total) for i in slots)  # less the ceiling
     below = sum(max(0, len(tasks) * slots[i] // total - counts[i]) for i in slots)
-    return max(above, below)
+    return above, below
 
 
 def _sorted(
