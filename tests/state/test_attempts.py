@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 from collections import Counter
 from dataclasses import replace
 
@@ -14,6 +15,7 @@ from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.bridge import JobLostError
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, read_sealed, seal
 from taskplace.spark.state.history import EMPTY, History
 from taskplace.spark.state.store import StoreSchema
@@ -61,7 +63,9 @@ def test_several_batches_add_up(runtime):
             ({"delay": d, "count": days[d]} for d in {delay for _, delay in rows}), key=repr
         )
         assert sum(report.rows for report in reports[:2]) == len(rows) + (len(PLANES) if batch == 0 else 0)
-        assert sum(report.rows for report in reports[2:]) == len(rows)
+        passed_on = [report.boundaries["by-delay"].slices.values() for report in reports[:2]]
+        assert sum(piece.rows for pieces in passed_on for piece in pieces) == len(rows)
+        assert not any(report.rows for report in reports[2:]), "none of theirs is from outside"
     stored = [row for task in ("0_0", "0_1") for row in runtime.contents(task)["totals"]]
     assert {row["tailnum"]: row["flights"] for row in stored} == flights
     stored = [row for task in ("1_0", "1_1", "1_2") for row in runtime.contents(task)["days"]]
@@ -74,7 +78,8 @@ def test_rows_of_the_second_subtopology_come_joined_and_where_spark_would_put_th
     at = partition_of([pa.array(delays, pa.int64())], 3)
     for partition in range(3):
         report = runtime.attempt(f"1_{partition}", reports=first)
-        assert report.rows == (at == partition).sum()
+        here = Counter(delay for delay, place in zip(delays, at, strict=True) if place == partition)
+        assert {row["delay"]: row["count"] for row in sink_rows(runtime, [report], "days-out")} == here
 
 
 def test_changes_form_a_chain_that_replays(runtime):
@@ -295,6 +300,96 @@ def test_work_of_an_older_generation_is_refused(runtime):
     runtime.commit(runtime.attempt("0_0", BATCHES[1], generation=6))
 
 
+# -- two attempts of one task
+
+
+@pytest.fixture
+def truth(runtime, tmp_path, be_executor):
+    """A runtime of its own, where every task is attempted once."""
+    return type(runtime)(tmp_path / "truth", be_executor)
+
+
+def at_the_same_time(runtime, task, rows, executors) -> list[Report]:
+    """Run an attempt of a task on each of these executors; none has its copy before all of them have begun."""
+    context = multiprocessing.get_context("fork")
+    begun, told = context.Barrier(len(executors)), context.SimpleQueue()
+
+    def run(number: int) -> None:
+        really_open = Copy._open
+
+        def opening(copy: Copy) -> None:
+            begun.wait(30)
+            really_open(copy)
+
+        Copy._open = opening
+        told.put((number, runtime.attempt(task, rows, executor=executors[number]).to_json()))
+
+    workers = [context.Process(target=run, args=(number,)) for number in range(len(executors))]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert worker.exitcode == 0
+    return [Report.from_json(text) for _, text in sorted(told.get() for _ in workers)]
+
+
+def committed_files(runtime) -> dict[str, bytes]:
+    files = [change.file for history in runtime.history.values() for change in history.changes]
+    return {file: (runtime.checkpoint / file).read_bytes() for file in files}
+
+
+def commit_one_of_two(runtime, truth, two, rows) -> None:
+    """Commit the first of two attempts at 0_0 and go on: nothing shows that there was another one.
+
+    Neither in what is committed, nor in output, nor in any copy of whoever made them.
+    """
+    before = committed_files(runtime)
+    won, lost = two
+    assert won.attempt != lost.attempt and won.change.file != lost.change.file
+    first = [won, runtime.attempt("0_1", rows)]
+    second = [runtime.attempt(f"1_{p}", reports=first) for p in range(3)]
+    expected = truth.run_batch(rows)
+    for sink in ("out", "days-out"):
+        assert sink_rows(runtime, [*first, *second], sink) == sink_rows(truth, expected, sink)
+    runtime.commit(*first, *second)
+    after = committed_files(runtime)
+    assert {file: after[file] for file in before} == before
+    assert lost.change.file not in after
+    expected = truth.run_batch(BATCHES[3])
+    reports = runtime.run_batch(BATCHES[3])
+    for sink in ("out", "days-out"):
+        assert sink_rows(runtime, reports, sink) == sink_rows(truth, expected, sink)
+    for task in ("0_0", "0_1", "1_0", "1_1", "1_2"):
+        for executor in {"1", won.instance[-1], lost.instance[-1]}:
+            assert runtime.contents(task, executor) == truth.contents(task)
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+@pytest.mark.parametrize("executors", [("1", "2"), ("1", "1")])
+def test_of_two_attempts_at_the_same_time_one_counts(runtime, truth, executors, winner):
+    """A task that Spark runs twice: on two executors, or by two workers of one, which wait for each other's copy."""
+    runtime.run_batch(BATCHES[0], PLANES)
+    truth.run_batch(BATCHES[0], PLANES)
+    two = at_the_same_time(runtime, "0_0", BATCHES[1], executors)
+    assert [report.instance for report in two] == [f"executor-{executor}" for executor in executors]
+    commit_one_of_two(runtime, truth, [two[winner], two[1 - winner]], BATCHES[1])
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+@pytest.mark.parametrize("executor", ["1", "2"])
+def test_of_a_finished_attempt_and_its_retry_one_counts(runtime, truth, executor, winner):
+    """Spark runs a stage again, with attempt numbers from 0: epoch, batch, generation, run and round are the same."""
+    runtime.run_batch(BATCHES[0], PLANES)
+    truth.run_batch(BATCHES[0], PLANES)
+    finished = runtime.attempt("0_0", BATCHES[1], executor="1")
+    left = {name: (runtime.checkpoint / name).read_bytes() for name in runtime.files()}
+    retry = runtime.attempt("0_0", BATCHES[1], executor=executor)
+    assert retry.recovery.rolled_back == (executor == "1"), "it starts from what is committed"
+    assert {name: (runtime.checkpoint / name).read_bytes() for name in left} == left
+    two = [finished, retry]
+    commit_one_of_two(runtime, truth, [two[winner], two[1 - winner]], BATCHES[1])
+
+
 # -- a stage, run by the driver's own code
 
 
@@ -349,3 +444,28 @@ def test_a_round_of_an_earlier_run_that_is_called_off_late_calls_off_nothing_els
     sparkless.before_attempt = lambda task: earlier.on_lost()
     sparkless.elsewhere = "2"
     assert {report.instance for report in sparkless.stage(0, BATCHES[1]).values()} == {"executor-2"}
+
+
+def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(runtime, truth, sparkless):
+    """Spark has run 0_0 on two executors; what follows comes from one of them."""
+    sparkless.owners = {"0_1": "3"}
+    duplicates = []
+
+    def lose(task):
+        if task == "0_1" and sparkless.rounds == 1:
+            sparkless.elsewhere = "2"
+            duplicates.extend(Report.from_json(text) for text in sparkless.job.attempt(0))
+            sparkless.elsewhere = None
+            raise JobLostError(frozenset({"3"}))
+
+    sparkless.before_attempt = lose
+    first = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.attempted == ["0_0", "0_1", "0_1"]
+    finished = runtime.files("0_0-*.json")
+    assert len(finished) == 2 and finished[0].endswith(f"-{first['0_0'].attempt}.json")
+    second = sparkless.stage(1, reports=list(first.values()))
+    runtime.commit(*first.values(), *second.values())
+    truth.run_batch(BATCHES[0], PLANES)
+    for task in ("0_0", "0_1", "1_0", "1_1", "1_2"):
+        for executor in ("1", "2"):
+            assert runtime.contents(task, executor) == truth.contents(task)
