@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
+import numpy as np
+import psutil
+import pyarrow as pa
 import pytest
 from placed_harness import EXECUTORS, kill_executor, wait_until
 
 from taskplace.spark.worker.attempt import reports_dir
+from taskplace.spark.worker.hashing import partition_of
 
 pytestmark = pytest.mark.spark
 
@@ -158,3 +163,96 @@ def test_an_executor_that_is_decommissioned_within_a_stage(pipeline, fault_order
     p.run(4)
     assert victims[0] not in {view.id for view in p.placed.placement()}
     p.check()
+
+
+def map_outputs(p) -> dict[Path, str]:
+    """Return the index files of the last shuffle's map outputs, and the executors that have them."""
+    found = {}
+    for name, member in p.placed.members.by_instance.items():
+        for folder in psutil.Process(member.pid).environ()["SPARK_EXECUTOR_DIRS"].split(":"):
+            found |= dict.fromkeys(Path(folder).rglob("shuffle_*_0.index"), name)
+    last = max(int(path.name.split("_")[1]) for path in found)
+    return {path: name for path, name in found.items() if path.name.startswith(f"shuffle_{last}_")}
+
+
+def partitions_in(index: Path) -> list[int]:
+    """Return the partitions that a map output has rows of; its index has where each begins, and where the last ends."""
+    return np.flatnonzero(np.diff(np.frombuffer(index.read_bytes(), ">i8"))).tolist()
+
+
+def run_again(sc) -> bool:
+    """Return whether Spark runs tasks of a job's last stage, and not for the first time."""
+    tracker = sc.statusTracker()
+    jobs = [tracker.getJobInfo(job) for job in tracker.getActiveJobsIds()]
+    stages = [tracker.getStageInfo(max(job.stageIds)) for job in jobs if job is not None and job.stageIds]
+    return any(
+        stage.currentAttemptId > 0 and stage.numActiveTasks > 0 for stage in stages if stage is not None
+    )
+
+
+def test_a_stage_that_spark_runs_again_since_a_map_output_is_gone(pipeline, cluster, fault_orders):
+    """One task cannot fetch its rows, and another one is held meanwhile: Spark runs both again, with attempt number 0.
+
+    The one that was held goes on when its successor has begun, and may finish before or after it.
+    """
+    p = pipeline()
+    for batch in range(3):
+        p.run(batch)
+    p.settle()
+    rows = p.data(3)
+    places = partition_of([pa.array([row[0] for row in rows])], 6)
+    one, others = (
+        [row for row, place in zip(rows, places, strict=True) if (place == 0) == of_one] for of_one in (1, 0)
+    )
+    rows = [*one, *others[: len(one)]]  # each half is one map task's
+    again = []
+
+    def lose_the_output(batch: int, subtopology: int) -> None:
+        if (batch, subtopology) == (3, 0):
+            (index,) = (path for path in map_outputs(p) if partitions_in(path) == [0])
+            index.unlink()
+            index.with_suffix(".data").unlink()
+            (fault_orders / "attempt.processed").write_text("hold")
+
+    def let_it_go_on() -> None:
+        try:
+            wait_until((fault_orders / "attempt.processed.held").exists, "an attempt is held", seconds=30)
+            wait_until(lambda: run_again(cluster.sparkContext), "Spark runs the stage again", seconds=30)
+            again.append(True)
+        finally:
+            (fault_orders / "attempt.processed.release").touch()
+
+    p.placed.on_stage = lose_the_output
+    thread = threading.Thread(target=let_it_go_on)
+    thread.start()
+    frame = cluster.createDataFrame(
+        cluster.sparkContext.parallelize(rows, 2), "key string, `group` string, value bigint"
+    )
+    p.placed.process_batch(frame, 3)
+    p.rows.extend(rows)
+    thread.join()
+    assert again
+    p.run(4)
+    p.check()
+    p.settle()
+    p.check_state()
+
+
+def test_an_executor_that_dies_with_map_outputs_before_they_are_fetched(pipeline, cluster):
+    p = pipeline()
+    for batch in range(3):
+        p.run(batch)
+    p.settle()
+    victims = []
+
+    def kill(batch: int, subtopology: int) -> None:
+        if (batch, subtopology) == (3, 0):
+            victims.append(max(map_outputs(p).values()))
+            kill_executor(p.placed, victims[0])
+            wait_until(lambda: victims[0].split("-")[1] not in p.placed.bridge.alive(), "the loss is noticed")
+
+    p.placed.on_stage = kill
+    p.run(3)
+    p.run(4)
+    p.check()
+    assert victims
