@@ -103,10 +103,11 @@ def test_what_is_published_outlives_the_stage(tmp_path, staged):
     assert read(sink.path) == list(range(10))
 
 
-def test_across_file_systems_it_copies(tmp_path, staged, monkeypatch):
-    def refuse(*_):
-        raise OSError(18, "Invalid cross-device link")
+def refuse(*_):
+    raise OSError(18, "Invalid cross-device link")
 
+
+def test_across_file_systems_it_copies(tmp_path, staged, monkeypatch):
     monkeypatch.setattr(os, "link", refuse)
     sink = ParquetSink(tmp_path / "out")
     publish(sink, 0, staged)
@@ -181,13 +182,16 @@ def test_a_mark_that_a_crash_left_empty_is_made_again(tmp_path, staged):
         sink.bind("one")
 
 
-def test_files_have_the_permissions_that_new_files_get(tmp_path, be_executor):
+@pytest.mark.parametrize("links", [True, False])
+def test_files_have_the_permissions_that_new_files_get(tmp_path, be_executor, monkeypatch, links):
     from taskplace.spark.state.files import write_file
 
     mask = os.umask(0o027)
     try:
         file = tmp_path / "checkpoint" / "staged.parquet"
         write_file(file, b"rows", sync=False, mode=0o666)
+        if not links:
+            monkeypatch.setattr(os, "link", refuse)
         publish(ParquetSink(tmp_path / "out"), 0, [file])
     finally:
         os.umask(mask)
