@@ -19,22 +19,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyspark
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.steering.config import WORKS
 from taskplace.spark.steering.layout import Layout, Operator, layout, read_operators, that_ran
 from taskplace.spark.steering.watch import Facts
 from topology.ids import TaskId
 
-WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
 RECENT_JOBS = 8
 """The jobs of a batch are among so many last ones of its query."""
 OVERHEAD_SECONDS = 0.05
 """What a task takes beside its own work; with it, twice as long as next to nothing is not twice the load."""
 
 _VERSIONS = re.compile(r"4\.[0-3](?!\d)")
-"""Private methods may mean something else under the same name in another version, so none is tried unseen."""
+"""Private methods may mean something else under the same name in another version, so any other is refused. In 4.1 and
+4.2 they have the signatures of 4.0 and 4.3, between which they lie; there they have not been run."""
 _STATE_RDD = re.compile(r"\bStateStore\w*RDD\b")
 _Store = tuple[int, int, str]
 
@@ -83,8 +85,11 @@ class StateBridge(Bridge):
     # -- the query
 
     def active(self) -> bool:
-        """Return whether the query runs."""
-        return bool(self._query.isActive())
+        """Return whether the query runs. Errors: `ConnectionError` when Spark itself has ended."""
+        try:
+            return bool(self._query.isActive())
+        except Py4JNetworkError as error:
+            raise ConnectionError("Spark has ended") from error
 
     def between_batches(self) -> bool:
         """Return whether the query waits for data or for its trigger."""
@@ -265,4 +270,4 @@ def _rows(task: Mapping[str, Any]) -> float:
     return float(task["taskMetrics"]["shuffleReadMetrics"]["recordsRead"])
 
 
-__all__: Sequence[str] = ("WORKS", "StateBridge")
+__all__: Sequence[str] = ("StateBridge",)

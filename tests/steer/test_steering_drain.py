@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
+from taskplace.spark.steering.watch import Facts
 from tests.steer.steer_harness import wait_until
-from tests.steer.test_steering_handle import Spark, polled, steering_of
+from tests.steer.test_steering_handle import Spark, failing, polled, steering_of, turned
 from topology.ids import TaskId
 
 
@@ -342,3 +343,123 @@ def test_whatever_is_asked_of_whom_none_ends_that_was_run_on_and_in_the_end_all_
     for steering in handles:
         assert all(steering.drained(executor) for executor in ended)
         assert steering.status().errors == 0
+
+
+# ------------------------------------------------------------------------------------ beside a stand-down
+
+
+def unreadable(app: str):
+    """Two queries on three executors; the operators of the second cannot be read, so it stands down."""
+    queries = [Spark(app, 6, 3, run=run, spread=True) for run in ("a", "b")]
+    queries[1].layout = failing(10**6, None)
+    handles = [steering_of(query, 6) for query in queries]
+    for steering in handles:
+        Fleet.of(app).join(steering._bridge.run_id)
+    for _ in range(3):
+        for query, steering in zip(queries, handles, strict=True):
+            query.ran()
+            turned(steering)
+    return (*queries, *handles)
+
+
+def test_a_query_that_cannot_be_read_keeps_executors_and_the_one_that_was_asked_says_so(caplog):
+    a, b, one, other = unreadable("unreadable")
+    assert other.status().state == "stood down"
+    with caplog.at_level("INFO"):
+        one.decommission("2")
+        for _ in range(3):
+            a.ran()
+            b.ran()
+            polled(one)
+            turned(other)
+    assert on(a.running, "executor-2") == 0
+    assert not one.drained("2")
+    assert not a.removed + b.removed, "nobody knows what it has there"
+    (why,) = one.status().kept["executor-2"]
+    assert why.startswith(
+        "query b: it has stood down, and nobody knows where its tasks run: 3 errors in a row"
+    )
+    assert why.endswith("then resume(); or stop() its handle")
+    assert f"executor-2 is kept by {why}" in str(one.status())
+    assert f"executor-2 is kept by {why}" in str(one.plan())
+    assert one.plan().to_dict()["kept"] == one.status().to_dict()["kept"] == {"executor-2": [why]}
+    assert caplog.text.count("executor-2 is kept by query b") == 1, "said once, by the one that was asked"
+    other.stop()
+    polled(one)
+    assert one.drained("2")
+    assert a.removed == ["2"]
+
+
+def test_once_it_can_be_read_and_is_resumed_it_leaves_too():
+    a, b, one, other = unreadable("read later")
+    one.decommission("2")
+    b.layout = lambda *, planned: b.found
+    for _ in range(2):
+        for query, steering in ((a, one), (b, other)):
+            query.ran()
+            turned(steering)
+    assert one.status().kept == {
+        "executor-2": (
+            f"query b: it has stood down, and 2 tasks there: {other.status().reason}; "
+            "resume() its handle, or stop() it",
+        )
+    }, "it is known again where they are"
+    other.resume()
+    for _ in range(3):
+        for query, steering in ((a, one), (b, other)):
+            query.ran()
+            turned(steering)
+    assert one.drained("2")
+    assert a.removed + b.removed == ["2"]
+    assert one.status().kept == {}
+
+
+def test_of_a_query_whose_looks_have_failed_nobody_knows_what_was_seen_before():
+    """Spark may have run its tasks elsewhere meanwhile."""
+    a, b, one, other = pair("lost sight", budget=6)
+    one.drain("2")
+    for query, steering in ((a, one), (b, other)):
+        polled(steering)
+        query.ran()
+        polled(steering)
+    assert one.drained("2")
+    b.ran()
+    b.places = failing(3, b.places)
+    turned(other)
+    assert other.status().state == "stood down"
+    assert not one.drained("2")
+    b.ran()
+    turned(other)
+    assert one.drained("2"), "until a look tells"
+
+
+def test_a_stood_down_query_is_told_of_whoever_is_asked_itself_too():
+    _, b, one, other = pair("told")
+    b.facts = lambda: Facts(unload_on_commit=True)
+    b.ran()
+    polled(other)
+    for steering in (one, other):
+        steering.drain("2")
+        polled(steering)
+        (said,) = [line for line in steering.status().changes if "is kept by query b" in line]
+        assert (
+            "it has stood down, and 2 tasks there: spark.sql.streaming.stateStore.unloadOnCommit=true" in said
+        )
+        assert said.endswith("restart the query; or stop() its handle")
+        steering.undrain("2")
+        polled(steering)
+    assert one.status().kept == {}
+
+
+def test_what_keeps_an_executor_for_a_while_is_in_the_status_and_nothing_to_log():
+    a, _, one, other = pair("for a while", budget=6)
+    one.drain("2")
+    assert one.status().kept == {"executor-2": ("query a: 2 tasks there", "query b: 2 tasks there")}
+    polled(one)
+    polled(other)
+    to_run = "tasks that ran there last have to run elsewhere first"
+    assert one.status().kept == {"executor-2": (f"query a: {to_run}", f"query b: {to_run}")}
+    a.ran()
+    polled(one)
+    assert one.status().kept == {"executor-2": (f"query b: {to_run}",)}
+    assert not any("is kept by" in line for line in one.status().changes)

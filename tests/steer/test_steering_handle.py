@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+
 import pytest
 
 from taskplace.errors import InputError
@@ -254,7 +258,8 @@ def test_the_changes_are_counted_beyond_those_that_are_kept():
         steering.drain("1")
         steering.undrain("1")
     status = steering.status()
-    assert status.said == before + 15
+    assert status.said == before + 30
+    assert status.changes[-1] == "undrain of executor-1 asked for: it may have tasks again"
     assert len(status.changes) <= 20
 
 
@@ -304,4 +309,223 @@ def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before():
     for _ in range(3):
         spark.ran()
         polled(steering)
-    assert asked == [0, 2, 2, 0]
+    assert asked == [None, 2, 2, 0], "nobody knows what the first batch had to load"
+
+
+def test_no_reload_is_priced_by_a_batch_in_which_spark_loaded_more_than_was_sent():
+    spark = Spark("more", 8, 2, spread=True)
+    asked = []
+    steering = steering_of(spark)
+    observe = steering._book.observe
+    steering._book.observe = lambda operators, tasks, loaded, seconds: (
+        asked.append(loaded) or observe(operators, tasks, loaded, seconds)
+    )
+    polled(steering)
+    spark.ran()
+    polled(steering)
+    spark.at[next(iter(spark.at))] = "executor-1"  # there is no slot on the other one
+    spark.ran()
+    polled(steering)
+    spark.ran()
+    polled(steering)
+    for _ in range(2):  # one of them has ended unseen
+        spark.ran()
+    polled(steering)
+    spark.ran()
+    polled(steering)
+    assert asked == [None, 0, None, 1, None, 0]
+
+
+@pytest.mark.parametrize("first", [60_000, 24])
+def test_what_a_reload_costs_is_the_same_whatever_the_first_batch_that_was_seen_had_to_load(first):
+    """A query that has restarted loads all its state in its first batch: five seconds of each task."""
+    spark, load = Spark(f"restarts {first}", 12, 3, spread=True), [first]
+    spark.state_operators = lambda: [
+        {"commitTimeMs": 1200, "memoryUsedBytes": 1000, "customMetrics": {"rocksdbLoadLatencyMs": load[0]}}
+    ]
+    steering = steering_of(spark)
+    polled(steering)
+    for load[0] in (24, 24):
+        spark.ran()
+        polled(steering)
+    spark.ending = {"2"}
+    polled(steering)
+    assert spark.sent == 4
+    load[0] = 4 * 5000 + 24
+    spark.ran()
+    polled(steering)
+    assert steering._prices.reload == pytest.approx(5.0)
+
+
+# ------------------------------------------------------------------------------- stopped, stood down, errors
+
+
+def failing(times: int, really):
+    """Return a call that fails so many times, and then does what it should."""
+    left = [OSError("a passing error")] * times
+    return lambda *args, **kwargs: (_ for _ in ()).throw(left.pop()) if left else really(*args, **kwargs)
+
+
+def turned(steering: Steering, times: int = POLLS) -> int:
+    """Poll as the thread does, errors and all; return how often there was a look."""
+    looks = 0
+    for _ in range(times):
+        try:
+            looks += steering._turn()
+        except OSError as error:
+            steering._failed(error)
+    return looks
+
+
+def test_stopping_takes_moves_back_that_have_not_run():
+    spark = Spark("takes back", 12, 3)
+    steering = steering_of(spark, 4)
+    polled(steering)
+    assert spark.at != spark.running
+    steering.stop()
+    assert spark.at == spark.running
+    assert steering.status().changes[-2:] == ("4 moves that have not run are taken back", "stopped")
+
+
+def test_stopping_takes_back_nothing_that_has_run_or_may_be_running():
+    for what in ("ran, unseen", "runs"):
+        spark = Spark(f"too late: {what}", 12, 3)
+        steering = steering_of(spark, 4)
+        polled(steering)
+        sent = dict(spark.at)
+        if what == "runs":
+            spark.between_batches = lambda: False
+        else:
+            spark.ran()
+        steering.stop()
+        assert spark.at == sent
+
+
+def test_stopping_sends_nothing_back_to_an_executor_that_is_gone_or_drains():
+    for what in ("gone", "drains", "decommissioned"):
+        spark = Spark(f"no way back: {what}", 6, 3, spread=True)
+        steering = steering_of(spark, 6)
+        polled(steering)
+        if what == "gone":
+            spark.there.pop()
+        elif what == "drains":
+            steering.drain("2")
+        else:
+            spark.ending = {"2"}
+        polled(steering)
+        assert "executor-2" not in spark.at.values()
+        steering.stop()
+        assert "executor-2" not in spark.at.values()
+
+
+def test_a_stop_that_cannot_take_moves_back_stops_all_the_same():
+    spark = Spark("cannot", 12, 3)
+    steering = steering_of(spark, 4)
+    polled(steering)
+    spark.places = failing(1, spark.places)
+    steering.stop()
+    assert steering.status().state == "stopped"
+    assert steering.status().errors == 1
+
+
+def test_a_stand_down_is_said_once():
+    spark = Spark("once said", 6, 2)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.facts = lambda: Facts(unload_on_commit=True)
+    for _ in range(5):
+        spark.ran()
+        polled(steering)
+    assert sum("stood down" in change for change in steering.status().changes) == 1
+    steering.resume()
+    polled(steering)
+    assert sum("stood down" in change for change in steering.status().changes) == 2, (
+        "again, since it was resumed"
+    )
+
+
+@pytest.mark.parametrize("part", ["places", "state_operators", "facts", "layout"])
+def test_a_batch_whose_look_has_failed_is_looked_at_once_more(part):
+    spark = Spark(f"passes {part}", 12, 3)
+    steering = steering_of(spark, 2)
+    if part != "layout":
+        polled(steering)
+        spark.ran()
+    setattr(spark, part, failing(2, getattr(spark, part)))
+    assert turned(steering) == 1
+    assert steering.status().batch == spark.batch
+    assert steering._ran is not None
+    assert spark.sent == (2 if part == "layout" else 4), "with the budget of a batch that ran"
+    assert (steering.status().state, steering.status().errors) == ("steering", 2)
+
+
+def test_it_waits_for_that_until_the_query_does():
+    spark = Spark("busy", 12, 3)
+    steering = steering_of(spark, 2)
+    polled(steering)
+    spark.ran()
+    spark.places, spark.between_batches = failing(1, spark.places), lambda: False
+    assert turned(steering) == 0
+    spark.ran()
+    assert turned(steering) == 1, "the next batch is looked at when it has ended"
+
+
+def test_what_fails_after_each_batch_and_never_between_them_stands_down():
+    spark = Spark("after each", 6, 2)
+    steering = steering_of(spark)
+    polled(steering)
+    spark.state_operators = failing(10**6, None)
+    spark.ran()
+    turned(steering)
+    assert steering.status().state == "stood down"
+    assert steering.status().errors == 3
+    assert "OSError: a passing error" in steering.status().reason
+    spark.ran()
+    turned(steering)
+    assert steering.status().errors == 4, "one look a batch, to know what is there"
+
+
+def test_nobody_waits_for_a_look_that_waits_for_spark():
+    spark = Spark("slow", 6, 3, spread=True)
+    began, over = threading.Event(), threading.Event()
+    layout = spark.layout
+    spark.layout = lambda *, planned: (began.set(), over.wait(30), layout(planned=planned))[-1]
+    steering = steering_of(spark)
+    steering.start()
+    told = []
+
+    def ask() -> None:
+        steering.drain("2")
+        steering.undrain("2")
+        told.extend([steering.drained("2"), steering.status().state])
+
+    try:
+        assert began.wait(30)
+        asking = threading.Thread(target=ask, daemon=True)
+        asking.start()
+        asking.join(10)
+        assert told == [False, "waiting for the first batch"]
+    finally:
+        over.set()
+        steering.stop()
+
+
+def test_without_the_classic_part_of_pyspark_it_is_one_clear_error():
+    """As with a PySpark for Spark Connect alone."""
+    code = """
+import sys
+for name in ("py4j", "py4j.protocol", "py4j.java_gateway"):
+    sys.modules[name] = None
+from taskplace.errors import UnsupportedSpark
+from taskplace.spark import steer
+query = type("StreamingQuery", (), {"runId": "r", "__module__": "pyspark.sql.connect.streaming.query"})()
+try:
+    steer(query)
+except UnsupportedSpark as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "classic PySpark cannot be imported" in done.stdout
+    assert "not with Spark Connect" in done.stdout

@@ -353,10 +353,8 @@ def test_a_bad_key_or_value_is_one_clear_error(key, value, message):
 # ------------------------------------------------------------------------------------------------- house
 
 
-@pytest.mark.parametrize(
-    "name", ["config", "load", "relief", "worth", "watch", "decision", "loop", "fleet", "status"]
-)
-def test_what_decides_does_without_spark(name):
+@pytest.mark.parametrize("name", [path.stem for path in sorted(HOUSE.glob("*.py"))])
+def test_all_does_without_spark_until_a_query_is_steered(name):
     for node in ast.walk(ast.parse((HOUSE / f"{name}.py").read_text())):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

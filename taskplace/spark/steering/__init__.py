@@ -9,10 +9,11 @@
     fleet.py     what the steered queries of an application have in common
     observe.py   what is observed of each task
     executors.py which executors there are, and whether that changed
+    drains.py    what becomes of drains: who keeps an executor, and the question for its end
     handle.py    the thread that looks, and the handle that users hold
 
-Every private call into Spark is in `taskplace.spark.bridge_state`. The public names are loaded on first use: all but
-`executors`, `handle` and `observe` does without Spark.
+Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called; all else does
+without Spark. The public names are loaded on first use.
 """
 
 from typing import TYPE_CHECKING, Any

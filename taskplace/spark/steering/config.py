@@ -11,6 +11,7 @@ from typing import Any
 from taskplace.errors import ConfigError
 from topology.errors import nearest
 
+WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
 LOADS = ("task.time", "rows", "state.size", "even")
 
 

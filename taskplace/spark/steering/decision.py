@@ -62,7 +62,8 @@ class Decision:
     """Where all tasks are wanted in the next batch, and how that came about.
 
     `moves`: what changes now, in tasks of this query; `waiting`: moves of later batches; `overruled`: tasks that ran
-    elsewhere than intended. `why`: the reasons for a new goal, empty while an old one is pursued.
+    elsewhere than intended. `why`: the reasons for a new goal, empty while an old one is pursued. `kept`: what keeps
+    each executor that drains and is not empty.
     """
 
     batch: int
@@ -74,6 +75,7 @@ class Decision:
     verdict: Verdict = field(default_factory=Verdict)
     overruled: tuple[TaskId, ...] = ()
     stood_down: StandDown | None = None
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         if self.stood_down:
@@ -85,6 +87,7 @@ class Decision:
             parts.append(str(self.verdict))
         if self.overruled:
             parts.append(f"{_some(len(self.overruled), 'task')} ran elsewhere than intended")
+        parts += [f"{name} is kept by {why}" for name, keepers in self.kept.items() for why in keepers]
         return "; ".join(parts)
 
     def to_dict(self) -> dict[str, object]:
@@ -100,6 +103,7 @@ class Decision:
             "worth": self.verdict.worth,
             "overruled": [str(task) for task in self.overruled],
             "stood_down": str(self.stood_down) if self.stood_down else None,
+            "kept": {name: list(why) for name, why in self.kept.items()},
         }
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from taskplace.errors import InputError
-from taskplace.spark.bridge import Executor
-from taskplace.spark.bridge_state import StateBridge
 from taskplace.spark.steering.fleet import instance_name
 from topology.errors import nearest
+
+if TYPE_CHECKING:
+    from taskplace.spark.bridge import Executor
+    from taskplace.spark.bridge_state import StateBridge
 
 DECOMMISSION_POLLS = 10
 """Whether Spark decommissions executors is asked at every tenth poll: it takes a call for each of them."""

@@ -214,7 +214,7 @@ class Fleet:
             said = published.get(query, Published({}, {}, None))
             why = _keeps(said, instance)
             if why and said.stood_down:
-                why = f"it has stood down, and {why}: {said.stood_down}; resume() its handle, or stop() it"
+                why = f"it has stood down, and {why}: {said.stood_down}; or stop() its handle"
             if why:
                 found.append(Keeper(names.get(query, query), why, stuck=bool(said.stood_down)))
         return tuple(found)

@@ -6,6 +6,9 @@ stays in this thread: it is logged, counted, and after `MOST_ERRORS` in a row st
 
 Reports are sent when a batch has just ended, so that they are there before the next one asks where its state is, or
 while the query waits: never on purpose in the middle of a batch, when tasks hold the stores that would move.
+
+A look may take Spark seconds, and one lock is held over it. What is told of it is a value of its own, put in place
+when the look is over, so nobody who asks for the status, or asks for a drain, waits for it.
 """
 
 from __future__ import annotations
@@ -15,16 +18,14 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JNetworkError
-
-from taskplace.errors import InputError
+from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
-from taskplace.spark.bridge_state import StateBridge
-from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.config import WORKS, SteeringConfig
 from taskplace.spark.steering.decision import Decision, Seen
+from taskplace.spark.steering.drains import Drains
 from taskplace.spark.steering.executors import Executors
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
@@ -36,12 +37,13 @@ from taskplace.spark.steering.watch import StandDown
 from taskplace.spark.steering.worth import Prices
 from topology.ids import TaskId
 
+if TYPE_CHECKING:
+    from taskplace.spark.bridge_state import StateBridge
+
 log = logging.getLogger("taskplace.spark.steering")
 
 POLL_SECONDS = 0.05
 MOST_ERRORS = 3
-RETRY_POLLS = 20
-"""An executor's end that could not be asked for is asked for again after so many polls: a second."""
 EARLY_LOOKS = (2, 3, 4, 5, 6)
 """Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 CHANGES_KEPT = 20
@@ -61,6 +63,10 @@ def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) 
         config = SteeringConfig.from_properties(config or {})
     if not isinstance(config, SteeringConfig):
         raise InputError("config", found=config, expected="a SteeringConfig or a mapping of its keys")
+    try:
+        from taskplace.spark.bridge_state import StateBridge
+    except ImportError as error:  # a PySpark for Spark Connect alone has no classic part
+        raise UnsupportedSpark(f"classic PySpark cannot be imported ({error}); {WORKS}") from error
     bridge = StateBridge(query)
     if not bridge.active():
         raise InputError("query", found="a query that has ended", expected="a running StreamingQuery")
@@ -74,7 +80,8 @@ class Steering:
 
     Lifetime: one run of one query. A query that is started again is steered by a new call of `steer`. Once the handle
     is stopped or its query has ended, `status` and `drained` say what was last known, and the others are refused.
-    Executors are given as "3", 3 or "executor-3". All methods may be called from any thread.
+    Executors are given as "3", 3 or "executor-3". All methods may be called from any thread; `plan`, `resume` and
+    `stop` wait for a look under way, the others do not.
     """
 
     def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
@@ -87,28 +94,31 @@ class Steering:
         self._layout = Layout()
         self._planned = False  # whether the layout is that of a batch that ran
         self._executors = Executors(bridge)
+        self._drains = Drains(self._fleet, bridge, self._say)
         self._places: dict[TaskId, str | None] = {}  # the coordinator's map at the last look
-        # The same when a batch had just ended: where it ran.
+        # The same when a batch had just ended: where it ran. None while nobody knows.
         self._ran: dict[TaskId, str | None] | None = None
+        self._expected: dict[TaskId, str | None] = {}  # the map as the last look has left it
+        self._as_sent = True  # since the last batch the map has been what was expected
         self._decision: Decision | None = None
-        self._batch = -1
+        self._batch = -1  # the last batch that was looked at, or given up
+        self._tried: int | None = None  # the batch whose look is under way, or failed last
         self._looks = 0
         self._moved = 0
         self._loaded = 0  # tasks that load their state in the batch to come
         self._errors = 0
         self._errors_in_a_row = 0
-        self._seconds = 0.0
         self._load_note = ""
         self._to_measure = False  # sizes are listed once all is sent, and count from the next batch on
         self._sizes: dict[TaskId, float] | None = None
         self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
         self._said = 0
+        self._said_down: StandDown | None = None
         self._version = self._fleet.version  # of the fleet, at the last look
-        self._polls = 0
-        # Ends that could not be asked for: how often, and when again.
-        self._unasked: dict[str, tuple[int, int]] = {}
         self._state = "waiting for the first batch"
-        self._lock = threading.RLock()
+        self._shown = SteeringStatus(bridge.name or bridge.id, self._state)  # what the last look has found
+        self._lock = threading.RLock()  # held over a look, which may take long
+        self._telling = threading.Lock()  # held for a moment
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._asked = True  # look once as soon as there is anything to see
@@ -120,53 +130,41 @@ class Steering:
 
     def start(self) -> None:
         """Start looking; `steer` does this. Errors: `InputError` if another handle steers the query."""
-        self._fleet.join(self._bridge.run_id)
+        self._fleet.join(self._bridge.run_id, self._shown.query)
         self._thread.start()
 
     def status(self) -> SteeringStatus:
-        """Return how things stand, as of the last batch."""
-        with self._lock:
-            now, goal = Counter(self._places.values()), Counter(self._loop.goal.values())
-            names = sorted({*self._executors.there, *(name for name in now if name)})
-            down = self._loop.stood_down
-            weights = {str(t): self._loop.loads.weight(t) for t in self._places}
-            return SteeringStatus(
-                query=self._bridge.name or self._bridge.id,
-                state="stood down" if down and self._state == "steering" else self._state,
-                batch=self._batch,
-                operators=self._layout.described,
-                executors={name: (now[name], goal[name]) for name in names},
-                draining=tuple(sorted(self._fleet.draining | self._executors.ending)),
-                moved=self._moved,
-                waiting=self._decision.waiting if self._decision else 0,
-                overruled=self._loop.watch.total,
-                reason=str(down) if down else "",
-                verdict=str(self._loop.verdict) if self._loop.verdict.moves else "",
-                load=self._load_note,
-                weights={name: weight for name, weight in weights.items() if weight != 1.0},
-                rows=self._book.rows,
-                bytes=self._book.bytes,
-                errors=self._errors,
-                seconds=self._seconds,
-                changes=tuple(self._changes),
-                said=self._said,
-            )
+        """Return how things stand, as of the last look; does not wait for one under way."""
+        down = self._loop.stood_down
+        with self._telling:
+            changes, said = tuple(self._changes), self._said
+        return replace(
+            self._shown,
+            state="stood down" if down and self._state == "steering" else self._state,
+            draining=tuple(sorted(self._fleet.draining | self._executors.ending)),
+            kept=self._kept(),
+            reason=str(down) if down else "",
+            errors=self._errors + self._drains.errors,
+            changes=changes,
+            said=said,
+        )
 
     def plan(self) -> Decision:
         """Return what would be done now, from scratch, and do nothing of it. Errors: `InputError` after the end."""
         self._open()
         with self._lock:
             before = self._executors.there.keys()
-            seen = self._see(ran=False)
+            seen = self._see(self._batch, ran=False)
             self._asked = (
                 self._asked or seen.slots.keys() != before
             )  # seen here, so the thread would see no change
-            return self._loop.look(seen, dry=True)
+            return replace(self._loop.look(seen, dry=True), kept=self._kept())
 
     def drain(self, executor: str | int) -> None:
         """Empty an executor for all steered queries: a few tasks after each batch, and while a query waits.
 
-        It holds until `undrain`, for queries that are steered later too.
+        It holds until `undrain`, for queries that are steered later too. A query that has stood down moves nothing;
+        `status` and the log say which one keeps the executor.
         Errors: `InputError` for an executor that is not there, if no other one would be left, or after the end.
         """
         self._drain(executor)
@@ -177,8 +175,7 @@ class Steering:
         others = {f"executor-{e.id}" for e in self._bridge.executors()} - self._fleet.draining - {name}
         if not others:
             raise InputError("drain", found=name, expected="that another executor is left to take its tasks")
-        self._fleet.drain(name, end=end)
-        self._say(f"drain of {name} asked for" + (", and its end once it is empty" if end else ""))
+        self._drains.drain(name, end=end)
         self._ask()
 
     def undrain(self, executor: str | int) -> None:
@@ -188,7 +185,7 @@ class Steering:
         """
         self._open()
         name = self._executors.known(executor, gone=True, ask=self._state not in OVER)
-        self._fleet.drain(name, on=False)
+        self._drains.undrain(name)
         self._ask()
 
     def drained(self, executor: str | int) -> bool:
@@ -196,13 +193,13 @@ class Steering:
 
         A move that was sent counts once it has run, so a query that waits keeps an executor from being drained until
         its next batch, and one that is steered since before its first batch until that. An executor that has ended is
-        drained. Errors: `InputError` for one that never was there.
+        drained. Of a query that has stood down after errors nobody knows, so none is. What keeps one is in the status.
+        Errors: `InputError` for one that never was there.
         """
         name = self._executors.known(executor, gone=True, ask=self._state not in OVER)
         if self._state not in OVER and name.removeprefix("executor-") not in self._bridge.alive():
             return True
-        with self._lock:
-            return self._fleet.empty(name) and name not in (self._ran or {}).values()
+        return self._fleet.empty(name) and name not in (self._ran or {}).values()
 
     def decommission(self, executor: str | int) -> None:
         """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`.
@@ -218,11 +215,16 @@ class Steering:
         with self._lock:
             self._loop.resume()
             self._errors_in_a_row = 0
+            self._said_down = None
         self._say("resumed")
         self._ask()
 
     def stop(self) -> None:
-        """Stop steering; the query runs on, and its state stays where it is."""
+        """Stop steering; the query runs on, and its state stays where it is.
+
+        If the query waits, moves that were sent and have not run are taken back, unless the executor that they left is
+        gone or drains. In the middle of a batch they may run already, and stay.
+        """
         self._stopped.set()
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
@@ -237,8 +239,7 @@ class Steering:
                 if not self._active():
                     self._end("ended")
                     return
-                if self._turn():
-                    self._errors_in_a_row = 0
+                self._turn()
             except Exception as error:  # whatever it is, it must not reach the query, nor end this thread
                 self._failed(error)
             self._wake.wait(POLL_SECONDS if self._errors_in_a_row == 0 else 1.0)
@@ -246,22 +247,26 @@ class Steering:
 
     def _turn(self) -> bool:
         """Look if a batch has ended, or if there is a reason to while the query waits; return whether it did."""
-        self._dismiss()
+        failed, self._tried = self._tried, None
+        self._drains.poll()
         finished = self._bridge.finished_batch()
         began = time.perf_counter()
         new = finished is not None and finished != self._batch
-        if not new:
-            waits = self._batch < 0 or self._bridge.between_batches()
-            if not (waits and self._is_asked()):
+        if not new or finished == failed:  # one that failed is looked at once more as soon as the query waits
+            self._tried = failed
+            waits = (self._batch < 0 and not new) or self._bridge.between_batches()
+            if not (waits and (new or self._is_asked())):
                 return False
         with self._lock:
             if self._state in OVER:  # stopped meanwhile: nothing is sent or published any more
                 return False
             self._version = self._fleet.version
-            self._batch = self._batch if finished is None else finished
             self._asked = False
-            self._look(ran=new)
-            self._seconds = time.perf_counter() - began
+            self._tried = finished if new else None
+            self._look(self._batch if finished is None else finished, ran=new)
+            self._tried = None
+            self._errors_in_a_row = 0
+            self._show(time.perf_counter() - began)
         if self._to_measure:
             self._measure()
         return True
@@ -273,28 +278,31 @@ class Steering:
     def _active(self) -> bool:
         try:
             return self._bridge.active()
-        except (ConnectionError, Py4JNetworkError):  # Spark itself has ended, and its queries with it
+        except ConnectionError:  # Spark itself has ended, and its queries with it
             return False
 
-    def _look(self, *, ran: bool) -> None:
+    def _look(self, batch: int, *, ran: bool) -> None:
         if not self._planned:
             self._discover(ran)
         if not self._layout.tasks:
+            self._batch = batch
             if self._planned:
                 self._fleet.publish(self._bridge.run_id, {}, {})
             return
-        seen = self._see(ran=ran)
+        seen = self._see(batch, ran=ran)
         self._places = dict(seen.places)
         self._ran = self._places if ran else self._ran
         decision = self._loop.look(seen)
-        self._send(decision)
+        self._batch = batch  # seen: whatever fails from here on, it is not looked at again
         self._decision = decision
+        self._send(decision)
         alive = self._executors.there.keys() | self._executors.ending
         self._fleet.publish(
             self._bridge.run_id,
             decision.intended,
             {t: self._loop.loads.weight(t) for t in self._places},
             None if self._ran is None else {name for name in self._ran.values() if name in alive and name},
+            str(decision.stood_down or ""),
         )
 
     def _discover(self, ran: bool) -> None:
@@ -310,32 +318,40 @@ class Steering:
             self._state = "steering" if found.tasks else "nothing to steer"
             self._say("; ".join(found.described) or "no stateful operators")
 
-    def _see(self, *, ran: bool) -> Seen:
+    def _see(self, batch: int, *, ran: bool) -> Seen:
         self._executors.look()
-        places = self._bridge.places(self._layout)
+        places, facts = self._bridge.places(self._layout), self._bridge.facts()
+        self._as_sent = self._as_sent and places == self._expected
+        load = None
         if ran:
+            operators = self._bridge.state_operators()
             self._looks += 1
-        load = self._observe() if ran else None
-        if ran:
-            loaded, self._loaded = self._loaded, 0
-            seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
-            self._prices = self._book.observe(
-                self._bridge.state_operators(), len(self._layout.tasks), loaded, seconds
-            )
+            load = self._observe()
+            self._learn(batch, operators, load)
         base, others = self._fleet.beside(self._bridge.run_id)
         return Seen(
-            batch=self._batch,
+            batch=batch,
             slots={name: executor.cores for name, executor in self._executors.there.items()},
             places=places,
             draining=self._fleet.draining & self._executors.there.keys(),
             load=load,
             prices=self._prices,
-            facts=self._bridge.facts(),
+            facts=facts,
             ran=ran,
             others=others,
             base=base,
             ending=self._executors.ending,
         )
+
+    def _learn(
+        self, batch: int, operators: list[Mapping[str, Any]], load: Mapping[TaskId, float] | None
+    ) -> None:
+        """Learn prices from a batch; of reloads only if all that loaded state in it are the tasks that were sent."""
+        known = self._ran is not None and self._as_sent and batch == self._batch + 1
+        loaded = self._loaded if known else None
+        self._loaded, self._as_sent = 0, True
+        seconds = list(load.values()) if load and self.config.load_by == "task.time" else None
+        self._prices = self._book.observe(operators, len(self._layout.tasks), loaded, seconds)
 
     def _observe(self) -> dict[TaskId, float] | None:
         """Return what is observed of each task in the batch that has just ended, if it is due."""
@@ -354,6 +370,7 @@ class Steering:
         found, note = observed_load(self._bridge, self._layout, self.config.load_by)
         with self._lock:
             self._to_measure, self._sizes, self._load_note = False, found, note
+            self._show(self._shown.seconds)
 
     def _send(self, decision: Decision) -> None:
         sent = [
@@ -361,76 +378,116 @@ class Steering:
             for task, name in decision.intended.items()
             if self._places[task] != name and name in self._executors.there
         ]
+        self._expected = {**self._places, **{task: executor.instance for task, executor in sent}}
         self._bridge.send(self._layout, sent)
         self._moved += len(sent)
         self._loaded += len(sent)
-        if decision.moves or decision.why or decision.stood_down:
-            text = str(decision)
-            if not self._changes or self._changes[-1] != text:
-                self._say(text, decision.moves)
+        if decision.stood_down:
+            news = decision.stood_down != self._said_down
+        else:
+            news = bool(decision.moves or decision.why)
+        self._said_down = decision.stood_down
+        text = str(decision)
+        if news and (not self._changes or self._changes[-1] != text):
+            self._say(text, decision.moves)
 
-    def _dismiss(self) -> None:
-        """Ask for the end of executors that are to end and are empty: whoever was told, whatever this query does."""
-        self._polls += 1
-        for name in sorted(self._fleet.leaving):
-            tried, again = self._unasked.get(name, (0, 0))
-            if again > self._polls:
-                continue
-            try:
-                took = self._fleet.end(name, partial(self._ask_to_end, name.removeprefix("executor-")))
-            except Exception as error:
-                log.warning("the end of %s could not be asked for", name, exc_info=True)
-                self._errors += 1
-                self._unasked[name] = (tried + 1, self._polls + RETRY_POLLS)
-                left = tried + 1 < MOST_ERRORS
-                if not left:
-                    self._fleet.keep(name)
-                    del self._unasked[name]
-                self._say(
-                    f"{name} is empty: {type(error).__name__}, {'once more' if left else 'its end is given up'}"
-                )
-                continue
-            if took is not None:
-                self._unasked.pop(name, None)
-                self._say(f"{name} is empty: {'asked for its end' if took else 'nobody took its end'}")
-
-    def _ask_to_end(self, id_: str) -> bool | None:
-        """Ask for the end of an executor; None if it has ended by itself."""
-        return self._bridge.remove(id_) if id_ in self._bridge.alive() else None
+    def _take_back(self) -> None:
+        """Send back the tasks that were sent elsewhere and have not run since; the query waits, or nothing is done."""
+        bridge = self._bridge
+        waits = bridge.active() and bridge.between_batches() and bridge.finished_batch() == self._batch
+        if self._ran is None or not waits:
+            return
+        self._executors.look()
+        may_have = {n: e for n, e in self._executors.there.items() if n not in self._fleet.draining}
+        now = bridge.places(self._layout)
+        back = [
+            (task, may_have[name])
+            for task, name in self._ran.items()
+            if name in may_have
+            and now.get(task) not in (None, name)
+            and now[task] == self._expected.get(task)
+        ]
+        bridge.send(self._layout, back)
+        if back:
+            self._say(f"{len(back)} moves that have not run are taken back")
 
     # -- small things
 
     def _failed(self, error: Exception) -> None:
-        self._errors += 1
-        self._errors_in_a_row += 1
-        self._asked = self._errors_in_a_row < MOST_ERRORS  # once more, as soon as the query waits
-        if self._errors_in_a_row == 1:
-            log.warning("steering of %s failed; the query runs on", self._bridge.run_id, exc_info=True)
-        if self._errors_in_a_row == MOST_ERRORS:
-            with self._lock:
-                last = f"{type(error).__name__}: {error}"
-                reason = f"{MOST_ERRORS} errors in a row inside steering, the last {last}"
-                self._loop.stand_down(StandDown(reason, "see the log for the first of them, then resume()"))
-                self._state = self._state if self._state in OVER else "steering"
-                self._say(str(self._loop.stood_down))
+        with self._lock:
+            self._errors += 1
+            self._errors_in_a_row += 1
+            self._as_sent = False
+            if self._errors_in_a_row == 1:
+                log.warning("steering of %s failed; the query runs on", self._bridge.run_id, exc_info=True)
+            if self._errors_in_a_row < MOST_ERRORS:
+                self._asked = True  # once more, as soon as the query waits
+                return
+            self._asked = False
+            self._batch = self._batch if self._tried is None else self._tried
+            self._ran = None
+            if self._state in OVER:
+                return
+            last = f"{type(error).__name__}: {error}"
+            reason = f"{MOST_ERRORS} errors in a row inside steering, the last {last}"
+            down = StandDown(reason, "see the log for the first of them, then resume()")
+            self._fleet.lose(self._bridge.run_id, str(down))
+            self._state = "steering"
+            if self._loop.stood_down is None:
+                self._loop.stand_down(down)
+                self._said_down = down
+                self._say(f"stood down: {down}")
 
     def _end(self, state: str) -> None:
         with self._lock:
-            if self._state not in OVER:
-                self._state = state
-                for name in self._fleet.leave(self._bridge.run_id):
-                    self._say(f"{name} does not end: no query is steered any more that could ask for it")
-                self._say(state)
+            if self._state in OVER:
+                return
+            if state == "stopped":
+                try:
+                    self._take_back()
+                except Exception:
+                    self._errors += 1
+                    log.warning("moves that have not run could not be taken back", exc_info=True)
+            self._state = state
+            for name in self._fleet.leave(self._bridge.run_id):
+                self._say(f"{name} does not end: no query is steered any more that could ask for it")
+            self._say(state)
+
+    def _show(self, seconds: float) -> None:
+        """Put in place what the status says of the look that has just ended."""
+        now, goal = Counter(self._places.values()), Counter(self._loop.goal.values())
+        names = sorted({*self._executors.there, *(name for name in now if name)})
+        weights = {str(t): self._loop.loads.weight(t) for t in self._places}
+        self._shown = replace(
+            self._shown,
+            batch=self._batch,
+            operators=self._layout.described,
+            executors={name: (now[name], goal[name]) for name in names},
+            moved=self._moved,
+            waiting=self._decision.waiting if self._decision else 0,
+            overruled=self._loop.watch.total,
+            verdict=str(self._loop.verdict) if self._loop.verdict.moves else "",
+            load=self._load_note,
+            weights={name: weight for name, weight in weights.items() if weight != 1.0},
+            rows=self._book.rows,
+            bytes=self._book.bytes,
+            seconds=seconds,
+        )
+
+    def _kept(self) -> dict[str, tuple[str, ...]]:
+        """Return what keeps draining executors that are not known to have gone."""
+        gone = self._executors.met - self._executors.there.keys() - self._executors.ending
+        return {name: why for name, why in self._drains.kept().items() if name not in gone}
 
     def _ask(self) -> None:
         self._asked = True
         self._wake.set()
 
     def _say(self, text: str, moves: tuple[Move, ...] = ()) -> None:
-        with self._lock:
+        with self._telling:
             self._changes.append(text)
             self._said += 1
-        log.info("query %s: %s", self._bridge.name or self._bridge.id, text)
+        log.info("query %s: %s", self._shown.query, text)
         for move in moves:
             log.info("  %s: %s -> %s (%s)", move.task, move.from_ or "-", move.to, move.why)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-from taskplace.spark.bridge_state import StateBridge
 from taskplace.spark.steering.layout import Layout
 from topology.ids import TaskId
+
+if TYPE_CHECKING:
+    from taskplace.spark.bridge_state import StateBridge
 
 log = logging.getLogger(__name__)
 

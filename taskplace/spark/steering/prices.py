@@ -3,8 +3,9 @@
 A task's seconds per batch: the median of what was observed of tasks, in the last batches in which they were; before
 that, and where they never are, the time of updates, removals and commit of all operators, over the tasks. A reload's
 seconds: RocksDB says how long loading took in a batch. That is a little for every task, moved or not, so the batches in
-which tasks moved show what one of them costs beyond what batches without moves show. Until both were seen, and with
-other providers, which do not say, the memory of the state over an assumed rate stands in.
+which tasks moved show what one of them costs beyond what batches without moves show. A batch in which others may have
+loaded their state too, such as the first one that is seen, shows neither. Until both were seen, and with other
+providers, which do not say, the memory of the state over an assumed rate stands in.
 """
 
 from __future__ import annotations
@@ -44,10 +45,10 @@ class PriceBook:
         self,
         operators: Sequence[Mapping[str, Any]],
         tasks: int,
-        loaded: int,
+        loaded: int | None,
         seconds: Sequence[float] | None = None,
     ) -> Prices:
-        """Return the prices after a batch in which `loaded` of `tasks` tasks loaded their state.
+        """Return the prices after a batch in which `loaded` of `tasks` tasks loaded their state; None: nobody knows.
 
         `operators`: `stateOperators` of the progress. `seconds`: of each task, where they were observed.
         """
@@ -63,9 +64,9 @@ class PriceBook:
         loading = sum(
             _number(operator, name) / 1000 for operator in said for name in operator if _is_load_time(name)
         )
-        if not loaded:
+        if loaded == 0:
             self._quiet.append(loading / tasks)
-        elif loading and self._quiet:
+        elif loaded and loading and self._quiet:
             self._loads.append(max(0.0, loading - median(self._quiet) * tasks) / loaded)
         reload = median(self._loads) if self._loads else self.bytes / tasks / self._rate
         return Prices(max(median(self._observed or self._spent), LEAST_TASK), max(reload, LEAST_RELOAD))

@@ -13,7 +13,8 @@ class SteeringStatus:
     `state`: "waiting for the first batch", "steering", "stood down", "stopped", "ended", or "nothing to steer".
     `operators`: a line for each subtopology. `executors`: for each, tasks it runs and tasks it is to run.
     `moved`: tasks sent elsewhere so far; `waiting`: moves still to come; `overruled`: tasks that Spark ran elsewhere
-    than intended. `weights`: tasks that differ from the usual. `changes`: the last of `said`, each with its reason.
+    than intended. `kept`: for each executor that drains and is not empty, the queries that keep it, and why.
+    `weights`: tasks that differ from the usual. `changes`: the last of `said`, each with its reason.
     `seconds`: how long the last look took, from the end of the batch to the last report.
 
     >>> print(SteeringStatus("clicks", "steering", batch=7, executors={"executor-0": (2, 2)}))
@@ -28,6 +29,7 @@ class SteeringStatus:
     operators: tuple[str, ...] = ()
     executors: Mapping[str, tuple[int, int]] | None = None
     draining: tuple[str, ...] = ()
+    kept: Mapping[str, tuple[str, ...]] | None = None
     moved: int = 0
     waiting: int = 0
     overruled: int = 0
@@ -51,6 +53,7 @@ class SteeringStatus:
         for name, (now, goal) in sorted((self.executors or {}).items()):
             drains = ", draining" if name in self.draining else ""
             lines.append(f"  {name}: {now} tasks, {goal} intended{drains}")
+        lines += [f"  {name} is kept by {why}" for name, all_ in (self.kept or {}).items() for why in all_]
         lines.append(f"  {self.moved} moved, {self.waiting} waiting, {self.overruled} overruled")
         if self.verdict:
             lines.append(f"  {self.verdict}")
@@ -72,6 +75,7 @@ class SteeringStatus:
             **asdict(self),
             "operators": list(self.operators),
             "draining": list(self.draining),
+            "kept": {name: list(why) for name, why in (self.kept or {}).items()},
             "changes": list(self.changes),
             "weights": dict(self.weights or {}),
             "executors": executors,
