@@ -401,7 +401,7 @@ def test_once_it_can_be_read_and_is_resumed_it_leaves_too():
     assert one.status().kept == {
         "executor-2": (
             f"query b: it has stood down, and 2 tasks there: {other.status().reason}; "
-            "resume() its handle, or stop() it",
+            "or stop() its handle",
         )
     }, "it is known again where they are"
     other.resume()
