@@ -400,8 +400,7 @@ def test_once_it_can_be_read_and_is_resumed_it_leaves_too():
             turned(steering)
     assert one.status().kept == {
         "executor-2": (
-            f"query b: it has stood down, and 2 tasks there: {other.status().reason}; "
-            "or stop() its handle",
+            f"query b: it has stood down, and 2 tasks there: {other.status().reason}; or stop() its handle",
         )
     }, "it is known again where they are"
     other.resume()

@@ -202,6 +202,14 @@ def test_several_queries_rest_only_where_all_their_tasks_together_are_even(data,
     assert even([together[name] for name in names])
 
 
+def test_what_gains_only_once_several_queries_move_is_judged_by_all_their_moves():
+    names = {"executor-0": 3, "executor-1": 3, "executor-2": 1, "executor-3": 2}
+    places = [[1, 1, 0], [3, 0, 0, 1], [0, 2], [1, 2, 3]]
+    layouts = [{TaskId(0, p): f"executor-{at}" for p, at in enumerate(own)} for own in places]
+    together = [name for found in queries(layouts, names) for name in found.values()]
+    assert misses(together, names) == 0
+
+
 @pytest.mark.parametrize("down", [(), (0, 1), (2, 3), (0, 2), (1, 3), (0, 1, 2), (3,)])
 def test_queries_of_one_task_even_out_around_those_that_have_stood_down(down):
     found = queries([{TaskId(0, 0): "executor-0"} for _ in range(4)], slots(2, 1), down)
@@ -477,6 +485,27 @@ def test_a_drained_instance_ends_with_none_even_if_moving_is_not_worth_it():
     assert run.counts() == {"executor-0": 3, "executor-1": 0, "executor-2": 3}
 
 
+def test_what_drains_is_left_first_however_little_it_has_and_then_the_busiest():
+    tasks = grid(1, 16)
+    at = ["executor-0"] * 6 + ["executor-1"] * 9 + ["executor-3"]
+    run = cluster(tasks, slots(4, cores=1), dict(zip(tasks, at, strict=True)), per_batch=1)
+    run.seen = replace(run.seen, draining=frozenset({"executor-3"}))
+    run.settle()
+    left = [move.from_ for moves in run.moves for move in moves]
+    assert left[0] == "executor-3"
+    assert left[1:4] == ["executor-1"] * 3, "0_0 to 0_5 are on the other one"
+    assert sorted(run.counts().values()) == [0, 5, 5, 6]
+
+
+def test_what_drains_is_no_share_of_what_others_are_to_have():
+    tasks = grid(1, 6)
+    at = {t: "executor-0" if t.partition < 4 else "executor-1" for t in tasks}
+    run = cluster(tasks, slots(3), at)
+    run.seen = replace(run.seen, draining=frozenset({"executor-2"}))
+    run.settle()
+    assert run.counts() == {"executor-0": 3, "executor-1": 3, "executor-2": 0}
+
+
 def test_when_all_drain_nothing_moves():
     tasks = grid(1, 4)
     run = cluster(tasks, slots(2), dict.fromkeys(tasks))
@@ -602,6 +631,14 @@ def test_a_dry_run_changes_nothing():
     assert not loop.watch.sent
     real = loop.look(seen)
     assert real.to_dict() == trial.to_dict()
+
+
+def test_a_dry_run_weighs_as_was_observed():
+    run = spread_with_a_hot_one(11.0)
+    run.settle()
+    trial = run.loop.look(run.seen, dry=True)
+    assert not trial.moves
+    assert sorted(Counter(trial.goal.values()).values()) == [1, 5, 6]
 
 
 @settings(deadline=None)  # a plan loads the solver, on a busy machine

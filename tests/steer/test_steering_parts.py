@@ -15,6 +15,7 @@ from taskplace.spark.steering.decision import Seen
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.load import FEWEST, HEAVIEST, SAME, Calm, LoadHistory
 from taskplace.spark.steering.loop import SteeringLoop
+from taskplace.spark.steering.prices import PriceBook
 from taskplace.spark.steering.watch import Facts, OverrideWatch
 from taskplace.spark.steering.worth import Prices, gained, judge
 from topology.ids import TaskId
@@ -242,6 +243,24 @@ def test_the_only_tasks_of_two_stages_side_by_side_gain_by_leaving_each_other():
         dict.fromkeys(tasks, 1.0), there, {**there, tasks[1]: "v"}, tasks[1:], slots, Prices(1, 1), 10
     )
     assert (verdict.gain, verdict.worth) == (0.5, True)
+
+
+# ------------------------------------------------------------------------------------------------- prices
+
+
+def test_a_batch_of_which_nobody_knows_what_it_loaded_teaches_nothing_of_reloads():
+    book = PriceBook(bytes_per_second=1000)
+
+    def said(load: int) -> list[dict]:
+        return [
+            {"commitTimeMs": 400, "memoryUsedBytes": 8000, "customMetrics": {"rocksdbLoadLatencyMs": load}}
+        ]
+
+    assert book.observe(said(60_000), tasks=4, loaded=None) == Prices(task=0.1, reload=2.0)
+    assert book.observe(said(20_000), tasks=4, loaded=4).reload == 2.0, "what is usual is not known yet"
+    assert book.observe(said(40), tasks=4, loaded=0).reload == 2.0
+    assert book.observe(said(20_040), tasks=4, loaded=4).reload == 5.0
+    assert book.observe(said(90_000), tasks=4, loaded=None).reload == 5.0
 
 
 # ------------------------------------------------------------------------------------------------- watch
