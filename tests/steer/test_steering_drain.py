@@ -427,6 +427,9 @@ def test_of_a_query_whose_looks_have_failed_nobody_knows_what_was_seen_before():
     turned(other)
     assert other.status().state == "stood down"
     assert not one.drained("2")
+    one.undrain("1")
+    assert polled(other) == 1
+    assert not one.drained("2"), "a look between batches does not tell where they ran"
     b.ran()
     turned(other)
     assert one.drained("2"), "until a look tells"
@@ -448,6 +451,17 @@ def test_a_stood_down_query_is_told_of_whoever_is_asked_itself_too():
         steering.undrain("2")
         polled(steering)
     assert one.status().kept == {}
+
+
+def test_of_a_drain_that_was_taken_back_nothing_more_is_said():
+    *_, b, one, other = pair("no longer")
+    one.drain("2")
+    one.undrain("2")
+    b.facts = lambda: Facts(unload_on_commit=True)
+    b.ran()
+    polled(other)
+    polled(one)
+    assert not any("is kept by" in line for line in one.status().changes)
 
 
 def test_what_keeps_an_executor_for_a_while_is_in_the_status_and_nothing_to_log():

@@ -284,8 +284,8 @@ def test_sizes_are_listed_once_the_moves_are_sent_and_count_from_the_next_batch_
     spark.state_sizes = lambda found: sent.append(spark.sent) or sizes
     steering = Steering(spark, SteeringConfig(load_by="state.size", max_moves_per_batch=3))
     polled(steering)
-    look = steering._loop.look
-    steering._loop.look = lambda found: seen.append(found.load) or look(found)
+    look = steering._looks.loop.look
+    steering._looks.loop.look = lambda found: seen.append(found.load) or look(found)
     for _ in range(8):
         spark.ran()
         polled(steering)
@@ -299,8 +299,8 @@ def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before():
     spark = Spark("prices", 8, 2)
     asked = []
     steering = steering_of(spark, per_batch=2)
-    observe = steering._book.observe
-    steering._book.observe = lambda operators, tasks, loaded, seconds: (
+    observe = steering._looks.book.observe
+    steering._looks.book.observe = lambda operators, tasks, loaded, seconds: (
         asked.append(loaded) or observe(operators, tasks, loaded, seconds)
     )
     polled(steering)
@@ -316,8 +316,8 @@ def test_no_reload_is_priced_by_a_batch_in_which_spark_loaded_more_than_was_sent
     spark = Spark("more", 8, 2, spread=True)
     asked = []
     steering = steering_of(spark)
-    observe = steering._book.observe
-    steering._book.observe = lambda operators, tasks, loaded, seconds: (
+    observe = steering._looks.book.observe
+    steering._looks.book.observe = lambda operators, tasks, loaded, seconds: (
         asked.append(loaded) or observe(operators, tasks, loaded, seconds)
     )
     polled(steering)
@@ -334,6 +334,30 @@ def test_no_reload_is_priced_by_a_batch_in_which_spark_loaded_more_than_was_sent
     spark.ran()
     polled(steering)
     assert asked == [None, 0, None, 1, None, 0]
+
+
+def test_nor_by_the_first_batch_of_a_query_that_was_placed_before_it_nor_after_one_that_was_given_up():
+    spark = Spark("first", 8, 2)
+    asked = []
+    steering = steering_of(spark)
+    observe = steering._looks.book.observe
+    steering._looks.book.observe = lambda operators, tasks, loaded, seconds: (
+        asked.append(loaded) or observe(operators, tasks, loaded, seconds)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(spark, "finished_batch", lambda: None)
+        spark.at = dict.fromkeys(spark.at)
+        polled(steering)
+        assert spark.sent == 8
+    polled(steering)
+    spark.ran()
+    polled(steering)
+    spark.state_operators = failing(3, spark.state_operators)
+    for _ in range(2):
+        spark.ran()
+        turned(steering)
+    assert steering.status().state == "stood down"
+    assert asked == [None, 0, None]
 
 
 @pytest.mark.parametrize("first", [60_000, 24])
@@ -354,7 +378,7 @@ def test_what_a_reload_costs_is_the_same_whatever_the_first_batch_that_was_seen_
     load[0] = 4 * 5000 + 24
     spark.ran()
     polled(steering)
-    assert steering._prices.reload == pytest.approx(5.0)
+    assert steering._looks.prices.reload == pytest.approx(5.0)
 
 
 # ------------------------------------------------------------------------------- stopped, stood down, errors
@@ -418,6 +442,16 @@ def test_stopping_sends_nothing_back_to_an_executor_that_is_gone_or_drains():
         assert "executor-2" not in spark.at.values()
 
 
+def test_stopping_sends_nothing_back_to_an_executor_that_has_just_gone():
+    spark = Spark("just gone", 12, 3)
+    steering = steering_of(spark, 4)
+    polled(steering)
+    spark.there.pop(0)
+    steering.stop()
+    assert spark.sent == 4
+    assert steering.status().errors == 0
+
+
 def test_a_stop_that_cannot_take_moves_back_stops_all_the_same():
     spark = Spark("cannot", 12, 3)
     steering = steering_of(spark, 4)
@@ -454,7 +488,7 @@ def test_a_batch_whose_look_has_failed_is_looked_at_once_more(part):
     setattr(spark, part, failing(2, getattr(spark, part)))
     assert turned(steering) == 1
     assert steering.status().batch == spark.batch
-    assert steering._ran is not None
+    assert steering._looks.ran is not None
     assert spark.sent == (2 if part == "layout" else 4), "with the budget of a batch that ran"
     assert (steering.status().state, steering.status().errors) == ("steering", 2)
 

@@ -166,7 +166,7 @@ def test_the_budget_is_for_a_batch_that_ran_however_often_is_looked():
     assert len(loop.look(replace(seen, batch=1, slots=slots(5), ran=True)).moves) == 4
 
 
-def queries(layouts, names, down=()) -> list[dict[TaskId, str]]:
+def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, str]]:
     """Steer several queries side by side, in turn, and return where they come to rest; `down` have stood down."""
     fleet = Fleet()
     found = [(str(i), SteeringLoop(SteeringConfig(max_moves_per_batch=2)), p) for i, p in enumerate(layouts)]
@@ -177,7 +177,7 @@ def queries(layouts, names, down=()) -> list[dict[TaskId, str]]:
         for i, (query, loop, places) in enumerate(found):
             base, others = fleet.beside(query)
             prices = Prices(task=1.0, reload=1e-6)
-            seen = Seen(batch, names, places, prices=prices, ran=batch > 0, others=others, base=base)
+            seen = Seen(batch, names, places, draining, None, prices, ran=batch > 0, others=others, base=base)
             decision = loop.look(seen)
             fleet.publish(query, decision.intended, {}, stood_down=str(decision.stood_down or ""))
             found[i] = (query, loop, dict(decision.intended))
@@ -252,6 +252,31 @@ def test_what_has_stood_down_stays_where_it_is_and_the_others_come_to_rest(data,
     layouts = [{t: data.draw(place, label=f"{i}: {t}") for t in grid(1, n)} for i, n in enumerate(counts)]
     found = queries(layouts, names, down)
     assert all(found[i] == layouts[i] for i in down)
+
+
+def test_what_has_stood_down_on_an_executor_that_drains_is_in_nobody_s_way():
+    names, task = slots(3, 1), TaskId(0, 0)
+    layouts = [{task: "executor-2"}, {task: "executor-0"}, {task: "executor-0"}]
+    found = queries(layouts, names, down=[0], draining=frozenset({"executor-2"}))
+    assert [own[task] for own in found] in (
+        ["executor-2", "executor-0", "executor-1"],
+        ["executor-2", "executor-1", "executor-0"],
+    )
+
+
+@pytest.mark.parametrize("down", [0, 1])
+def test_a_query_that_stands_down_before_it_has_moved_as_planned_leaves_that_to_the_other(down):
+    fleet, names, task = Fleet(), slots(2, 1), TaskId(0, 0)
+    runs = [cluster([task], names, {task: "executor-0"}) for _ in range(2)]
+    for prices in (Prices(), CHEAP, CHEAP):  # nothing is moved before anything was measured
+        for query, run in enumerate(runs):
+            base, others = fleet.beside(str(query))
+            decision = run.batch(prices=prices, base=base, others=others)
+            fleet.publish(str(query), decision.intended, {}, stood_down=str(decision.stood_down or ""))
+        if prices == Prices():
+            runs[down].loop.stand_down(StandDown("a reason", "a remedy"))
+    assert runs[down].seen.places == {task: "executor-0"}
+    assert runs[1 - down].seen.places == {task: "executor-1"}
 
 
 def test_a_query_whose_neighbour_has_stood_down_elsewhere_leaves_that_alone_and_levels_what_it_can():

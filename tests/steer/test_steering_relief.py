@@ -140,6 +140,17 @@ def test_one_subtopology_on_equal_instances_ends_up_within_a_task_of_the_least_b
         assert min(load.values()) + weight >= load[result[task]] - 1e-6
 
 
+@settings(deadline=None)
+@given(clusters())
+def test_what_is_fixed_stays_as_the_target_has_it_and_the_others_level_around_it(found):
+    weights, places, slots = found
+    target = counted(weights, places, slots)
+    fixed = {t for t in weights if t.subtopology == 0}
+    result = by_load(weights, places, target, slots, TOLERANCE, fixed)
+    assert all(result[t] == target[t] for t in fixed)
+    assert peak(weights, result, slots) <= peak(weights, target, slots) + 1e-6
+
+
 @pytest.mark.parametrize("partitions", [12, 60, 400])
 def test_a_task_as_heavy_as_all_others_is_alone_and_the_others_are_even(partitions):
     slots = dict.fromkeys("xyz", 1)

@@ -10,6 +10,7 @@
     observe.py   what is observed of each task
     executors.py which executors there are, and whether that changed
     drains.py    what becomes of drains: who keeps an executor, and the question for its end
+    looks.py     a look: what is seen, decided and sent, and what is learned from it
     handle.py    the thread that looks, and the handle that users hold
 
 Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called; all else does

@@ -187,10 +187,10 @@ cost 0.200 s of reloading: worth it
             return Verdict()
         others: dict[TaskId, str] = {}
         aims: dict[TaskId, str] = {}
-        for task, name, fixed in seen.others:
+        for task, name, _ in seen.others:
             if name is not None and name in seen.slots:
                 others[task.id] = name
-                aims[task.id] = name if fixed else self._others_goal.get(task.id, name)
+                aims[task.id] = self._others_goal.get(task.id, name)
         weights = {joint(t, seen): self.loads.weight(t) for t in self.goal}
         weights |= {task.id: task.weight for task, _, _ in seen.others}
         return judge(
