@@ -202,6 +202,35 @@ def test_several_queries_rest_only_where_all_their_tasks_together_are_even(data,
     assert even([together[name] for name in names])
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    costs=st.lists(
+        st.lists(st.sampled_from([1.0, 1.0, 1.0, 0.2, 3.0, 8.0, 20.0]), min_size=1, max_size=12),
+        min_size=1,
+        max_size=3,
+    ),
+    cores=st.lists(st.integers(1, 8), min_size=2, max_size=5),
+    random=st.randoms(use_true_random=False),
+)
+def test_queries_of_any_weights_come_to_rest_on_executors_of_any_size(costs, cores, random):
+    fleet, names = Fleet(), {f"executor-{i}": count for i, count in enumerate(cores)}
+    runs, moved = [], []
+    for own in costs:
+        tasks = grid(1, len(own))
+        runs.append(cluster(tasks, names, {t: random.choice(sorted(names)) for t in tasks}, per_batch=2))
+    for batch in range(60):
+        moves = 0
+        for query, (run, own) in enumerate(zip(runs, costs, strict=True)):
+            base, others = fleet.beside(str(query))
+            load = {t: own[t.partition] for t in run.seen.places} if batch else None
+            decision = run.batch(load=load, base=base, others=others)
+            weights = {t: run.loop.loads.weight(t) for t in run.seen.places}
+            fleet.publish(str(query), decision.intended, weights)
+            moves += len(decision.moves)
+        moved.append(moves)
+    assert not any(moved[40:]), moved
+
+
 def test_what_gains_only_once_several_queries_move_is_judged_by_all_their_moves():
     names = {"executor-0": 3, "executor-1": 3, "executor-2": 1, "executor-3": 2}
     places = [[1, 1, 0], [3, 0, 0, 1], [0, 2], [1, 2, 3]]
