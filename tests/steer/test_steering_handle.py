@@ -519,6 +519,19 @@ def test_what_fails_after_each_batch_and_never_between_them_stands_down():
     assert steering.status().errors == 4, "one look a batch, to know what is there"
 
 
+def test_what_can_be_seen_and_never_sent_stands_down_too():
+    """Between batches there is nothing left to send, so the look that is taken once more does not fail."""
+    spark = Spark("never sent", 12, 3)
+    fails = failing(10**6, None)
+    spark.send = lambda found, intended: fails() if intended else None
+    steering = steering_of(spark)
+    for looks in (1, 1, 0):
+        assert turned(steering) == looks
+        spark.ran()
+    assert steering.status().state == "stood down"
+    assert "OSError: a passing error" in steering.status().reason
+
+
 def test_nobody_waits_for_a_look_that_waits_for_spark():
     spark = Spark("slow", 6, 3, spread=True)
     began, over = threading.Event(), threading.Event()

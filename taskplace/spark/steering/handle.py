@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskplace.spark.steering")
 
 POLL_SECONDS = 0.05
+PAUSE_SECONDS = 1.0
+"""After an error."""
 MOST_ERRORS = 3
 CHANGES_KEPT = 20
 
@@ -86,6 +88,9 @@ class Steering:
         self._tried: int | None = None  # the batch whose look is under way, or failed last
         self._errors = 0
         self._errors_in_a_row = 0
+        self._batch_failed = (
+            False  # one of them in a look after a batch: only another one tells that all is well
+        )
         self._changes: deque[str] = deque(maxlen=CHANGES_KEPT)
         self._said = 0
         self._version = self._fleet.version  # of the fleet, at the last look
@@ -208,6 +213,7 @@ class Steering:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
+            pause = POLL_SECONDS
             try:
                 if not self._active():
                     self._end("ended")
@@ -215,7 +221,8 @@ class Steering:
                 self._turn()
             except Exception as error:  # whatever it is, it must not reach the query, nor end this thread
                 self._failed(error)
-            self._wake.wait(POLL_SECONDS if self._errors_in_a_row == 0 else 1.0)
+                pause = PAUSE_SECONDS
+            self._wake.wait(pause)
             self._wake.clear()
 
     def _turn(self) -> bool:
@@ -238,7 +245,8 @@ class Steering:
             self._tried = finished if new else None
             self._looks.look(self._looks.batch if finished is None else finished, ran=new)
             self._tried = None
-            self._errors_in_a_row = 0
+            if new or not self._batch_failed:
+                self._errors_in_a_row, self._batch_failed = 0, False
             self._shown = self._looks.show(self._shown, time.perf_counter() - began)
         if self._looks.to_measure:
             note = self._looks.measure()
@@ -263,6 +271,7 @@ class Steering:
         with self._lock:
             self._errors += 1
             self._errors_in_a_row += 1
+            self._batch_failed = self._batch_failed or self._tried is not None
             self._looks.missed()
             if self._errors_in_a_row == 1:
                 log.warning("steering of %s failed; the query runs on", self._bridge.run_id, exc_info=True)

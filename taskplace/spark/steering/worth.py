@@ -18,10 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from taskplace.spark.steering.relief import EXACT
 from topology.ids import TaskId
-
-EXACT = 1e-9
-"""Seconds that differ by less are equal: sums of the same in another order."""
 
 
 @dataclass(frozen=True)
