@@ -435,6 +435,22 @@ def test_of_a_query_whose_looks_have_failed_nobody_knows_what_was_seen_before():
     assert one.drained("2"), "until a look tells"
 
 
+def test_where_a_batch_has_run_is_known_though_nothing_can_be_sent():
+    a, b, one, other = pair("not sent", budget=6)
+    one.drain("2")
+    for query, steering in ((a, one), (b, other)):
+        polled(steering)
+        query.ran()
+        polled(steering)
+    assert one.drained("2")
+    b.at[TaskId(0, 0)] = "executor-2"  # there was no slot elsewhere
+    b.ran()
+    b.send = failing(1, b.send)
+    with pytest.raises(OSError, match="a passing error"):
+        polled(other)
+    assert not one.drained("2")
+
+
 def test_a_stood_down_query_is_told_of_whoever_is_asked_itself_too():
     _, b, one, other = pair("told")
     b.facts = lambda: Facts(unload_on_commit=True)

@@ -90,7 +90,6 @@ class Looks:
         decision = self.loop.look(seen)
         self.batch = batch  # seen: whatever fails from here on, it is not looked at again
         self._decision = decision
-        self._send(decision)
         alive = self._executors.there.keys() | self._executors.ending
         self._fleet.publish(
             self._bridge.run_id,
@@ -99,6 +98,7 @@ class Looks:
             None if self.ran is None else {name for name in self.ran.values() if name in alive and name},
             str(decision.stood_down or ""),
         )
+        self._send(decision)
 
     def plan(self) -> Decision:
         """Return what would be done now, from scratch."""
