@@ -99,8 +99,8 @@ class StagedFile:
 class Report:
     """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
 
-    `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows that
-    stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet.
+    `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows
+    that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet.
     """
 
     task: str
