@@ -132,6 +132,22 @@ def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime
 # -- full disks
 
 
+def test_a_full_disk_hides_no_copies(runtime, monkeypatch):
+    runtime.run_batch([("a", 1), ("b", 2)])
+    runtime.be("1")
+    orders = Orders("executor-1", str(runtime.checkpoint), str(runtime.state), "app", {}, {})
+    before = visit(orders).copies
+    really_touch = Path.touch
+
+    def touch(path, *args, **kwargs):
+        if path.name.endswith(".seen"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        really_touch(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "touch", touch)
+    assert visit(orders).copies == before != {}
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     """A file system of 3 MB."""

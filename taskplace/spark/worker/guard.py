@@ -49,7 +49,10 @@ def seen(copy: Path, executor: Owner) -> Position | None:
     """Return where a copy is, None if there is none that can be used; one that has killed who only looked goes, too."""
     if not (copy / "data.mdb").exists():
         return None
-    with guarded(copy, executor, what="seen"):
+    try:
+        with guarded(copy, executor, what="seen"):
+            return peek(copy)
+    except OSError:  # a full disk takes no mark
         return peek(copy)
 
 
