@@ -13,12 +13,11 @@ import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import create_exclusively, sync_directory, write_file
+from taskplace.spark.state.files import create_exclusively, lasting_directory, sync_directory, write_file
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +58,7 @@ class ParquetSink:
         """Take the directory for a checkpoint, or refuse."""
         self.check(checkpoint_id)
         if not self._owner():
-            _make(self.path)
+            lasting_directory(self.path)
             self._mark.unlink(missing_ok=True)  # empty: a crash of the host
             with suppress(FileExistsError):
                 create_exclusively(self._mark, checkpoint_id.encode())
@@ -81,7 +80,7 @@ class ParquetSink:
         if final.exists():
             sync_directory(self.path)  # who made it may have been killed before that
             return
-        _make(self.path)
+        lasting_directory(self.path)
         for old in self.path.glob(".batch_id=*.*"):
             if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # of one that died while it published
                 shutil.rmtree(old, ignore_errors=True)
@@ -109,14 +108,6 @@ class ForeachBatch:
         """Call the function with the batch's rows; not for a batch without rows."""
         if files:
             self._function(spark.read.parquet(*map(str, files)), batch_id)
-
-
-def _make(path: Path) -> None:
-    """Make a directory, and those on the way to it; none that has anything in it is lost in a crash of the host."""
-    new = takewhile(lambda folder: not folder.exists() or not any(folder.iterdir()), (path, *path.parents))
-    for folder in reversed(list(new)):
-        folder.mkdir(exist_ok=True)
-        sync_directory(folder.parent)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

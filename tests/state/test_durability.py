@@ -215,7 +215,7 @@ class Host:
 
     def __init__(self, folder: Path, disk: Disk, runtime, be_executor) -> None:
         self.folder, self.disk = folder / "host", disk
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         self._after = (folder / f"after-{number}" for number in itertools.count())
         self._runtime = partial(type(runtime), be_executor=be_executor)
         self.cuts = 0
@@ -315,3 +315,54 @@ def test_a_publisher_that_was_killed_has_left_nothing_that_the_next_one_takes_fo
         if not killed:
             break
     assert at > 20, "binding and publishing take more steps than that"
+
+
+@pytest.mark.parametrize("part", range(8))
+@pytest.mark.slow
+@pytest.mark.usefixtures("refuse_links")
+def test_a_driver_that_was_killed_has_left_nothing_that_the_next_one_takes_for_safe(
+    tmp_path, disk, monkeypatch, runtime, be_executor, part
+):
+    """One is killed at each of its steps, with its attempts and visits; another goes on, and the power is cut."""
+    for at in itertools.count(1 + part, 8):
+        folder = tmp_path / f"try-{at}"
+        host = Host(folder, disk, runtime, be_executor)
+
+        def work(host: Host = host) -> None:
+            stream = host.stream()
+            stream.run_batch()
+            stream.snapshot()
+            stream.run_batch()
+
+        killed = killed_at(monkeypatch, at, work)
+        stream = host.stream()
+        host.power_cut(stream.journal.last_batch)
+        if stream.journal.last is not None:
+            stream.publisher.publish(None, stream.journal.last)
+        stream.snapshot()
+        stream.run_batch(lambda what, host=host, stream=stream: host.power_cut(stream.journal.last_batch))
+        shutil.rmtree(folder)
+        if not killed:
+            break
+    assert at > 300, "what a driver does takes more steps than that"
+
+
+def test_a_driver_that_was_killed_while_it_made_the_checkpoint_does_not_make_the_next_one_lose_it(
+    tmp_path, disk, monkeypatch
+):
+    for at in itertools.count(1):
+        host, after = tmp_path / f"host-{at}", tmp_path / f"after-{at}"
+        (host / "other").mkdir(parents=True)
+        where = Path("new", "of", "checkpoint")
+
+        def begin(root: Path = host / where) -> None:
+            Journal(root, {}).commit(0, 1, {}, {}, {})
+
+        killed = killed_at(monkeypatch, at, begin)
+        if Journal(host / where, {}).last_batch < 0:
+            begin()
+        disk.cut(host, after)
+        assert Journal(after / where, {}).last_batch == 0
+        if not killed:
+            break
+    assert at > 15, "making a checkpoint takes more steps than that"

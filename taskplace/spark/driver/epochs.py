@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import create_exclusively, sealed_json, unsealed_json
+from taskplace.spark.state.files import create_exclusively, lasting_directory, sealed_json, unsealed_json
 
 
 class Epochs:
@@ -30,7 +30,7 @@ class Epochs:
     def take(self, number: int, declaration: Mapping[str, Any]) -> bool:
         """Take a number, if nobody has it; return whether that was so."""
         root = self.folder.parent
-        root.parent.mkdir(parents=True, exist_ok=True)  # of others too; the checkpoint itself is private
+        lasting_directory(root.parent)  # of others too; the checkpoint itself is private
         with suppress(FileExistsError):
             create_exclusively(self.path(number), sealed_json(declaration, indent=1).encode())
             return True

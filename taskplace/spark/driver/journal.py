@@ -34,7 +34,7 @@ from typing import Any
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.state.files import create_exclusively, sealed_json, unsealed_json
+from taskplace.spark.state.files import create_exclusively, sealed_json, sync_directory, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 
@@ -138,7 +138,14 @@ class Journal:
             taken = self._epochs.take(epoch, declaration)
             # The driver before may have committed meanwhile: then this one has read, and judged, too little.
             if taken and self._numbers()[-1:] == ([self.last.batch] if self.last else []):
+                self._keep_what_is_found()
                 return epoch, declaration
+
+    def _keep_what_is_found(self) -> None:
+        """Make what this driver goes on from survive a crash of the host; who made it may have been killed before."""
+        for folder in (self.root.parent, self.root, self._manifests):
+            with suppress(FileNotFoundError, PermissionError):  # what may not be read cannot be synced
+                sync_directory(folder)
 
     def _load(self) -> None:
         """Read the manifests. Another driver may prune meanwhile, and what was listed be gone: then once more."""
@@ -288,6 +295,7 @@ class Journal:
 
     def _publish(self, manifest: Manifest) -> None:
         path = self._manifest(manifest.batch)
+        self._sync_above(manifest)
         try:
             create_exclusively(path, manifest.to_json().encode())
         except FileExistsError:
@@ -295,6 +303,18 @@ class Journal:
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # nobody reads it, and the next pruning would remove it
             raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")
+
+    def _sync_above(self, manifest: Manifest) -> None:
+        """Make the directories above the files that a manifest names survive a crash of the host.
+
+        Whoever writes a file syncs it, and the directory that it is in. Those above may have been made for files that
+        need not survive, or by one that was killed before it synced them.
+        """
+        named = [change.file for change in manifest.changes.values()]
+        named += [snapshot.file for kept in manifest.snapshots.values() for snapshot in kept]
+        named += [staged.file for files in manifest.sinks.values() for staged in files]
+        for folder in sorted({folder for file in named for folder in Path(file).parent.parents}):
+            sync_directory(self.root / folder)
 
     def _is_over(self, batch: int) -> bool:
         """Return whether the manifests have gone on so far that one of this batch counts for nothing."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Bridge, Executor, JobLostError
-from taskplace.spark.state.files import private_directory, sync_directory
+from taskplace.spark.state.files import private_directory
 from taskplace.spark.state.history import History
 from taskplace.spark.worker.attempt import Descriptor, Report, Setting, called_off, reports_dir, run_stage
 from taskplace.spark.worker.program import Program
@@ -47,7 +47,6 @@ def run(
     `tasks` are all of the subtopology's, in order of partition; those that are `idle` do not run.
     `generation` is that of the assignment that `where` tells: attempts of older ones are refused by copies that have
     seen a newer. `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
-    What the reports name survives a crash of the host when it returns.
     Errors: what an attempt raises; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[str, Report] = {}
@@ -89,7 +88,6 @@ def run(
         raise TaskplaceError(
             f"batch {setting.batch}: {MAX_LOSSES} times an executor was lost within one stage; giving up"
         )
-    _sync_above(Path(setting.checkpoint), reports.values())
     return reports
 
 
@@ -112,18 +110,6 @@ def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) ->
         if task in tasks and task not in found:
             found[task] = Report.from_json(path.read_text())
     return found
-
-
-def _sync_above(root: Path, reports: Collection[Report]) -> None:
-    """Make the directories above the files that a manifest may name survive a crash of the host.
-
-    An attempt syncs a file, and the directory that it is in. The directories above may have been made by another
-    attempt, for files that need not survive, or by one that was killed before it synced them.
-    """
-    files = [report.change.file for report in reports if report.change is not None]
-    files += [staged.file for report in reports for staged in report.sinks.values()]
-    for folder in sorted({folder for file in files for folder in Path(file).parent.parents}):
-        sync_directory(root / folder)
 
 
 def _descriptor(task: str, owner: Executor | None, history: History) -> Descriptor:

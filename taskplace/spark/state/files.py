@@ -12,6 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -61,6 +62,14 @@ def private_directory(path: Path) -> list[Path]:
     for folder in reversed(made):
         folder.mkdir(mode=0o700, exist_ok=True)
     return [folder.parent for folder in made]
+
+
+def lasting_directory(path: Path) -> None:
+    """Make a directory, and those on the way to it; none that has anything in it is lost in a crash of the host."""
+    new = takewhile(lambda folder: not folder.exists() or not any(folder.iterdir()), (path, *path.parents))
+    for folder in reversed(list(new)):
+        folder.mkdir(exist_ok=True)
+        sync_directory(folder.parent)
 
 
 def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0o600) -> None:
