@@ -215,7 +215,7 @@ class Placed:
             self.journal.bind("query", self.bridge.query_id())
             last = self.journal.last_batch
             if batch_id == last and self.journal.last is not None:
-                self._check_repeated(df, self.journal.last)
+                self._compare_repeated(df, self.journal.last)
                 self._publish(df.sparkSession, self.journal.last)
                 return
             # One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
@@ -227,21 +227,22 @@ class Placed:
             with self.cluster.batch():
                 self._run(self._united(df), batch_id)
 
-    def _check_repeated(self, df: DataFrame, manifest: Manifest) -> None:
-        """Raise `CheckpointError` for a batch of which Spark brings more than was committed: it has cut it anew.
+    def _compare_repeated(self, df: DataFrame, manifest: Manifest) -> None:
+        """Warn of a batch of which Spark brings more than was committed: it may have cut it anew.
 
-        Fewer rows are none of our business: a source may have forgotten them meanwhile.
+        It need not have, so it goes on: the other side of a join may have grown. Fewer rows mean nothing: a source may
+        have forgotten them.
         """
         united = self._united(df)
         found = sum(
             make.stage_input(united, program).count() for program in self.programs if program.external
         )
         if found > manifest.rows:
-            raise CheckpointError(
-                f"{self.checkpoint}: batch {manifest.batch} was committed with {manifest.rows} rows, and Spark brings "
-                f"{found} for it now; its own checkpoint was lost or set back, and rows would be lost with it: "
-                "restore it, or start both anew"
-            )
+            log.warning(
+                "%s: batch %d was committed with %d rows, and Spark brings %d for it now; if its own checkpoint was "
+                "lost or set back, the others are lost: restore it, or start both anew",
+                self.checkpoint, manifest.batch, manifest.rows, found,
+            )  # fmt: skip
 
     def _united(self, df: DataFrame) -> DataFrame:
         if TAG in df.columns:

@@ -164,7 +164,14 @@ class StoreReader:
                 continue
             rdd = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
             tag = f"taskplace-read-{uuid.uuid4().hex}"
-            for text in self._placed.bridge.run(rdd, range(len(asked)), tag=tag):
+            try:
+                texts = list(self._placed.bridge.run(rdd, range(len(asked)), tag=tag))
+            except (
+                Exception
+            ) as error:  # whoever reads a damaged copy may die of it; another holder may have a good one
+                why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))
+                continue
+            for text in texts:
                 answer = Answer.from_json(text)
                 if answer.position is None:
                     why[answer.task] = answer.error

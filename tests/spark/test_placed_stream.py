@@ -191,7 +191,7 @@ def test_a_start_that_is_refused_takes_nothing_over(pipeline):
     p.check()
 
 
-def test_a_batch_before_the_last_one_is_refused(pipeline):
+def test_a_batch_before_the_last_one_is_refused_and_one_that_has_grown_is_told(pipeline, caplog):
     """Spark's checkpoint was set back: it would cut the batch anew, maybe with rows that were never seen."""
     p = pipeline()
     for batch in range(3):
@@ -203,10 +203,8 @@ def test_a_batch_before_the_last_one_is_refused(pipeline):
         p.placed.process_batch(p.frame(p.data(1)), 1)
     p.check()
     more = [*p.data(2), *p.data(3)]
-    with pytest.raises(
-        CheckpointError, match=rf"committed with {len(p.data(2))} rows, and Spark brings {len(more)}"
-    ):
-        p.placed.process_batch(p.frame(more), 2)
+    p.placed.process_batch(p.frame(more), 2)
+    assert f"committed with {len(p.data(2))} rows, and Spark brings {len(more)}" in caplog.text
     p.check()
 
 

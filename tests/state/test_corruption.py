@@ -18,7 +18,7 @@ from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, seal, write_file
-from taskplace.spark.state.history import Change, History, without
+from taskplace.spark.state.history import Change, History, Position, without
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import Orders, visit
@@ -26,6 +26,7 @@ from taskplace.spark.worker.guard import DEATHS, guarded
 from topology import Topology
 
 SEED = 20261121
+PAGE = 4096
 FLIGHTS = [("a", 1), ("b", 2), ("c", 3), ("d", 4)]
 PLANES = [("a", 10), ("b", 20)]
 
@@ -268,3 +269,58 @@ def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng):
             outcomes[work.__name__, deaths, found] += 1
     print(dict(outcomes))
     assert {found for _, _, found in outcomes} == {"right"}
+
+
+def test_a_branch_of_the_tree_that_leads_astray_does_not_get_into_snapshots(ran, rng, tmp_path, committed):
+    """An attempt may miss a key that is there, and put it in once more. Whoever reads the whole finds out."""
+    truth = {b"%08d" % i: b"100" for i in range(6000)}
+    history = committed(History(), ran.checkpoint, {"s": truth}, 0)
+    path = ran.copy("0_0")
+    shutil.rmtree(path)
+    with Copy(path, ["s"]) as copy:
+        copy.follow(history, ran.checkpoint)
+    file = path / "data.mdb"
+    whole, length = used(file), file.stat().st_size
+    # Its number comes first, and after that what kind of page it is (in a multi-page value, neither).
+    starts = [(p, whole[p : p + 8] + whole[p + 10 : p + 12]) for p in range(2 * PAGE, len(whole), PAGE)]
+    branches = [p for p, start in starts if start == (p // PAGE).to_bytes(8, "little") + b"\1\0"]
+    assert branches
+    ran.be("1")
+
+    def work():
+        with Copy(path, ["s"]) as copy:
+            copy.bring_to(history, ran.checkpoint)
+            seen = dict(zip(truth, copy.get_many("s", list(truth)), strict=True))
+            anew = {key: b"1" for key, value in seen.items() if value is None}
+            later = Position(1, "b", history.end.offset + len(anew))
+            copy.commit({"s": anew}, later)
+        end = History((Change(1, "b", history.end.attempt, later.offset, 0),))
+        orders = Orders(
+            "executor-1",
+            str(ran.checkpoint),
+            str(ran.state),
+            "app",
+            {0: ["s"]},
+            {0: ["s"]},
+            snapshot={"0_0": end},
+        )
+        done = visit(orders)
+        if "0_0" not in done.snapshots:
+            return done.removed == ["0_0"]
+        data = (ran.checkpoint / done.snapshots["0_0"].file).read_bytes()
+        found = [entry for _, entries in decode_records(data) for entry in entries]
+        return sorted(found) == sorted({**truth, **anew}.items())
+
+    outcomes = Counter()
+    for _ in range(60):
+        data = bytearray(whole)
+        page = rng.choice(branches)
+        data[rng.randrange(page + 16, page + PAGE)] ^= 1 << rng.randrange(8)
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(mode=0o700)
+        file.write_bytes(data)
+        os.truncate(file, length)
+        outcomes[outcome(work)] += 1
+    print(dict(outcomes))
+    assert "wrong" not in outcomes
+    assert outcomes["right"] > 20

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import lmdb
 import pytest
@@ -13,7 +14,7 @@ from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state.copy import Copy, peek
-from taskplace.spark.state.files import encode_records, record_batch, seal, write_file
+from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, seal, write_file
 from taskplace.spark.state.history import EMPTY, History, Position, Snapshot
 from taskplace.spark.state.view import View
 from taskplace.spark.worker.follow import Orders, visit
@@ -170,3 +171,55 @@ def test_more_stores_than_a_copy_can_have():
     with pytest.raises(InputError, match=r"found .65 stores.*at most 64"):
         programs(topo.build())
     assert copy_module.MAX_STORES == 64 and EMPTY.version == -1
+
+
+@pytest.mark.parametrize("length", [1, 479, 480, 511, 600])
+def test_keys_of_any_length_are_read_beside_a_writer(tmp_path, committed, length):
+    history = committed(History(), tmp_path, {"s": {b"k" * length: b"1", b"other": b"2"}}, 0)
+    with Copy(tmp_path / "c", ["s"]) as copy:
+        copy.follow(history, tmp_path)
+    with View(tmp_path / "c", "s", history) as view:
+        assert view.get_many([b"k" * length, b"other", b"x" * length]) == [b"1", b"2", None]
+        assert dict(view.scan()) == {b"k" * length: b"1", b"other": b"2"}
+
+
+def test_a_file_that_another_process_has_made_longer_stays_so(tmp_path):
+    with Copy(tmp_path / "c", ["s"]) as copy:
+        file = tmp_path / "c" / "data.mdb"
+        longer = 4 * file.stat().st_size
+        os.truncate(file, longer)
+        copy._lengthen()
+        assert file.stat().st_size == longer
+
+
+def test_a_folder_of_snapshots_that_is_gone_does_not_stop_commits(tmp_path):
+    journal = Journal(tmp_path, {})
+    name = "snapshots/0_0/s.arrow"
+    write_file(tmp_path / name, b"x", sync=False)
+    journal.add_snapshots({"0_0": Snapshot(-1, "", 0, 0, name, 1, seal(b"x"))})
+    journal.commit(0, 1, {}, {}, {})
+    shutil.rmtree(tmp_path / "snapshots")
+    assert journal.commit(1, 1, {}, {}, {}).batch == 1
+
+
+def test_directories_that_may_be_passed_but_not_read_are_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "home" / "out").mkdir(parents=True)
+    read = os.open
+
+    def refuse(path, *args, **kwargs):
+        if Path(path) == tmp_path / "home":
+            raise PermissionError(path)
+        return read(path, *args, **kwargs)
+
+    listed = Path.iterdir
+
+    def refuse_to_list(path):
+        if path == tmp_path / "home":
+            raise PermissionError(path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(Path, "iterdir", refuse_to_list)
+    lasting_directory(tmp_path / "home" / "out")
+    lasting_directory(tmp_path / "home" / "out" / "deeper")
+    assert (tmp_path / "home" / "out" / "deeper").is_dir()

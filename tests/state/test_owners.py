@@ -18,7 +18,7 @@ import pytest
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.history import Change, History, Position
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.identity import OWNER, WORKERS, Owner, home, remove_orphans
+from taskplace.spark.worker.identity import ORPHANED, OWNER, WORKERS, Owner, home, remove_orphans
 
 
 class Process:
@@ -289,24 +289,40 @@ def test_a_directory_whose_owner_cannot_be_told_is_not_taken_over_but_goes_in_ti
 # -- removal
 
 
-def test_orphans_are_removed_when_nobody_came_for_so_long(root, process):
-    now = time.time()
+def orphaned_since(path, seconds):
+    os.utime(path / ORPHANED, (time.time() - seconds,) * 2)
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+def test_orphans_are_removed_when_nobody_came_for_so_long(root, process, copies):
     dead = process().end()
-    old, recent = directory(root, "old.1", dead, copies=2), directory(root, "old.2", dead, copies=2)
-    living = directory(root, "old.3", process().owner)
-    for path in (old, living):
-        for file in path.glob("*/data.mdb"):
-            os.utime(file, (now - 700, now - 700))
-    os.utime(recent / "0_0" / "data.mdb", (now - 700, now - 700))  # its other copy was used lately
+    old, recent = directory(root, "old.1", dead, copies=copies), directory(root, "old.2", dead, copies=copies)
+    living = directory(root, "old.3", process().owner, copies=copies)
+    assert remove_orphans(root, 600.0) == []
+    orphaned_since(old, 601)
+    orphaned_since(recent, 599)
     assert remove_orphans(root, 600.0) == ["old.1"]
     assert not old.exists() and recent.exists() and living.exists()
 
 
-def test_an_orphan_without_copies_goes_by_its_own_age(root, process):
-    path = directory(root, "old.1", process().end(), copies=0)
+def test_how_long_a_copy_was_not_written_is_no_matter(root, be_executor, process):
+    """On a quiet stream the copies of an executor that has just died are old, and good."""
+    path = directory(root, "old.1", process().end())
+    for file in path.glob("*/data.mdb"):
+        os.utime(file, (time.time() - 7000,) * 2)
     assert remove_orphans(root, 600.0) == []
-    os.utime(path, (time.time() - 700,) * 2)
-    assert remove_orphans(root, 600.0) == ["old.1"]
+    be_executor("3")
+    assert (home(root, "app") / "0_0").exists()
+
+
+def test_who_takes_a_directory_over_begins_anew(root, be_executor, process):
+    for old in (directory(root, "old.1", process().end()), directory(root, "app.4", process().end())):
+        remove_orphans(root, 600.0)
+        orphaned_since(old, 599)
+    for executor in "34":
+        be_executor(executor)
+        path = home(root, "app")
+        assert (path / "0_0").exists() and not (path / ORPHANED).exists()
 
 
 # -- which executor

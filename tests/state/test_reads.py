@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import lmdb
 import pyarrow as pa
 import pytest
 
@@ -14,6 +15,8 @@ from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, count
 from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.history import History
+from taskplace.spark.state.view import View
+from taskplace.spark.worker import identity
 from taskplace.spark.worker.attempt import TAG, Descriptor, run_attempt
 from taskplace.spark.worker.follow import Orders, visit_all
 from taskplace.spark.worker.hashing import partition_of
@@ -134,3 +137,27 @@ def test_a_key_that_was_cast_is_found_in_the_task_that_its_rows_came_to(runtime,
     keys = pa.table({"id": pa.array([*range(20), 99], pa.int64())})
     assert reader.get_many(keys)["value"].to_pylist() == [{"seen": 1}] * 20 + [None]
     assert reader.get({"id": 7}) == {"seen": 1}
+
+
+def test_a_copy_that_cannot_be_read_is_not_the_last_word(behind, store, monkeypatch):
+    read = View.get_many
+
+    def damaged_there(view, keys):
+        if identity.executor()[0] == "2":
+            raise lmdb.CorruptedError("Located page was wrong type")
+        return read(view, keys)
+
+    monkeypatch.setattr(View, "get_many", damaged_there)
+    assert store("2").get({"tailnum": "N1"}) == {"flights": 3, "worst": 9}
+
+
+def test_nor_is_one_that_kills_who_reads_it(behind, store, monkeypatch):
+    run = Bridge.run
+
+    def dies_there(bridge, pinned, partitions, tag):
+        if any(location.endswith("_2") for _, location, _ in pinned):
+            raise RuntimeError("task 0 failed 4 times: Python worker exited unexpectedly")
+        return run(bridge, pinned, partitions, tag)
+
+    monkeypatch.setattr(Bridge, "run", dies_there)
+    assert store("2").get({"tailnum": "N1"}) == {"flights": 3, "worst": 9}

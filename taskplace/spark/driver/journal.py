@@ -314,7 +314,8 @@ class Journal:
         named += [snapshot.file for kept in manifest.snapshots.values() for snapshot in kept]
         named += [staged.file for files in manifest.sinks.values() for staged in files]
         for folder in sorted({folder for file in named for folder in Path(file).parent.parents}):
-            sync_directory(self.root / folder)
+            with suppress(FileNotFoundError):  # what is damaged shows where it is needed
+                sync_directory(self.root / folder)
 
     def _is_over(self, batch: int) -> bool:
         """Return whether the manifests have gone on so far that one of this batch counts for nothing."""

@@ -67,7 +67,7 @@ T = TypeVar("T")
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
 #: What tells that a file is no good, or that another version of LMDB has made it.
-_DAMAGED = (
+DAMAGED = (
     DamagedEntry,
     lmdb.InvalidError,
     lmdb.VersionMismatchError,
@@ -110,7 +110,7 @@ class Copy:
         self._fence = fence
         try:
             self._open()
-        except _DAMAGED:
+        except DAMAGED:
             self._make_anew()
 
     def _make_anew(self) -> None:
@@ -467,9 +467,13 @@ class Copy:
 
     def _lengthen(self) -> None:
         """Make the file as long as the map. What is added is a hole: it takes no space."""
-        file, size = self.path / "data.mdb", self._env.info()["map_size"]
-        if file.stat().st_size < size:
-            os.truncate(file, size)
+        size = self._env.info()["map_size"]
+        handle = os.open(self.path / "data.mdb", os.O_RDWR)
+        try:
+            # Never shortens it, though another process may have made it longer meanwhile.
+            os.posix_fallocate(handle, size - 1, 1)
+        finally:
+            os.close(handle)
 
     def growing(self, work: Callable[[], T]) -> T:
         """Return `work()`, run again on a larger map as long as the map is full, and once on a copy that was made anew.
@@ -482,7 +486,7 @@ class Copy:
                 return work()
             except lmdb.MapFullError:
                 self.grow()
-            except _DAMAGED:
+            except DAMAGED:
                 if anew:
                     raise
                 anew = True
@@ -495,7 +499,8 @@ def check_length(env: lmdb.Environment, file: Path) -> None:
 
     What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS.
     """
-    if file.stat().st_size < (env.info()["last_pgno"] + 1) * env.stat()["psize"]:
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    if file.stat().st_size < needed:  # asked last: another process may be growing it
         raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")
 
 

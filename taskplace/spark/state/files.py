@@ -12,6 +12,7 @@ import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,21 @@ def private_directory(path: Path) -> list[Path]:
 
 
 def lasting_directory(path: Path) -> None:
-    """Make a directory, and those on the way to it; none that has anything in it is lost in a crash of the host."""
-    new = takewhile(lambda folder: not folder.exists() or not any(folder.iterdir()), (path, *path.parents))
-    for folder in reversed(list(new)):
+    """Make a directory, and those on the way to it; none that has anything in it is lost in a crash of the host.
+
+    A directory on the way that may be passed but not read was there before, and is left alone.
+    """
+    for folder in reversed(list(takewhile(_may_be_new, (path, *path.parents)))):
         folder.mkdir(exist_ok=True)
-        sync_directory(folder.parent)
+        with suppress(PermissionError):
+            sync_directory(folder.parent)
+
+
+def _may_be_new(folder: Path) -> bool:
+    try:
+        return not folder.exists() or not any(folder.iterdir())
+    except PermissionError:
+        return False
 
 
 def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0o600) -> None:

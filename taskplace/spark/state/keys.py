@@ -78,10 +78,15 @@ def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
 
 
 def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what `store_entry` was given, of `count` entries. Errors: `DamagedEntry` if some changed, or are lost."""
-    number = 0
+    """Yield what `store_entry` was given, of `count` entries in the order of their keys.
+
+    Errors: `DamagedEntry` if some have changed, are lost, or are not where a search would find them.
+    """
+    number, last = 0, b""
     for stored, raw in entries:
+        if stored <= last:
+            raise DamagedEntry(f"the entry {stored[:40]!r} is out of order")
         yield restore_entry(stored, raw)
-        number += 1
+        number, last = number + 1, stored
     if number != count:
         raise DamagedEntry(f"found {number} entries, where {count} were stored")

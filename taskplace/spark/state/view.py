@@ -96,7 +96,7 @@ class View:
                 found.append(self._overlay[key])
             else:
                 raw = stored.get(physical(key))
-                found.append(None if raw is None else restore_entry(key, raw)[1])
+                found.append(None if raw is None else restore_entry(physical(key), raw)[1])
         return found
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:

@@ -18,7 +18,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark import faults
-from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.copy import DAMAGED, Copy
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
     encode_records,
@@ -28,7 +28,6 @@ from taskplace.spark.state.files import (
     write_file,
 )
 from taskplace.spark.state.history import History, Position, Snapshot
-from taskplace.spark.state.keys import DamagedEntry
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 
@@ -202,7 +201,7 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
         with told_when_full(root):
             _write_whole(root / file, data)
         faults.point("snapshot.written")
-    except DamagedEntry as error:
+    except DAMAGED as error:
         done.errors[task] = f"{error}; the copy is discarded"
         _remove(path)
         done.removed.append(task)

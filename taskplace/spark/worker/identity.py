@@ -26,7 +26,7 @@ import psutil
 from taskplace.spark.state.files import private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
-OWNER, WORKERS = "owner.json", "workers"
+OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +114,7 @@ def home(root: Path, spark_app: str) -> Path:
         private_directory(path / WORKERS)
         if _read(path / OWNER) != owner:
             _write(path / OWNER, owner)
+            (path / ORPHANED).unlink(missing_ok=True)
         me = Owner.of(psutil.Process())
         _write(path / WORKERS / f"{me.pid}", me)
     return path
@@ -134,16 +135,20 @@ def _adopt(root: Path, path: Path, owner: Owner) -> None:
         freshest = max(orphans, key=_last_commit)
         # Killed between the two, it is an orphan with an owner again, under its old name.
         _write(freshest / OWNER, owner)
+        (freshest / ORPHANED).unlink(missing_ok=True)
         freshest.rename(path)
         shutil.rmtree(path / WORKERS, ignore_errors=True)
 
 
 def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
-    """Remove directories whose owner is gone, or cannot be told, and unused for so long; return their names."""
+    """Remove directories that were found so long ago to have no owner, or none that can be told; return their names.
+
+    The first time that one is found it is marked. When its copies were written tells nothing: a stream may be quiet.
+    """
     removed = []
     with _locked(root):
         for candidate in [*(path for path, _ in _orphans(root)), *_torn(root)]:
-            if time.time() - _last_used(candidate) > older_than_seconds:
+            if _orphaned_for(candidate) > older_than_seconds:
                 shutil.rmtree(candidate, ignore_errors=True)
                 removed.append(candidate.name)
     return removed
@@ -165,8 +170,14 @@ def _torn(root: Path) -> Iterator[Path]:
             yield candidate
 
 
-def _last_used(path: Path) -> float:
-    return _last_commit(path) or path.stat().st_mtime
+def _orphaned_for(path: Path) -> float:
+    """Return for how many seconds a directory is known to be an orphan."""
+    mark = path / ORPHANED
+    try:
+        return time.time() - mark.stat().st_mtime
+    except FileNotFoundError:
+        mark.touch(mode=0o600)
+        return 0.0
 
 
 def _last_commit(path: Path) -> float:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
+import lmdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -92,7 +93,7 @@ def answer(schema: StoreSchema, question: Question) -> Answer:
             file = Path(f"{question.file}-{uuid.uuid4().hex}.parquet")  # Spark may run this twice
             _write(schema, view, file, question.watermark)
             return Answer(question.task, view.position, file=str(file))
-    except CheckpointError as error:
+    except (CheckpointError, lmdb.Error) as error:
         return Answer(question.task, None, error=str(error))
 
 
