@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.bridge import Executor
+from taskplace.spark.processors import Deduplicate, TableJoin
 from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.worker.hashing import partition_of
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from taskplace.spark.placed import Placed
 
 TRIES = 3
+#: Processors whose output has the key columns of their input, as they are.
+PASS_KEYS_ON = (Deduplicate, TableJoin)
 
 
 class StoreReader:
@@ -72,13 +75,15 @@ class StoreReader:
     def get_many(self, keys: pa.Table) -> pa.Table:
         """Return `keys` and a struct column `value` beside them, null where there is none.
 
-        A key is looked up in the task that should have it, and if it is not there, in the others: what an operator
-        has cast or rewritten stays in the task that its row came to.
+        A key is looked up in the task that its rows are sent to. Where an operator may have cast or rewritten keys on
+        the way, it may be in another one; then, if it is not there, all others are asked as well.
         """
         encoded = RowCodec(self.schema.key).encode(keys)
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
         self._look_up(encoded, first, raw)
+        if self._keys_came_so():
+            return keys.append_column("value", self._structs(raw))
         left = [
             () if raw[row] is not None else tuple(t for t in self._tasks if t not in first[row])
             for row in range(len(raw))
@@ -132,6 +137,24 @@ class StoreReader:
             return [self._tasks] * keys.num_rows
         columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
         return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
+
+    def _keys_came_so(self) -> bool:
+        """Return whether the columns that rows are split by are in the store as they came from the sources."""
+        types = self._placed.journal.identity.get("keys") or {}
+        operators = {operator.name: operator for operator in self._program.operators}
+
+        def as_they_came(name: str) -> bool:
+            operator = operators[name]
+            if operator.kind == "source":
+                if not set(operator.key) <= set(self.schema.key.names):
+                    return False
+                fields = [self.schema.key.field(column) for column in operator.key]
+                return types.get(operator.topic) == [from_arrow_type(f.type).simpleString() for f in fields]
+            passes = operator.kind == "merge" or isinstance(operator.processor, PASS_KEYS_ON)
+            return passes and all(map(as_they_came, operator.parents))
+
+        parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}
+        return bool(parents) and all(map(as_they_came, parents))
 
     def _ask(
         self, wanted: Mapping[str, Sequence[bytes] | None], files: Mapping[str, str] | None = None

@@ -12,14 +12,15 @@ import pytest
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.processors import Aggregate, count
+from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.reading import StoreReader
-from taskplace.spark.state.history import History
+from taskplace.spark.state.history import Change, History
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.attempt import TAG, Descriptor, run_attempt
 from taskplace.spark.worker.follow import Orders, visit_all
 from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.lookup import Answer, Question
 from topology import Topology
 
 EXECUTORS = {n: Executor(n, "host", 2) for n in ("1", "2")}
@@ -48,7 +49,7 @@ class Bridge:
 def store(runtime):
     """Returns a reader's maker: of "totals", whose tasks are active on one executor and followed by the other."""
 
-    def read(active, known_lag_of_the_other=0, name="totals", programs=None, tasks=None, **how):
+    def read(active, known_lag_of_the_other=0, name="totals", programs=None, tasks=None, types=None, **how):
         programs = programs or (runtime.first, runtime.second)
         tasks = tasks or {s: tuple(f"{s}_{i}" for i in range(n)) for s, n in enumerate(runtime.TASKS)}
         members = SimpleNamespace(
@@ -64,7 +65,7 @@ def store(runtime):
         placed = SimpleNamespace(
             programs=programs,
             tasks_of=tasks.__getitem__,
-            journal=SimpleNamespace(history=runtime.history),
+            journal=SimpleNamespace(history=runtime.history, identity={"keys": types}),
             cluster=cluster,
             bridge=Bridge(runtime),
             state_root=runtime.state,
@@ -133,7 +134,9 @@ def test_a_key_that_was_cast_is_found_in_the_task_that_its_rows_came_to(runtime,
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = Descriptor(f"0_{partition}", "executor-1", History())
         runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
-    reader = store("1", name="n", programs=(program,), tasks={0: tuple(runtime.history)})
+    reader = store(
+        "1", name="n", programs=(program,), tasks={0: tuple(runtime.history)}, types={"events": ["int"]}
+    )
     keys = pa.table({"id": pa.array([*range(20), 99], pa.int64())})
     assert reader.get_many(keys)["value"].to_pylist() == [{"seen": 1}] * 20 + [None]
     assert reader.get({"id": 7}) == {"seen": 1}
@@ -161,3 +164,29 @@ def test_nor_is_one_that_kills_who_reads_it(behind, store, monkeypatch):
 
     monkeypatch.setattr(Bridge, "run", dies_there)
     assert store("2").get({"tailnum": "N1"}) == {"flights": 3, "worst": 9}
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else(
+    runtime, store, monkeypatch, cast
+):
+    join = TableJoin("sizes", on={"id": "int64"}, columns={"size": "int64"})
+    topo = Topology("t")
+    events, sizes = (topo.source(name, key=["id"], partitions=4) for name in ("events", "sizes"))
+    events.join_table(sizes, join).process(Aggregate("n", by={"id": "int64"}, seen=count()))
+    (program,) = programs(topo.build())
+    change = Change(0, "a", "", 1, 0)
+    runtime.history.update({f"0_{partition}": History((change,)) for partition in range(4)})
+    asked = []
+
+    def answer(_bridge, pinned, _partitions, tag):
+        questions = [Question.decode(element) for element, _, _ in pinned]
+        asked.append([q.task for q in questions])
+        return [Answer(q.task, change.position, [None] * len(q.keys)).to_json() for q in questions]
+
+    monkeypatch.setattr(Bridge, "run", answer)
+    types = {topic: ["int" if cast else "bigint"] for topic in ("events", "sizes")}
+    tasks = {0: tuple(runtime.history)}
+    assert store("1", name="n", programs=(program,), tasks=tasks, types=types).get({"id": 7}) is None
+    (first,) = asked[0]
+    assert asked[1:] == ([[task for task in tasks[0] if task != first]] if cast else [])
