@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
+from taskplace.spark.bridge import Executor
 from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
 from taskplace.spark.steering.watch import Facts
@@ -73,6 +74,49 @@ def test_with_threads_of_their_own_an_executor_ends_though_one_query_waits_after
     finally:
         one.stop()
         other.stop()
+
+
+def test_an_executor_that_a_look_under_way_is_about_to_send_tasks_to_is_not_drained():
+    spark = Spark("under way", 6, 2, spread=True)
+    steering = steering_of(spark, 6)
+    polled(steering)
+    spark.there.append(Executor("2", "host", 2))
+    look = steering._looks.loop.look
+
+    def told_meanwhile(seen):
+        steering.decommission("2")
+        assert not steering.drained("2")
+        assert steering.status().kept == {
+            "executor-2": ("query run: it has not looked since the drain was asked for",)
+        }
+        steering._drains.poll()
+        return look(seen)
+
+    steering._looks.loop.look = told_meanwhile
+    polled(steering, 1)
+    assert on(spark.at, "executor-2") == 2
+    assert not spark.removed
+    assert not steering.drained("2")
+    steering._looks.loop.look = look
+    for _ in range(2):
+        spark.ran()
+        polled(steering)
+    assert spark.removed == ["2"]
+
+
+def test_nor_is_one_that_another_query_has_not_looked_at_since_but_one_with_nothing_to_steer_need_not():
+    _, _, one, other = pair("not looked")
+    nothing = Spark("not looked", 6, 3, run="nothing")
+    nothing.found = Layout()
+    polled(steering_of(nothing))
+    fleet = Fleet.of("not looked")
+    fleet.drain("executor-3")
+    assert [keeper.query for keeper in fleet.keepers("executor-3")] == ["a", "b"]
+    polled(one)
+    assert [keeper.query for keeper in fleet.keepers("executor-3")] == ["b"]
+    fleet.drain("executor-3")  # once more, since the same time
+    polled(other)
+    assert fleet.empty("executor-3")
 
 
 # ------------------------------------------------------------------------------------- taken back, given up

@@ -27,13 +27,14 @@ class Published:
     """What a query tells the others: where its tasks belong, what they weigh, and where they ran (None: nobody knows).
 
     Only what ran leaves an instance empty: what was sent elsewhere may still be running there. `stood_down`: why it
-    moves nothing any more; empty while it does.
+    moves nothing any more; empty while it does. `version`: of the fleet, when it looked which instances drain.
     """
 
     places: Mapping[TaskId, str | None]
     weights: Mapping[TaskId, float]
     ran: frozenset[str] | None
     stood_down: str = ""
+    version: int = 0
 
     @property
     def subtopologies(self) -> int:
@@ -72,7 +73,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self._published: dict[str, Published] = {}
-        self._draining: set[str] = set()
+        self._draining: dict[str, int] = {}  # with the version since which it does
         self._leaving: set[str] = set()
         self._steered: dict[str, str] = {}  # the names of the queries, for people
         self._version = 0
@@ -106,14 +107,17 @@ class Fleet:
         weights: Mapping[TaskId, float],
         ran: Collection[str] | None = (),
         stood_down: str = "",
+        version: int | None = None,
     ) -> None:
         """Take note of where the tasks of `query` belong, and on which instances they ran in its last batch.
 
         It is numbered by its first call. `ran` is None while no batch of it was seen. `stood_down`: why nothing moves.
+        `version`: the one that this was decided for, None for that of now.
         """
         with self._own:
             seen = None if ran is None else frozenset(ran)
-            self._published[query] = Published(dict(places), dict(weights), seen, stood_down)
+            version = self._version if version is None else version
+            self._published[query] = Published(dict(places), dict(weights), seen, stood_down, version)
 
     def lose(self, query: str, stood_down: str) -> None:
         """Take note that `query` has stood down, and that nobody knows where its tasks run until it publishes again."""
@@ -170,12 +174,14 @@ class Fleet:
     def drain(self, instance: str, on: bool = True, *, end: bool = False) -> None:
         """Drain an instance, with `end` so that it ends once it is empty; or take both back."""
         with self._own:
-            (self._draining.add if on else self._draining.discard)(instance)
-            if end and on:
-                self._leaving.add(instance)
-            elif not on:
-                self._leaving.discard(instance)
             self._version += 1
+            if on:
+                self._draining.setdefault(instance, self._version)
+            else:
+                self._draining.pop(instance, None)
+                self._leaving.discard(instance)
+            if on and end:
+                self._leaving.add(instance)
 
     def end(self, instance: str, ask: Callable[[], bool | None]) -> bool | None:
         """Call `ask` for the end of an instance that is to end and is empty; return its answer, None without one.
@@ -201,7 +207,8 @@ class Fleet:
     def empty(self, instance: str) -> bool:
         """Return whether no task of any steered query belongs on `instance`, nor ran there in its last batch.
 
-        Of a query of which no batch was seen yet nobody knows, so nothing is empty.
+        Of a query of which no batch was seen yet nobody knows, so nothing is empty; and one that has not looked since
+        the instance drains may be about to send tasks there.
         """
         return not self.keepers(instance)
 
@@ -209,6 +216,7 @@ class Fleet:
         """Return the steered queries that keep `instance` from being empty, each with the reason."""
         with self._own:
             published, names = dict(self._published), dict(self._steered)
+            since = self._draining.get(instance, 0)
         found = []
         for query in dict.fromkeys([*published, *names]):
             said = published.get(query, Published({}, {}, None))
@@ -217,6 +225,10 @@ class Fleet:
                 why = f"it has stood down, and {why}: {said.stood_down}; or stop() its handle"
             if why:
                 found.append(Keeper(names.get(query, query), why, stuck=bool(said.stood_down)))
+            elif said.places and said.version < since:
+                found.append(
+                    Keeper(names.get(query, query), "it has not looked since the drain was asked for")
+                )
         return tuple(found)
 
 

@@ -84,6 +84,7 @@ class Looks:
             if self._planned:
                 self._fleet.publish(self._bridge.run_id, {}, {})
             return
+        version = self._fleet.version  # a drain that is asked for from here on may be overlooked
         seen = self._see(batch, ran=ran)
         self.places = dict(seen.places)
         self.ran = self.places if ran else self.ran
@@ -97,6 +98,7 @@ class Looks:
             {t: self.loop.loads.weight(t) for t in self.places},
             None if self.ran is None else {name for name in self.ran.values() if name in alive and name},
             str(decision.stood_down or ""),
+            version,
         )
         self._send(decision)
 
