@@ -283,6 +283,31 @@ def test_what_has_stood_down_stays_where_it_is_and_the_others_come_to_rest(data,
     assert all(found[i] == layouts[i] for i in down)
 
 
+@pytest.mark.parametrize(
+    ("tasks", "others", "instances"), [([10], 5, 4), ([12], 4, 5), ([7, 6], 5, 4), ([5, 5, 5], 4, 3)]
+)
+def test_queries_come_to_rest_beside_one_that_has_stood_down_and_runs_elsewhere_in_each_batch(
+    tasks, others, instances
+):
+    random, fleet, names = Random(0), Fleet(), slots(instances)
+    runs = [cluster(grid(1, n), names, dict.fromkeys(grid(1, n), "executor-0")) for n in tasks]
+    moved = []
+    for batch in range(60):
+        if batch == 30:  # what has stood down there counts elsewhere from then on
+            *_, lost = names
+            names = {name: cores for name, cores in names.items() if name != lost}
+        wanders = {t: random.choice(sorted(names)) for t in grid(1, others) if random.random() < 0.8}
+        told = {**dict.fromkeys(grid(1, others)), **wanders}
+        fleet.publish("down", told, {}, stood_down="a reason", alive=names)
+        for query, run in enumerate(runs):
+            base, beside = fleet.beside(str(query))
+            decision = run.batch(slots=names, base=base, others=beside)
+            fleet.publish(str(query), decision.intended, {})
+            moved.append((batch, len(decision.moves)))
+    assert sum(moves for _, moves in moved)
+    assert not any(moves for batch, moves in moved if 15 <= batch < 30 or batch >= 45), moved
+
+
 def test_what_has_stood_down_on_an_executor_that_drains_is_in_nobody_s_way():
     names, task = slots(3, 1), TaskId(0, 0)
     layouts = [{task: "executor-2"}, {task: "executor-0"}, {task: "executor-0"}]

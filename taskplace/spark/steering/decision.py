@@ -20,7 +20,7 @@ from topology.ids import TaskId
 class Other(NamedTuple):
     """A task of another query, numbered beside this query's own, and where it is.
 
-    `fixed`: its query has stood down, so it stays there.
+    `fixed`: its query has stood down, so nobody moves it; it counts where it was then, wherever Spark runs it since.
     """
 
     task: Task

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from taskplace.errors import InputError
@@ -28,6 +28,8 @@ class Published:
 
     Only what ran leaves an instance empty: what was sent elsewhere may still be running there. `stood_down`: why it
     moves nothing any more; empty while it does. `version`: of the fleet, when it looked which instances drain.
+    `planned`: where others take its tasks to be. That is `places`, but of a query that has stood down, where they were
+    then: Spark may run them elsewhere in each batch, and others would move after them for ever.
     """
 
     places: Mapping[TaskId, str | None]
@@ -35,11 +37,12 @@ class Published:
     ran: frozenset[str] | None
     stood_down: str = ""
     version: int = 0
+    planned: Mapping[TaskId, str | None] = field(default_factory=dict)
 
     @property
     def subtopologies(self) -> int:
         """How many numbers it takes."""
-        return 1 + max((task.subtopology for task in self.places), default=-1)
+        return 1 + max((task.subtopology for task in self.planned), default=-1)
 
 
 class Keeper(NamedTuple):
@@ -108,16 +111,24 @@ class Fleet:
         ran: Collection[str] | None = (),
         stood_down: str = "",
         version: int | None = None,
+        alive: Collection[str] | None = None,
     ) -> None:
         """Take note of where the tasks of `query` belong, and on which instances they ran in its last batch.
 
         It is numbered by its first call. `ran` is None while no batch of it was seen. `stood_down`: why nothing moves.
-        `version`: the one that this was decided for, None for that of now.
+        `version`: the one that this was decided for, None for that of now. `alive`: the instances that there are, None
+        for any; where a query has stood down, tasks count on as long as their instance is there.
         """
         with self._own:
             seen = None if ran is None else frozenset(ran)
             version = self._version if version is None else version
-            self._published[query] = Published(dict(places), dict(weights), seen, stood_down, version)
+            planned, before = dict(places), self._published.get(query)
+            if before and before.stood_down and stood_down:
+                was = {t: before.planned.get(t) for t in places}
+                planned |= {t: n for t, n in was.items() if n and (alive is None or n in alive)}
+            self._published[query] = Published(
+                dict(places), dict(weights), seen, stood_down, version, planned
+            )
 
     def lose(self, query: str, stood_down: str) -> None:
         """Take note that `query` has stood down, and that nobody knows where its tasks run until it publishes again."""
@@ -146,7 +157,7 @@ class Fleet:
             if name == query:
                 own = base
             else:
-                for t, place in said.places.items():
+                for t, place in said.planned.items():
                     id_ = TaskId(base + t.subtopology, t.partition)
                     task = Task(id_, end_offset=1, weight=said.weights.get(t, 1.0))
                     others.append(Other(task, place, fixed=bool(said.stood_down)))

@@ -94,11 +94,12 @@ class Looks:
         alive = self._executors.there.keys() | self._executors.ending
         self._fleet.publish(
             self._bridge.run_id,
-            decision.intended,
+            {**dict.fromkeys(self.places), **decision.intended},
             {t: self.loop.loads.weight(t) for t in self.places},
             None if self.ran is None else {name for name in self.ran.values() if name in alive and name},
             str(decision.stood_down or ""),
             version,
+            alive,
         )
         self._send(decision)
 

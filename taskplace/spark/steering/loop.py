@@ -14,7 +14,7 @@ Properties:
 - Without overrules the goal is reached after ceil(moves / `max.moves.per.batch`) batches, and then nothing moves.
 - Queries that are steered side by side rest only where all their tasks together are balanced: when others have moved
   since the goal was planned, and nothing of this query is on its way, the goal is planned anew. Tasks of one that has
-  stood down stay where they are, in the goal and in what it gains; the others even out around them.
+  stood down stay where they were then, in the goal and in what it gains; the others even out around them.
 - After a stand-down nothing is sent any more, until `resume`.
 
 There are no copies but the active one, so the engine sees tasks with a copy where they ran and none elsewhere, and
