@@ -92,6 +92,31 @@ def test_nothing_is_pruned_between_a_visit_and_what_it_reports(tmp_path):
     assert made["0_0"].file in files(journal)
 
 
+def test_a_snapshot_that_is_being_restored_outlives_newer_ones(tmp_path):
+    journal = Journal(tmp_path, {})
+
+    def go_on(batch):
+        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
+        journal.add_snapshots({"0_0": snapshot(journal, "0_0")})
+        journal.prune()
+
+    for batch in range(2):
+        go_on(batch)
+    begun = journal.history["0_0"].snapshots[0]
+    journal.spared = frozenset({("0_0", begun.attempt)})
+    for batch in range(2, 7):
+        go_on(batch)
+        kept = journal.history["0_0"]
+        assert kept.snapshots[0] == begun and begun.file in files(journal)
+        assert len(kept.snapshots) <= 3
+        assert [change.version for change in kept.changes] == list(range(begun.version + 1, batch + 1))
+    journal.spared = frozenset()
+    for batch in range(7, 9):
+        go_on(batch)
+    assert begun not in journal.history["0_0"].snapshots and begun.file not in files(journal)
+    assert Journal(tmp_path, {}).history == journal.history
+
+
 def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
     """On a fast machine the next visit begins before the batch thread gets to prune, every time."""
     journal = Journal(tmp_path, {})

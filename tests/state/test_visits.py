@@ -17,7 +17,7 @@ from taskplace.spark.driver.followers import Followers
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import RecordFile, read_sealed
 from taskplace.spark.state.history import EMPTY, History, Position
-from taskplace.spark.worker import identity
+from taskplace.spark.worker import follow, identity
 from taskplace.spark.worker.follow import Orders, Visit, visit_all
 
 ROWS = [
@@ -427,3 +427,46 @@ def test_directories_of_dead_executors_are_looked_for_as_long_as_the_stream_runs
         clock.seconds += 599.0
         assert driver.followers.orders() == []
         clock.seconds += 2.0
+
+
+def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_done(ran):
+    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    snapshot = made.snapshots["0_0"]
+    assert len(RecordFile((ran.checkpoint / snapshot.file).read_bytes())) == 2
+    ran.history["0_0"] = History((), (snapshot,))
+    driver = Driver(ran, ["0_0"])
+    journal = driver.followers._journal
+
+    def come():
+        ((_, given),) = driver.followers.orders()
+        done = visit(ran, replace(given, budget=-1.0))
+        driver.followers.absorb([done])
+        return done.restoring
+
+    assert come() == {"0_0": snapshot.attempt}
+    assert journal.spared == {("0_0", snapshot.attempt)}
+    assert come() == {}
+    assert journal.spared == set()
+
+    shutil.rmtree(ran.copy("0_0", "2"))
+    assert come() == {"0_0": snapshot.attempt}
+    driver.followers._cluster.members.by_instance.clear()  # its executor is gone
+    driver.followers.orders()
+    assert journal.spared == set()
+
+
+def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
+    """Whoever has read and checked it loads more than the one piece that each visit loads at least."""
+    made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
+    ran.history["0_0"] = History((), (made.snapshots["0_0"],))
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    read = Copy._read
+
+    def slowly(part, root):
+        now.seconds += 10.0
+        return read(part, root)
+
+    monkeypatch.setattr(Copy, "_read", staticmethod(slowly))
+    done = visit(ran, orders(ran, follow={"0_0": ran.history["0_0"]}, budget=0.5))
+    assert not done.unfinished and done.copies == {"0_0": made.snapshots["0_0"].position}

@@ -51,6 +51,7 @@ class Followers:
         # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
         # look for orphans again.
         self._began: dict[str, str] = {}
+        self._restoring: dict[tuple[str, str], str] = {}  # by instance and task, the attempt of a snapshot
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
         self._common: dict[str, Any] = {
@@ -92,6 +93,7 @@ class Followers:
             roles = {name: {str(t) for part in cluster.roles(name) for t in part} for name in names}
             left_over = cluster.members.left_over(roles, self._cleanup_seconds)
             due = self._snapshots_due()
+            self._spare_what_is_restored()
             found = []
             for executor in executors:
                 name = executor.instance
@@ -136,7 +138,22 @@ class Followers:
                 self._journal.add_snapshots(visit.snapshots)
                 for task, error in visit.errors.items():
                     log.warning("%s: %s cannot follow: %s", visit.instance, task, error)
+                for task in visit.copies:
+                    self._restoring.pop((visit.instance, task), None)
+                for task, attempt in visit.restoring.items():
+                    self._restoring[visit.instance, task] = attempt
+            self._spare_what_is_restored()
         return progress
+
+    def _spare_what_is_restored(self) -> None:
+        """Have snapshots kept that a follower has begun to restore, or on a busy stream it would begin for ever."""
+        there = self._cluster.members.by_instance
+        self._restoring = {
+            (name, task): attempt
+            for (name, task), attempt in self._restoring.items()
+            if name in there and task in self._cluster.following(name)
+        }
+        self._journal.spared = frozenset((task, attempt) for (_, task), attempt in self._restoring.items())
 
     def _merged(self, visit: Visit, member: Member) -> dict[str, Position]:
         """Return a member's copies after a visit.

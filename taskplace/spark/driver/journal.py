@@ -100,7 +100,8 @@ class Journal:
 
     `declare` gets the last manifest and returns what this driver declares, or refuses to continue from there.
 
-    Lifetime: `history` and `last` follow the manifests; `epoch` and `declaration` are this driver's, set once.
+    Lifetime: `history` and `last` follow the manifests; `epoch` and `declaration` are this driver's, set once;
+    `spared` are snapshots, by task and attempt, that are kept though newer ones are there.
     Errors: `CheckpointError` for manifests that are missing or damaged, or that `identity` does not fit.
     """
 
@@ -114,6 +115,7 @@ class Journal:
         self.identity = dict(identity)
         self.last: Manifest | None = None
         self.history: dict[str, History] = {}
+        self.spared: frozenset[tuple[str, str]] = frozenset()
         self._new_snapshots: dict[str, Snapshot] = {}
         self._full: list[int] = []
         self._sure: set[Path] | None = None  # what may go during the visit under way
@@ -335,7 +337,8 @@ class Journal:
         kept = {task: history.snapshots for task, history in self.history.items() if history.snapshots}
         for task, snapshot in list(self._new_snapshots.items()):
             ordered = sorted({*kept.get(task, ()), snapshot}, key=lambda s: s.version)
-            kept[task] = tuple(ordered[-SNAPSHOTS_KEPT:])
+            newest = ordered[-SNAPSHOTS_KEPT:]
+            kept[task] = tuple(s for s in ordered if s in newest or (task, s.attempt) in self.spared)
         return kept
 
     # -- pruning
@@ -417,6 +420,6 @@ def _first_needed(histories: Mapping[str, History], full: Sequence[int], batch: 
 
 def _trimmed(changes: tuple[Change, ...], snapshots: tuple[Snapshot, ...]) -> History:
     """Return a history without the changes that the oldest of a full set of snapshots covers."""
-    if len(snapshots) == SNAPSHOTS_KEPT:
+    if len(snapshots) >= SNAPSHOTS_KEPT:
         changes = tuple(change for change in changes if change.version > snapshots[0].version)
     return History(changes, snapshots)

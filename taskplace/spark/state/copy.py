@@ -81,7 +81,8 @@ DAMAGED = (
 class Recovery:
     """What it took to bring a copy to its base.
 
-    `unfinished` when a follower was stopped on the way; `damaged` files of the checkpoint were done without.
+    `unfinished` when a follower was stopped on the way, `restoring` a snapshot (its attempt) or not; `damaged` files of
+    the checkpoint were done without.
     """
 
     replayed: int = 0
@@ -89,6 +90,7 @@ class Recovery:
     rolled_back: bool = False
     scratch: bool = False
     unfinished: bool = False
+    restoring: str = ""
     damaged: list[str] = field(default_factory=list)
 
 
@@ -164,6 +166,12 @@ class Copy:
         with self._begin_on_current_map() as txn:
             return self._meta(txn).at
 
+    def _being_restored(self) -> str:
+        """Return the attempt of the snapshot of which only a part is there; "" for none."""
+        with self._begin_on_current_map() as txn:
+            restoring = self._meta(txn).restoring
+        return restoring[0] if restoring else ""
+
     def _meta(self, txn: Txn) -> Meta:
         raw = txn.get(POSITION, db=self._dbs[META])
         return Meta() if raw is None else (decode_meta(raw) or Meta())
@@ -229,7 +237,7 @@ class Copy:
                 self.commit_unchanged()
                 return done
             if not pause():
-                done.unfinished = True
+                done.unfinished, done.restoring = True, self._being_restored()
                 return done
 
     def _take_step(self, txn: Txn, history: History, root: Path, done: Recovery) -> bool:

@@ -32,7 +32,7 @@ from taskplace.spark.worker import identity
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 
 BUDGET_SECONDS = 0.5
-"""A batch that begins while an executor is visited waits for one of its slots no longer than about this."""
+"""A batch that begins while an executor is visited waits for one of its slots for about this, if copies are small."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,8 @@ class Orders:
 class Visit:
     """What an executor answers: every copy it has, where each is, and what was done.
 
-    `here` is False when Spark ran the visit on another executor; `pid` is the executor's JVM.
+    `here` is False when Spark ran the visit on another executor; `pid` is the executor's JVM; `restoring`: by task, the
+    attempt of the snapshot that the next visit goes on with.
     """
 
     instance: str
@@ -89,6 +90,7 @@ class Visit:
     restored: int = 0
     snapshots: dict[str, Snapshot] = field(default_factory=dict)
     unfinished: bool = False
+    restoring: dict[str, str] = field(default_factory=dict)
     errors: dict[str, str] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
     seconds: float = 0.0
@@ -123,8 +125,16 @@ def visit(orders: Orders) -> Visit:
     home = identity.home(Path(orders.state_root), orders.spark_app)
     root = Path(orders.checkpoint)
 
+    deadline: float | None = None
+
     def in_time() -> bool:
-        return time.monotonic() - start < orders.budget
+        nonlocal deadline
+        now = time.monotonic()
+        if (
+            deadline is None
+        ):  # a snapshot is read and checked before its first piece: that should not be most of it
+            deadline = start + orders.budget + 2 * (now - start)
+        return now < deadline
 
     for left, (task, history) in zip(reversed(range(len(orders.follow))), orders.follow.items(), strict=True):
         # One step at least, whatever the budget.
@@ -177,6 +187,8 @@ def _follow(
         done.replayed += recovery.replayed
         done.restored += recovery.restored
         done.unfinished = done.unfinished or recovery.unfinished
+        if recovery.restoring:
+            done.restoring[task] = recovery.restoring
 
 
 def _snapshot(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:
