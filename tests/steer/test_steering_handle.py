@@ -360,6 +360,84 @@ def test_nor_by_the_first_batch_of_a_query_that_was_placed_before_it_nor_after_o
     assert asked == [None, 0, None]
 
 
+def test_what_was_sent_when_the_next_batch_had_begun_teaches_no_price_for_nobody_knows_which_loads_it():
+    spark, load, asked = Spark("late", 12, 3, spread=True), [24], []
+    spark.state_operators = lambda: [
+        {"commitTimeMs": 1200, "memoryUsedBytes": 1000, "customMetrics": {"rocksdbLoadLatencyMs": load[0]}}
+    ]
+    steering = steering_of(spark, 8)
+    observe = steering._looks.book.observe
+    steering._looks.book.observe = lambda operators, tasks, loaded, seconds: (
+        asked.append(loaded) or observe(operators, tasks, loaded, seconds)
+    )
+    for _ in range(3):
+        spark.ran()
+        polled(steering)
+    steering.drain("2")
+    send = spark.send
+    spark.send = lambda found, intended: (
+        setattr(spark, "between_batches", lambda: False),
+        send(found, intended),
+    )
+    spark.ran()
+    polled(steering)  # the next batch begins while this one is looked at
+    assert spark.sent == 4
+    for load[0] in (24, 4 * 5000 + 24, 24):
+        spark.ran()
+        polled(steering)
+    assert asked == [None, 0, 0, 0, None, None, 0]
+    steering.undrain("2")
+    spark.send, spark.between_batches = send, lambda: True
+    polled(steering)
+    load[0] = 4 * 5000 + 24
+    spark.ran()
+    polled(steering)
+    assert asked[-1] == 4
+    assert steering._looks.prices.reload == pytest.approx(5.0)
+
+
+def test_what_is_sent_there_and_back_before_it_has_run_is_no_move():
+    spark = Spark("there and back", 12, 3, spread=True)
+    asked = []
+    steering = steering_of(spark, 8)
+    observe = steering._looks.book.observe
+    steering._looks.book.observe = lambda operators, tasks, loaded, seconds: (
+        asked.append(loaded) or observe(operators, tasks, loaded, seconds)
+    )
+    for _ in range(2):
+        spark.ran()
+        polled(steering)
+    steering.drain("2")
+    polled(steering)
+    steering.undrain("2")
+    polled(steering)
+    moves = sum(name != spark.running[task] for task, name in spark.at.items())
+    assert moves < spark.sent == 8
+    assert steering.status().moved == moves
+    spark.ran()
+    polled(steering)
+    assert asked == [None, 0, moves]
+    assert steering.status().moved == moves
+
+
+def test_what_spark_did_not_run_where_it_was_sent_counts_as_moved_once_it_has():
+    spark = Spark("sent again", 12, 3, spread=True)
+    steering = steering_of(spark, 4)
+    polled(steering)
+    steering.drain("2")
+    polled(steering)
+    stays = next(task for task, name in spark.running.items() if name == "executor-2")
+    for _ in range(2):
+        spark.at[stays] = "executor-2"  # there was no slot elsewhere
+        spark.ran()
+        polled(steering)
+        assert steering.status().moved == 3 + 1, "it is on its way again"
+    spark.ran()
+    polled(steering)
+    assert spark.sent == 4 + 2
+    assert steering.status().moved == 4
+
+
 @pytest.mark.parametrize("first", [60_000, 24])
 def test_what_a_reload_costs_is_the_same_whatever_the_first_batch_that_was_seen_had_to_load(first):
     """A query that has restarted loads all its state in its first batch: five seconds of each task."""

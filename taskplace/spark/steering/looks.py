@@ -41,7 +41,8 @@ class Looks:
     Lifetime: `loop` and `layout` are replaced together, when the operators have been read. `batch` is the last one
     that was looked at, or given up. `ran` is where its tasks ran, None while nobody knows; `places` is the
     coordinator's map at the last look, and `_expected` as that has left it; `_as_sent` is whether it has been so since
-    a batch was seen. `state` is "waiting for the first batch", "steering" or "nothing to steer".
+    a batch was seen. `_left` is where tasks were that have been sent elsewhere since then; `_sure_from` is the first
+    batch of which is known what it loads. `state` is "waiting for the first batch", "steering" or "nothing to steer".
     """
 
     def __init__(
@@ -69,7 +70,8 @@ class Looks:
         self._decision: Decision | None = None
         self._count = 0
         self._moved = 0
-        self._loaded = 0  # tasks that load their state in the batch to come
+        self._left: dict[TaskId, str | None] = {}
+        self._sure_from = 0
         self._sizes: dict[TaskId, float] | None = None
         self._load_note = ""
         self._said = ""
@@ -87,7 +89,11 @@ class Looks:
         version = self._fleet.version  # a drain that is asked for from here on may be overlooked
         seen = self._see(batch, ran=ran)
         self.places = dict(seen.places)
-        self.ran = self.places if ran else self.ran
+        if ran:
+            self.ran = self.places
+            went = (t for t, at in self._left.items() if self.places.get(t) not in (None, at))
+            self._moved += sum(self.places[t] == self._expected.get(t) for t in went)
+            self._left = {}
         decision = self.loop.look(seen)
         self.batch = batch  # seen: whatever fails from here on, it is not looked at again
         self._decision = decision
@@ -169,9 +175,9 @@ class Looks:
         self, batch: int, operators: list[Mapping[str, Any]], load: Mapping[TaskId, float] | None
     ) -> None:
         """Learn prices from a batch; of reloads only if all that loaded state in it are the tasks that were sent."""
-        known = self._as_sent and batch == self.batch + 1
-        loaded = self._loaded if known else None
-        self._loaded, self._as_sent = 0, True
+        known = self._as_sent and batch == self.batch + 1 and batch >= self._sure_from
+        loaded = self._on_the_way() if known else None
+        self._as_sent = True
         seconds = list(load.values()) if load and self._config.load_by == "task.time" else None
         self.prices = self.book.observe(operators, len(self.layout.tasks), loaded, seconds)
 
@@ -203,9 +209,12 @@ class Looks:
             if self.places[task] != name and name in self._executors.there
         ]
         self._expected = {**self.places, **{task: executor.instance for task, executor in sent}}
+        self._left = {**{task: self.places[task] for task, _ in sent}, **self._left}
         self._bridge.send(self.layout, sent)
-        self._moved += len(sent)
-        self._loaded += len(sent)
+        if sent and not self._waits():
+            # The batch that runs may have asked before, so they load in it or in the next one, and the map, which says
+            # what was sent, does not tell.
+            self._sure_from = self._finished() + 3
         if decision.stood_down:
             news = decision.stood_down != self._said_down
         else:
@@ -215,6 +224,18 @@ class Looks:
         if news and text != self._said:
             self._say(text, decision.moves)
             self._said = text
+
+    def _on_the_way(self) -> int:
+        """Return how many tasks are to load their state elsewhere in the batch to come; there and back is no move."""
+        return sum(self._expected.get(task) != at for task, at in self._left.items())
+
+    def _finished(self) -> int:
+        finished = self._bridge.finished_batch()
+        return -1 if finished is None else finished
+
+    def _waits(self) -> bool:
+        """Return whether no batch has begun since the one that was looked at."""
+        return self._bridge.between_batches() and self._finished() == self.batch
 
     def take_back(self) -> None:
         """Send back the tasks that were sent elsewhere and have not run since; the query waits, or nothing is done."""
@@ -246,7 +267,7 @@ class Looks:
             batch=self.batch,
             operators=self.layout.described,
             executors={name: (now[name], goal[name]) for name in names},
-            moved=self._moved,
+            moved=self._moved + self._on_the_way(),
             waiting=self._decision.waiting if self._decision else 0,
             overruled=self.loop.watch.total,
             verdict=str(self.loop.verdict) if self.loop.verdict.moves else "",

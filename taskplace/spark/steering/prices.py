@@ -4,7 +4,8 @@ A task's seconds per batch: the median of what was observed of tasks, in the las
 that, and where they never are, the time of updates, removals and commit of all operators, over the tasks. A reload's
 seconds: RocksDB says how long loading took in a batch. That is a little for every task, moved or not, so the batches in
 which tasks moved show what one of them costs beyond what batches without moves show. A batch in which others may have
-loaded their state too, such as the first one that is seen, shows neither. Until both were seen, and with other
+loaded their state too, such as the first one that is seen, shows neither, nor does one that may have begun before the
+tasks were sent. Until both were seen, and with other
 providers, which do not say, the memory of the state over an assumed rate stands in.
 """
 

@@ -12,8 +12,8 @@ class SteeringStatus:
 
     `state`: "waiting for the first batch", "steering", "stood down", "stopped", "ended", or "nothing to steer".
     `operators`: a line for each subtopology. `executors`: for each, tasks it runs and tasks it is to run.
-    `moved`: tasks sent elsewhere so far; `waiting`: moves still to come; `overruled`: tasks that Spark ran elsewhere
-    than intended. `kept`: for each executor that drains and is not empty, the queries that keep it, and why.
+    `moved`: moves made so far, or on their way; `waiting`: moves still to come; `overruled`: tasks that Spark ran
+    elsewhere than intended. `kept`: for each executor that drains and is not empty, the queries that keep it, and why.
     `weights`: tasks that differ from the usual. `changes`: the last of `said`, each with its reason.
     `seconds`: how long the last look took, from the end of the batch to the last report.
 
