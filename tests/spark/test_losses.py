@@ -210,8 +210,11 @@ def test_a_stage_that_spark_runs_again_since_a_map_output_is_gone(pipeline, clus
     def lose_the_output(batch: int, subtopology: int) -> None:
         if (batch, subtopology) == (3, 0):
             (index,) = (path for path in map_outputs(p) if partitions_in(path) == [0])
+            (rows_file,) = index.parents[1].rglob(
+                index.with_suffix(".data").name
+            )  # each in a folder by its name
             index.unlink()
-            index.with_suffix(".data").unlink()
+            rows_file.unlink()
             (fault_orders / "attempt.processed").write_text("hold")
 
     def let_it_go_on() -> None:
