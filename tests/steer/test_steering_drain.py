@@ -479,6 +479,31 @@ def test_of_a_query_whose_looks_have_failed_nobody_knows_what_was_seen_before():
     assert one.drained("2"), "until a look tells"
 
 
+def test_nor_does_its_handle_know_once_it_is_stopped_as_long_as_the_executor_is_there():
+    spark = Spark("stopped unknown", 6, 3, spread=True)
+    steering = steering_of(spark, 6)
+    polled(steering)
+    spark.there.pop()
+    polled(steering)
+    spark.ran()
+    spark.places = failing(3, spark.places)
+    turned(steering)
+    assert not steering.drained("1")
+    steering.stop()
+    assert not steering.drained("1")
+    assert steering.drained("2"), "it had gone before"
+
+
+def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_not():
+    spark = Spark("nothing there", 6, 3)
+    spark.found = Layout()
+    steering = steering_of(spark)
+    polled(steering)
+    assert steering.drained("2")
+    steering.stop()
+    assert steering.drained("2")
+
+
 def test_where_a_batch_has_run_is_known_though_nothing_can_be_sent():
     a, b, one, other = pair("not sent", budget=6)
     one.drain("2")

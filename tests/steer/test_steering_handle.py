@@ -12,6 +12,7 @@ from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.executors import DECOMMISSION_POLLS, Executors
+from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.handle import Steering
 from taskplace.spark.steering.layout import Layout, Operator
 from taskplace.spark.steering.watch import Facts
@@ -489,6 +490,47 @@ def test_stopping_takes_moves_back_that_have_not_run():
     assert steering.status().changes[-2:] == ("4 moves that have not run are taken back", "stopped")
 
 
+def test_stopping_takes_moves_back_after_errors_too_unless_a_batch_has_run_since():
+    for what in ("waits", "ran"):
+        spark = Spark(f"errors: {what}", 12, 3)
+        steering = steering_of(spark, 4)
+        polled(steering)
+        sent, there = dict(spark.at), dict(spark.running)
+        if what == "ran":
+            spark.ran()
+        else:
+            steering.undrain("0")  # looked at once more
+        really, spark.places = spark.places, failing(3, spark.places)
+        turned(steering)
+        assert steering.status().state == "stood down"
+        spark.places = really
+        steering.stop()
+        assert spark.at == (sent if what == "ran" else there)
+
+
+@pytest.mark.parametrize("what", ["begins", "begins and ends", "has ended"])
+def test_stopping_takes_back_nothing_once_a_batch_has_begun_or_the_query_has_ended_meanwhile(what):
+    spark = Spark(f"meanwhile: {what}", 12, 3)
+    steering = steering_of(spark, 4)
+    polled(steering)
+    sent, places = dict(spark.at), spark.places
+
+    def meanwhile(found):
+        if what == "begins":
+            spark.between_batches = lambda: False
+        else:
+            spark.ran()
+        return places(found)
+
+    if what == "has ended":
+        spark.on = False
+    else:
+        spark.places = meanwhile
+    steering.stop()
+    assert spark.at == sent
+    assert not any("taken back" in change for change in steering.status().changes)
+
+
 def test_stopping_takes_back_nothing_that_has_run_or_may_be_running():
     for what in ("ran, unseen", "runs"):
         spark = Spark(f"too late: {what}", 12, 3)
@@ -595,6 +637,35 @@ def test_what_fails_after_each_batch_and_never_between_them_stands_down():
     spark.ran()
     turned(steering)
     assert steering.status().errors == 4, "one look a batch, to know what is there"
+
+
+def test_after_a_stand_down_that_was_resumed_errors_have_to_come_in_a_row_again():
+    spark = Spark("in a row", 6, 2)
+    steering = steering_of(spark)
+    polled(steering)
+    places = spark.places
+    spark.ran()
+    spark.places = failing(3, places)
+    turned(steering)
+    assert steering.status().state == "stood down"
+    steering.resume()
+    for _ in range(4):
+        assert turned(steering) == 1
+        assert steering.status().state == "steering"
+        spark.places = failing(1, places)
+        steering.undrain("0")
+
+
+def test_an_error_after_the_stop_does_not_bring_the_query_back():
+    """The thread may be in a call to Spark when it is stopped, which then fails."""
+    spark = Spark("after the stop", 6, 2)
+    steering = steering_of(spark)
+    polled(steering)
+    steering.stop()
+    for _ in range(5):
+        steering._failed(OSError("a late error"))
+    assert Fleet.of("after the stop").empty("executor-0")
+    assert Fleet.of("after the stop").beside("another") == (0, [])
 
 
 def test_what_can_be_seen_and_never_sent_stands_down_too():

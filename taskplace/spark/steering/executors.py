@@ -34,9 +34,15 @@ class Executors:
     def look(self) -> None:
         """See which there are now."""
         self._looked = True
-        self.there = {executor.instance: executor for executor in self._bridge.executors()}
-        self.ending = self._bridge.decommissioned() - self.there.keys()
+        there = {executor.instance: executor for executor in self._bridge.executors()}
+        self.ending = self._bridge.decommissioned() - there.keys()  # first: none is to be neither in between
+        self.there = there
         self.met |= self.there.keys() | self.ending
+
+    @property
+    def gone(self) -> frozenset[str]:
+        """Those that were there before the last look, and then no more."""
+        return self.met - self.there.keys() - self.ending
 
     def changed(self) -> bool:
         """Return whether those that may get tasks are not those of the last look. Mostly one short call.

@@ -172,13 +172,16 @@ class Steering:
 
         A move that was sent counts once it has run, so a query that waits keeps an executor from being drained until
         its next batch, and one that is steered since before its first batch until that. An executor that has ended is
-        drained. Of a query that has stood down after errors nobody knows, so none is. What keeps one is in the status.
+        drained. Of a query that has stood down after errors nobody knows, so none is; nor, by its own handle, once
+        that is stopped. What keeps one is in the status.
         Errors: `InputError` for one that never was there.
         """
         name = self._executors.known(executor, gone=True, ask=not self._over)
+        if name in self._executors.gone:
+            return True
         if not self._over and name.removeprefix("executor-") not in self._bridge.alive():
             return True
-        return self._fleet.empty(name) and name not in (self._looks.ran or {}).values()
+        return self._fleet.empty(name) and self._looks.empty(name)
 
     def decommission(self, executor: str | int) -> None:
         """Drain an executor, and once it is empty, ask the cluster manager to end it. Errors: as `drain`.
@@ -193,7 +196,7 @@ class Steering:
         self._open()
         with self._lock:
             self._looks.resume()
-            self._errors_in_a_row = 0
+            self._errors_in_a_row, self._batch_failed = 0, False
         self._say("resumed")
         self._ask()
 
@@ -201,7 +204,8 @@ class Steering:
         """Stop steering; the query runs on, and its state stays where it is.
 
         If the query waits, moves that were sent and have not run are taken back, unless the executor that they left is
-        gone or drains. In the middle of a batch they may run already, and stay.
+        gone or drains. In the middle of a batch they may run already, and stay. A batch that begins in the
+        milliseconds in which they are sent back may still run some there.
         """
         self._stopped.set()
         self._wake.set()
@@ -300,7 +304,7 @@ class Steering:
 
     def _kept(self) -> dict[str, tuple[str, ...]]:
         """Return what keeps draining executors that are not known to have gone."""
-        gone = self._executors.met - self._executors.there.keys() - self._executors.ending
+        gone = self._executors.gone
         return {name: why for name, why in self._drains.kept().items() if name not in gone}
 
     def _ask(self) -> None:

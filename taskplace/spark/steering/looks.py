@@ -118,13 +118,19 @@ class Looks:
         self.loop.resume()
         self._said, self._said_down = "", None
 
+    def empty(self, instance: str) -> bool:
+        """Return whether no task ran on `instance` in the last batch; False while nobody knows."""
+        known = self.ran is not None or self.state == "nothing to steer"
+        return known and instance not in (self.ran or {}).values()
+
     def missed(self) -> None:
         """Take note that a look has failed: what happens until the next one teaches nothing."""
         self._as_sent = False
 
     def give_up(self, batch: int | None, down: StandDown) -> None:
         """Stand down, and look at `batch` no more; nobody knows any longer where tasks run."""
-        self.batch = self.batch if batch is None else batch
+        if batch is not None:
+            self.batch, self._left = batch, {}  # what was sent before has run in it, or has not
         self.ran = None
         self.state = "steering"
         self._fleet.lose(self._bridge.run_id, str(down))
@@ -240,21 +246,20 @@ class Looks:
     def take_back(self) -> None:
         """Send back the tasks that were sent elsewhere and have not run since; the query waits, or nothing is done."""
         bridge = self._bridge
-        waits = bridge.active() and bridge.between_batches() and bridge.finished_batch() == self.batch
-        if self.ran is None or not waits:
+        if not (bridge.active() and self._waits()):
             return
         self._executors.look()
         may_have = {n: e for n, e in self._executors.there.items() if n not in self._fleet.draining}
         now = bridge.places(self.layout)
         back = [
             (task, may_have[name])
-            for task, name in self.ran.items()
+            for task, name in self._left.items()
             if name in may_have
             and now.get(task) not in (None, name)
             and now[task] == self._expected.get(task)
         ]
-        bridge.send(self.layout, back)
-        if back:
+        if back and self._waits():  # still: all that was asked for has taken a while
+            bridge.send(self.layout, back)
             self._say(f"{len(back)} moves that have not run are taken back", ())
 
     def show(self, before: SteeringStatus, seconds: float) -> SteeringStatus:
