@@ -195,6 +195,52 @@ def test_an_end_that_can_never_be_asked_for_is_given_up_and_that_is_said():
     assert steering.status().state == "steering"
 
 
+def test_an_end_that_can_never_be_asked_for_is_given_up_after_three_times_by_whichever_handles():
+    a, b, one, other = pair("never by any", budget=6)
+    asked = []
+    a.remove = b.remove = lambda id_: asked.append(id_) or 1 / 0
+    for told in (one, other):
+        asked.clear()
+        told.decommission("2")
+        for _ in range(5):
+            for query, steering in ((a, one), (b, other)):
+                query.ran()
+                polled(steering, 2)
+        assert asked == ["2"], "no handle asks again at once"
+        for _ in range(200):
+            one._turn()
+            other._turn()
+        assert asked == ["2"] * 3
+        assert one.status().errors + other.status().errors == (3 if told is one else 6)
+    one.decommission("2")
+    one.undrain("2")
+    one.decommission("2")
+    a.remove = b.remove = lambda id_: asked.append(id_) or True
+    for _ in range(2):
+        for query, steering in ((a, one), (b, other)):
+            query.ran()
+            polled(steering)
+    assert asked == ["2"] * 4
+
+
+def test_what_is_gone_is_kept_by_nobody_and_no_end_is_asked_for():
+    a, b, one, other = unreadable("kept and gone")
+    one.decommission("2")
+    a.ran()
+    for query in (a, b):
+        query.there = query.there[:2]
+    for _ in range(2):
+        polled(one)
+        turned(other)
+        a.ran()
+    assert not Fleet.of("kept and gone").leaving
+    assert not any("is kept by" in change for change in one.status().changes)
+    assert not a.removed + b.removed
+    one.stop()
+    other.stop()
+    assert not any("does not end" in change for change in other.status().changes)
+
+
 def test_a_handle_with_nothing_to_steer_ends_an_executor_too():
     spark = Spark("stateless", 6, 3)
     spark.found = Layout()

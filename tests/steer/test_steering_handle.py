@@ -251,6 +251,12 @@ def test_a_dry_run_does_not_hide_a_change_from_the_thread():
     assert spark.sent == 1
 
 
+def test_before_the_first_look_the_status_has_nothing_to_name():
+    status = steering_of(Spark("not yet", 4, 2)).status()
+    assert (status.executors, status.weights, status.kept) == ({}, {}, {})
+    assert status.to_dict()["executors"] == {}
+
+
 def test_the_changes_are_counted_beyond_those_that_are_kept():
     steering = steering_of(Spark("many", 4, 2, spread=True))
     polled(steering)

@@ -1,14 +1,14 @@
 """What becomes of drains: executors that are empty and are to end are asked to, and what keeps one is said.
 
 Any handle asks for an end, whoever was told, and whatever its own query does. If the question fails it is asked again,
-`MOST_TRIES` times in all; an answer is the last. What keeps an executor for good, a query that has stood down, is said
-once, by the handles that were asked to drain it.
+three times in all, by whichever handle; an answer is the last. What keeps an executor for good, a query that has stood
+down, is said once, by the handles that were asked to drain it. What is gone is kept by nobody, and not asked to end.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("taskplace.spark.steering")
 
-MOST_TRIES = 3
 RETRY_POLLS = 20
 """An end that could not be asked for is asked for again after so many polls: a second."""
 
@@ -27,9 +26,9 @@ RETRY_POLLS = 20
 class Drains:
     """The drains of the fleet as one handle sees to them.
 
-    Lifetime: `errors` counts ends that could not be asked for. `_failed` is, for each executor, how often, and the poll
-    at which it is asked again. `_asked` are those that this handle was asked to drain, each with the queries of which
-    it was said that they keep it.
+    Lifetime: `errors` counts ends that this handle could not ask for. `_failed` is, for each executor, how often any
+    handle could not when that was last looked at, and the poll at which it had changed. `_asked` are those that this
+    handle was asked to drain, each with the queries of which it was said that they keep it.
     """
 
     def __init__(self, fleet: Fleet, bridge: StateBridge, say: Callable[[str], None]) -> None:
@@ -58,16 +57,36 @@ class Drains:
     def poll(self) -> None:
         """Ask for the ends that are due, and say what keeps others."""
         self._polls += 1
-        for name in sorted(self._fleet.leaving):
-            if self._failed.get(name, (0, 0))[1] <= self._polls:
+        leaving, draining = self._fleet.leaving, self._fleet.draining
+        gone = self._gone(leaving | draining.intersection(list(self._asked)))
+        for name in sorted(leaving):
+            if name in gone:
+                self._fleet.keep(name)
+            elif self._due(name):
                 self._end(name)
-        draining = self._fleet.draining
         for name, said in list(self._asked.items()):
+            if name in gone:
+                del self._asked[name]
+                continue
             stuck = [keeper for keeper in self._fleet.keepers(name) if keeper.stuck and name in draining]
             self._asked[name] = frozenset(keeper.query for keeper in stuck)
             for keeper in stuck:
                 if keeper.query not in said:
                     self._say(f"{name} is kept by {keeper}")
+
+    def _gone(self, names: Collection[str]) -> set[str]:
+        """Return those that have ended. One short call, if there are any names."""
+        alive = self._bridge.alive() if names else frozenset()
+        return {name for name in names if name.removeprefix("executor-") not in alive}
+
+    def _due(self, name: str) -> bool:
+        """Return whether the end of an executor may be asked for: never before, or not for `RETRY_POLLS`."""
+        tries = self._fleet.tries(name)
+        known, since = self._failed.get(name, (0, 0))
+        if tries != known:
+            self._failed[name] = (tries, self._polls)
+            return not tries
+        return not tries or self._polls - since >= RETRY_POLLS
 
     def _end(self, name: str) -> None:
         try:
@@ -75,18 +94,10 @@ class Drains:
         except Exception as error:
             log.warning("the end of %s could not be asked for", name, exc_info=True)
             self.errors += 1
-            tried = self._failed.get(name, (0, 0))[0] + 1
-            self._failed[name] = (tried, self._polls + RETRY_POLLS)
-            left = tried < MOST_TRIES
-            if not left:
-                self._fleet.keep(name)
-                del self._failed[name]
-            self._say(
-                f"{name} is empty: {type(error).__name__}, {'once more' if left else 'its end is given up'}"
-            )
+            what = "once more" if name in self._fleet.leaving else "its end is given up"
+            self._say(f"{name} is empty: {type(error).__name__}, {what}")
             return
         if took is not None:
-            self._failed.pop(name, None)
             self._say(f"{name} is empty: {'asked for its end' if took else 'nobody took its end'}")
 
     def _ask(self, id_: str) -> bool | None:

@@ -12,6 +12,7 @@ query has its own thread.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -20,6 +21,8 @@ from taskplace.errors import InputError
 from taskplace.model.problem import Task
 from taskplace.spark.steering.decision import Other
 from topology.ids import TaskId
+
+MOST_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,7 @@ class Fleet:
         self._published: dict[str, Published] = {}
         self._draining: dict[str, int] = {}  # with the version since which it does
         self._leaving: set[str] = set()
+        self._tries: Counter[str] = Counter()  # how often an end could not be asked for
         self._steered: dict[str, str] = {}  # the names of the queries, for people
         self._version = 0
         self._own = threading.Lock()
@@ -183,7 +187,7 @@ class Fleet:
             return self._version
 
     def drain(self, instance: str, on: bool = True, *, end: bool = False) -> None:
-        """Drain an instance, with `end` so that it ends once it is empty; or take both back."""
+        """Drain an instance, with `end` so that it ends once it is empty, tried from anew; or take both back."""
         with self._own:
             self._version += 1
             if on:
@@ -193,22 +197,37 @@ class Fleet:
                 self._leaving.discard(instance)
             if on and end:
                 self._leaving.add(instance)
+            if end or not on:
+                del self._tries[instance]
 
     def end(self, instance: str, ask: Callable[[], bool | None]) -> bool | None:
         """Call `ask` for the end of an instance that is to end and is empty; return its answer, None without one.
 
-        One query asks at a time. An answer, whatever it is, is the last; if `ask` raises, the instance is still to end.
+        One query asks at a time. An answer, whatever it is, is the last; if `ask` raises, the instance is still to end,
+        until that has happened `MOST_TRIES` times, whoever asked.
         """
         if not self._ending.acquire(blocking=False):
             return None
         try:
             if instance not in self.leaving or not self.empty(instance):
                 return None
-            answer = ask()
+            try:
+                answer = ask()
+            except Exception:
+                with self._own:
+                    self._tries[instance] += 1
+                    if self._tries[instance] >= MOST_TRIES:
+                        self._leaving.discard(instance)
+                raise
             self.keep(instance)
             return answer
         finally:
             self._ending.release()
+
+    def tries(self, instance: str) -> int:
+        """Return how often the end of an instance could not be asked for, since it was told to end."""
+        with self._own:
+            return self._tries[instance]
 
     def keep(self, instance: str) -> None:
         """Take back that an instance is to end; it drains on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class SteeringStatus:
     state: str
     batch: int = -1
     operators: tuple[str, ...] = ()
-    executors: Mapping[str, tuple[int, int]] | None = None
+    executors: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     draining: tuple[str, ...] = ()
-    kept: Mapping[str, tuple[str, ...]] | None = None
+    kept: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     moved: int = 0
     waiting: int = 0
     overruled: int = 0
     reason: str = ""
     verdict: str = ""
     load: str = ""
-    weights: Mapping[str, float] | None = None
+    weights: Mapping[str, float] = field(default_factory=dict)
     rows: int = 0
     bytes: int = 0
     errors: int = 0
@@ -50,10 +50,10 @@ class SteeringStatus:
         if self.reason:
             lines.append(f"  {self.reason}")
         lines += [f"  {line}" for line in self.operators]
-        for name, (now, goal) in sorted((self.executors or {}).items()):
+        for name, (now, goal) in sorted(self.executors.items()):
             drains = ", draining" if name in self.draining else ""
             lines.append(f"  {name}: {now} tasks, {goal} intended{drains}")
-        lines += [f"  {name} is kept by {why}" for name, all_ in (self.kept or {}).items() for why in all_]
+        lines += [f"  {name} is kept by {why}" for name, all_ in self.kept.items() for why in all_]
         lines.append(f"  {self.moved} moved, {self.waiting} waiting, {self.overruled} overruled")
         if self.verdict:
             lines.append(f"  {self.verdict}")
@@ -68,15 +68,13 @@ class SteeringStatus:
 
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, ready for JSON."""
-        executors = {
-            name: {"tasks": now, "intended": goal} for name, (now, goal) in (self.executors or {}).items()
-        }
+        executors = {name: {"tasks": now, "intended": goal} for name, (now, goal) in self.executors.items()}
         return {
             **asdict(self),
             "operators": list(self.operators),
             "draining": list(self.draining),
-            "kept": {name: list(why) for name, why in (self.kept or {}).items()},
+            "kept": {name: list(why) for name, why in self.kept.items()},
             "changes": list(self.changes),
-            "weights": dict(self.weights or {}),
+            "weights": dict(self.weights),
             "executors": executors,
         }
