@@ -179,6 +179,10 @@ def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, 
             prices = Prices(task=1.0, reload=1e-6)
             seen = Seen(batch, names, places, draining, None, prices, ran=batch > 0, others=others, base=base)
             decision = loop.look(seen)
+            planned = loop._others_goal
+            assert all(
+                planned.get(other.task.id, other.place) == other.place for other in others if other.fixed
+            )
             fleet.publish(query, decision.intended, {}, stood_down=str(decision.stood_down or ""))
             found[i] = (query, loop, dict(decision.intended))
             moves += len(decision.moves)
@@ -339,6 +343,20 @@ def test_a_query_whose_neighbour_has_stood_down_elsewhere_leaves_that_alone_and_
     stays, moved = queries([piled, piled], names, down=[0])
     assert stays == piled
     assert Counter(moved.values()) == {"executor-0": 2, "executor-1": 3}, "the odd one is where less is"
+
+
+def test_no_task_of_a_query_that_has_stood_down_is_counted_on_to_make_room_for_a_hot_one():
+    fleet, names, tasks = Fleet(), slots(2, 1), grid(1, 4)
+    run = cluster(tasks, names, {t: f"executor-{t.partition % 2}" for t in tasks})
+    stays = dict.fromkeys(grid(1, 2), "executor-1")
+    fleet.publish("down", stays, dict(zip(stays, [4.0, 1.0], strict=True)), stood_down="a reason")
+    costs = dict(zip(tasks, [1.0, 3.0, 1.0, 1.0], strict=True))
+    for batch in range(FEWEST + 10):
+        base, others = fleet.beside("own")
+        decision = run.batch(base=base, others=others, load=costs if batch else None)
+        fleet.publish("own", decision.intended, {t: run.loop.loads.weight(t) for t in tasks})
+    assert not decision.moves
+    assert run.seen.places == dict.fromkeys(tasks, "executor-0") | {tasks[1]: "executor-1"}
 
 
 def spread_with_a_hot_one(weight: float, partitions: int = 12, **config) -> Obedient:

@@ -245,6 +245,15 @@ def test_the_only_tasks_of_two_stages_side_by_side_gain_by_leaving_each_other():
     assert (verdict.gain, verdict.worth) == (0.5, True)
 
 
+def test_what_a_stage_of_unequal_tasks_gains_is_not_lost_by_what_others_have_below_the_busiest_slot():
+    a, b, c, d = *TASKS[:3], TaskId(1, 0)
+    seconds, slots = {a: 4.0, b: 1.0, c: 2.0, d: 2.0}, {"x": 1, "y": 1, "z": 1}
+    here = {a: "x", b: "y", c: "y", d: "z"}
+    there = here | {c: "z"}  # all together: from 4, 3 and 2 to 4, 4 and 1
+    assert gained(seconds, here, there, slots) == 0.5
+    assert gained(seconds, there, here, slots) == -0.5
+
+
 # ------------------------------------------------------------------------------------------------- prices
 
 
