@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -582,6 +583,31 @@ def test_a_stood_down_query_is_told_of_whoever_is_asked_itself_too():
         steering.undrain("2")
         polled(steering)
     assert one.status().kept == {}
+
+
+def test_beside_a_query_that_has_stood_down_and_is_run_elsewhere_in_each_batch_another_rests():
+    queries = [Spark("wanders", partitions, 4, run=run) for run, partitions in (("a", 10), ("b", 5))]
+    handles = [steering_of(query, 4) for query in queries]
+    a, b = queries
+    b.facts = lambda: Facts(unload_on_commit=True)
+    random, sent = Random(0), []
+    for _ in range(30):
+        places = [
+            "executor-0",
+            "executor-1",
+            "executor-2",
+            "executor-3",
+            None,
+        ]  # unloaded once it is committed
+        b.at = {task: random.choice(places) for task in b.found.tasks}
+        for query, steering in zip(queries, handles, strict=True):
+            query.ran()
+            polled(steering, 2)
+        sent.append(a.sent)
+    assert sent[-1] == sent[9] > 0
+    assert b.sent == 0
+    counts = [on(a.at, executor.instance) for executor in a.there]
+    assert max(counts) - min(counts) <= 1
 
 
 def test_of_a_drain_that_was_taken_back_nothing_more_is_said():

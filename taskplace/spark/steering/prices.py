@@ -5,8 +5,8 @@ that, and where they never are, the time of updates, removals and commit of all 
 seconds: RocksDB says how long loading took in a batch. That is a little for every task, moved or not, so the batches in
 which tasks moved show what one of them costs beyond what batches without moves show. A batch in which others may have
 loaded their state too, such as the first one that is seen, shows neither, nor does one that may have begun before the
-tasks were sent. Until both were seen, and with other
-providers, which do not say, the memory of the state over an assumed rate stands in.
+tasks were sent. Until both were seen, and with other providers, which do not say, the memory of the state over an
+assumed rate stands in.
 """
 
 from __future__ import annotations
