@@ -103,7 +103,8 @@ class _DamagedFile(Exception):
 class Copy:
     """An open copy. Use as a context manager; `bring_to` begins the write transaction, `commit` ends it.
 
-    Lifetime: `_env` from open to close; `_txn` from `bring_to` to `commit` or close.
+    Lifetime: `_env` from open to close; `_txn` from `bring_to` to `commit` or close, and as long `_read_before`: what was
+    read of each store, which is what the undo record needs of most keys that are written.
     """
 
     def __init__(self, path: Path, stores: Sequence[str], *, fence: Fence | None = None) -> None:
@@ -137,6 +138,7 @@ class Copy:
             max_spare_txns=1,
         )
         self._txn: Txn | None = None
+        self._read_before: dict[str, dict[bytes, bytes | None]] = {}
         self._dbs: dict[bytes, lmdb._Database] = {}
         try:
             check_length(self._env, used)
@@ -398,7 +400,9 @@ class Copy:
         with self._held().cursor(db=self._db(store)) as cursor:
             wanted = [physical(key) for key in keys]
             found = dict(cursor.getmulti(sorted(set(wanted))))
-        return [None if (raw := found.get(key)) is None else restore_entry(key, raw)[1] for key in wanted]
+        values = [None if (raw := found.get(key)) is None else restore_entry(key, raw)[1] for key in wanted]
+        self._read_before.setdefault(store, {}).update(zip(keys, values, strict=True))
+        return values
 
     def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value), in the order of their bytes."""
@@ -418,8 +422,10 @@ class Copy:
         meta = self._meta(txn)
         old: Changes = {}
         for store, entries in changes.items():
-            keys = list(entries)
-            old[store] = dict(zip(keys, self.get_many(store, keys), strict=True))
+            known = self._read_before.get(store, {})
+            self.get_many(store, [key for key in entries if key not in known])
+            known = self._read_before[store]
+            old[store] = {key: known[key] for key in entries}
         undo = encode_changes(old, {}, compression=None).to_pybytes()
         txn.put(UNDO, checked(UNDO, undo), db=self._dbs[META])
         for store, entries in changes.items():
@@ -450,6 +456,7 @@ class Copy:
 
     def _begin(self) -> Txn:
         self._abort()
+        self._read_before = {}
         self._txn = self._begin_on_current_map(write=True)
         if not self._usable(self._txn):
             self._write_meta(self._txn, self._wipe(self._txn, Meta()))
