@@ -10,7 +10,7 @@ readonly LOG=.venv/oldest.log
 readonly SPARK="pyspark>=4.0,<4.1"
 readonly STAMP=${VENV}/.installed
 
-if [[ ! -e ${STAMP} || pyproject.toml -nt ${STAMP} ]]; then
+if [[ ! -e ${STAMP} || pyproject.toml -nt ${STAMP} || scripts/test-oldest.sh -nt ${STAMP} ]]; then
     echo "making ${VENV} with ${SPARK} (a minute or two the first time)"
     .venv/bin/python -m venv --clear "${VENV}"
     # What pyproject.toml asks for, without its PySpark and without what only checks the style.
@@ -21,7 +21,7 @@ import tomllib
 with open("pyproject.toml", "rb") as file:
     project = tomllib.load(file)["project"]
 extras = project["optional-dependencies"]
-wanted = [*project["dependencies"], *extras["spark"], *extras["dev"]]
+wanted = [*project["dependencies"], *extras["spark"], *extras["examples"], *extras["dev"]]
 left_out = {"pyspark", "ruff", "mypy", "import-linter", "types-pyyaml"}
 print("\n".join(line for line in wanted if re.match(r"[\w.-]+", line)[0].lower() not in left_out))
 PYTHON
