@@ -103,8 +103,8 @@ class _DamagedFile(Exception):
 class Copy:
     """An open copy. Use as a context manager; `bring_to` begins the write transaction, `commit` ends it.
 
-    Lifetime: `_env` from open to close; `_txn` from `bring_to` to `commit` or close, and as long `_read_before`: what was
-    read of each store, which is what the undo record needs of most keys that are written.
+    Lifetime: `_env` from open to close; `_txn` from `bring_to` to `commit` or close, and as long `_read_before`: what
+    was read of each store, which is what the undo record needs of most keys that are written.
     """
 
     def __init__(self, path: Path, stores: Sequence[str], *, fence: Fence | None = None) -> None:
