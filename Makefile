@@ -15,7 +15,7 @@ run: java $(STAMP) ## run the main job from its start: a year of flights, one ex
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
-test: java $(STAMP) ## run the tests (about a quarter of an hour on 2 cores)
+test: java $(STAMP) ## run the tests (20 to 25 minutes on 2 cores)
 	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
 
 test-all: java $(STAMP) ## run the tests, long forms included
