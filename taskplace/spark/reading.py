@@ -82,13 +82,12 @@ class StoreReader:
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
         self._look_up(encoded, first, raw)
-        if self._keys_came_so():
-            return keys.append_column("value", self._structs(raw))
-        left = [
-            () if raw[row] is not None else tuple(t for t in self._tasks if t not in first[row])
-            for row in range(len(raw))
-        ]
-        self._look_up(encoded, left, raw)
+        if not self._keys_came_so():
+            others = [
+                [task for task in self._tasks if value is None and task not in asked]
+                for value, asked in zip(raw, first, strict=True)
+            ]
+            self._look_up(encoded, others, raw)
         return keys.append_column("value", self._structs(raw))
 
     def _look_up(
@@ -189,9 +188,8 @@ class StoreReader:
             tag = f"taskplace-read-{uuid.uuid4().hex}"
             try:
                 texts = list(self._placed.bridge.run(rdd, range(len(asked)), tag=tag))
-            except (
-                Exception
-            ) as error:  # whoever reads a damaged copy may die of it; another holder may have a good one
+            except Exception as error:
+                # Whoever reads a damaged copy may die of it; another holder may have a good one.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))
                 continue
             for text in texts:

@@ -51,9 +51,9 @@ class Followers:
         # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
         # look for orphans again.
         self._began: dict[str, str] = {}
-        self._restoring: dict[tuple[str, str], str] = {}  # by instance and task, the attempt of a snapshot
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
+        self._restoring: dict[tuple[str, str], str] = {}  # by instance and task, the attempt of a snapshot
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
@@ -140,8 +140,7 @@ class Followers:
                     log.warning("%s: %s cannot follow: %s", visit.instance, task, error)
                 for task in visit.copies:
                     self._restoring.pop((visit.instance, task), None)
-                for task, attempt in visit.restoring.items():
-                    self._restoring[visit.instance, task] = attempt
+                self._restoring |= {(visit.instance, task): a for task, a in visit.restoring.items()}
             self._spare_what_is_restored()
         return progress
 

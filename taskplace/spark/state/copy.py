@@ -422,9 +422,8 @@ class Copy:
         meta = self._meta(txn)
         old: Changes = {}
         for store, entries in changes.items():
-            known = self._read_before.get(store, {})
+            known = self._read_before.setdefault(store, {})
             self.get_many(store, [key for key in entries if key not in known])
-            known = self._read_before[store]
             old[store] = {key: known[key] for key in entries}
         undo = encode_changes(old, {}, compression=None).to_pybytes()
         txn.put(UNDO, checked(UNDO, undo), db=self._dbs[META])

@@ -130,9 +130,8 @@ def visit(orders: Orders) -> Visit:
     def in_time() -> bool:
         nonlocal deadline
         now = time.monotonic()
-        if (
-            deadline is None
-        ):  # a snapshot is read and checked before its first piece: that should not be most of it
+        if deadline is None:
+            # A snapshot is read and checked before its first piece: that should not be most of the visit.
             deadline = start + orders.budget + 2 * (now - start)
         return now < deadline
 
