@@ -11,8 +11,8 @@ def pipeline(cluster, tmp_path, fault_orders):
     """Makes pipelines, and closes them."""
     made = []
 
-    def make(**options) -> Pipeline:
-        made.append(Pipeline(cluster, tmp_path, **options))
+    def make(kind: type[Pipeline] = Pipeline, **options) -> Pipeline:
+        made.append(kind(cluster, tmp_path, **options))
         return made[-1]
 
     yield make

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -121,18 +121,22 @@ def check_copies(
     folder: Path,
     history: Mapping[str, Any],
     programs: Sequence[Any],
-    rows: Sequence[Row],
+    truth: Callable[[str], list[tuple]],
     at_the_end: Iterable[Path] = (),
+    watermark: int | None = None,
 ) -> int:
     """Bring every copy there is to the end; those of a task are equal, and all tasks together hold the truth.
 
-    Copies of dead executors too. Those `at_the_end` are there before anybody brings them. Returns how many there are.
+    `truth`: by store, its rows in order, as they are at the watermark. Copies of dead executors are checked, too. Those
+    `at_the_end` are there before anybody brings them. Returns how many there are.
     """
     from taskplace.spark.state.copy import Copy
     from taskplace.spark.state.history import History
     from taskplace.spark.state.store import Store
 
-    found: dict[str, dict[Path, dict[str, list]]] = {}
+    raw: dict[str, dict[str, dict[bytes, bytes]]] = {}
+    there: dict[str, list[tuple]] = {name: [] for program in programs for name in program.stores}
+    found = 0
     wanted = set(at_the_end)
     for path in sorted(data.parent for data in (folder / "state").glob("*/*/*_*/data.mdb")):
         task = path.name
@@ -143,21 +147,19 @@ def check_copies(
                 assert copy.position() == end.end, f"{path} has not followed"
                 wanted.discard(path)
             copy.bring_to(end, folder / "checkpoint")
-            found.setdefault(task, {})[path] = {
-                name: sorted(
-                    tuple(row.values()) for part in Store(schema, copy).scan() for row in part.to_pylist()
-                )
-                for name, schema in program.stores.items()
-            }
+            found += 1
+            contents = {name: dict(copy.scan(name)) for name in program.databases}
+            if task in raw:
+                assert contents == raw[task], f"{path} is another copy of {task} than those before it"
+                continue
+            raw[task] = contents
+            for name, schema in program.stores.items():
+                for part in Store(schema, copy, watermark).scan():
+                    there[name] += (tuple(row.values()) for row in part.to_pylist())
     assert not wanted, "copies are missing"
-    for task, copies in found.items():
-        one = next(iter(copies.values()))
-        for path, contents in copies.items():
-            assert contents == one, f"{path} is another copy of {task} than {next(iter(copies))}"
-    for name in {store for program in programs for store in program.stores}:
-        there = [row for copies in found.values() for row in next(iter(copies.values())).get(name, ())]
-        assert sorted(there) == entries(name, rows), f"store {name}"
-    return sum(map(len, found.values()))
+    for name, rows in there.items():
+        assert sorted(rows) == truth(name), f"store {name}"
+    return found
 
 
 def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequence[str]) -> None:
@@ -282,6 +284,10 @@ class Pipeline:
         self.placed.process_batch(self.frame(data), batch)
         self.rows.extend(data)
 
+    def truth(self, store: str) -> list[tuple]:
+        """Return what a store has to hold now, in order."""
+        return entries(store, self.rows)
+
     def check(self) -> None:
         check(self.folder, self.rows)
 
@@ -293,8 +299,10 @@ class Pipeline:
         placed = self.placed
         for program in placed.programs:
             for name in program.stores:
-                found = sorted(tuple(row) for row in placed.store(name).to_df().collect())
-                assert found == entries(name, self.rows), f"store {name}, read"
+                found = sorted(
+                    tuple(row.values()) for row in placed.store(name).to_df().toArrow().to_pylist()
+                )
+                assert found == self.truth(name), f"store {name}, read"
         with placed.cluster.lock:
             holders = {
                 f"{placed.bridge.app_id}.{member.executor.id}": placed.cluster.roles(name)
@@ -308,7 +316,8 @@ class Pipeline:
             for task in part
             if str(task) in placed.journal.history
         ]
-        check_copies(self.folder, placed.journal.history, placed.programs, self.rows, at_the_end)
+        history, watermark = placed.journal.history, placed.watermark
+        check_copies(self.folder, history, placed.programs, self.truth, at_the_end, watermark)
 
     def followers_caught_up(self) -> bool:
         placed = self.placed
