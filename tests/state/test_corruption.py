@@ -117,14 +117,37 @@ def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
         assert ran.contents(task, "1") == truth  # a copy that has it goes on
 
 
+@pytest.mark.parametrize("trimmed", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage):
+def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimmed):
     history = ran.history["0_0"]
     for piece in (*history.snapshots, history.changes[0]):
         damage(ran.checkpoint / piece.file, rng)
+    if trimmed:  # as the journal does it: what two snapshots cover goes
+        later = tuple(c for c in history.changes if c.version > history.snapshots[0].version)
+        ran.history["0_0"] = replace(history, changes=later)
+    last = history.snapshots[0] if trimmed else history.changes[0]
     ran.be("2")
-    with pytest.raises(CheckpointError, match=r"\.arrow: "):
+    with pytest.raises(CheckpointError, match=rf"{last.file}: (found|the file is missing)"):
         ran.contents("0_0", "2")
+    follow = Orders(
+        "executor-2", str(ran.checkpoint), str(ran.state), "app", {0: sorted(ran.first.databases)}, {},
+        follow={"0_0": ran.history["0_0"]},
+    )  # fmt: skip
+    assert last.file in visit(follow).errors["0_0"]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_of_the_snapshots_that_cover_a_damaged_change_any_serves(ran, rng, damage):
+    truth = ran.contents("0_0")
+    history = ran.history["0_0"]
+    for piece in (history.changes[1], history.snapshots[-1]):
+        damage(ran.checkpoint / piece.file, rng)
+    # It is replayed as long as that is cheaper, and then meets the damage.
+    large = tuple(replace(s, records=10**6) for s in history.snapshots)
+    ran.history["0_0"] = replace(history, snapshots=large)
+    ran.be("2")
+    assert ran.contents("0_0", "2") == truth
 
 
 def test_a_history_never_does_without_what_only_a_damaged_file_has(ran):

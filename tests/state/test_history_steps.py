@@ -9,7 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.history import EMPTY, Action, Change, History, Position, Snapshot, Step, next_step
+from taskplace.spark.state.history import (
+    EMPTY,
+    Action,
+    Change,
+    History,
+    Position,
+    Snapshot,
+    Step,
+    next_step,
+    without,
+)
 
 
 def chain(records: list[int], gaps: list[int]) -> tuple[Change, ...]:
@@ -130,6 +140,44 @@ def test_without_a_beginning_it_says_so(drawn, cut):
         next_step(Position(99, "nobody's"), None, cut_off)
     with pytest.raises(CheckpointError, match="no snapshot leads to version"):
         next_step(EMPTY, None, cut_off)
+
+
+def arrives(history: History, damaged: list[Change | Snapshot]) -> bool:
+    """Whether an empty copy comes to the end, when each damaged file is found as it is needed."""
+    at, end, left = EMPTY, history.end, history
+    for _ in range(100):
+        try:
+            step = next_step(at, None, left)
+        except CheckpointError:
+            return False
+        assert left.end == end
+        needed = step.change or step.snapshot
+        if step.action is Action.READY:
+            return True
+        if needed in damaged and needed is not None:
+            around = without(left, needed)
+            if around is None:
+                return False
+            left = around
+        else:
+            at = needed.position if needed else EMPTY
+    raise AssertionError("no end")
+
+
+@settings(print_blob=True, deadline=None, max_examples=150)
+@given(st.data(), histories())
+def test_whatever_is_damaged_a_whole_way_is_found_if_there_is_one(data, drawn):
+    history, _ = drawn
+    parts = [*history.changes, *history.snapshots]
+    damaged = data.draw(st.lists(st.sampled_from(parts), unique=True) if parts else st.just([]))
+    # From where undamaged changes lead to the end: backwards, as far as that goes.
+    starts = {history.end.attempt}
+    for change in reversed(history.changes):
+        if change in damaged:
+            break
+        starts.add(change.base)
+    whole = {s.attempt for s in history.snapshots if s not in damaged} | {EMPTY.attempt}
+    assert arrives(history, damaged) == bool(starts & whole)
 
 
 def test_a_snapshot_that_no_change_leads_on_from_is_no_beginning():

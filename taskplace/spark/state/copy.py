@@ -22,6 +22,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias, TypeVar
@@ -44,6 +45,7 @@ from taskplace.spark.state.history import (
     Action,
     Change,
     History,
+    NoWay,
     Position,
     Snapshot,
     Step,
@@ -98,6 +100,34 @@ class _DamagedFile(Exception):
     def __init__(self, part: Change | Snapshot, error: CheckpointError) -> None:
         super().__init__(str(error))
         self.part, self.error = part, error
+
+
+class _Ways:
+    """The ways to the end of a history, fewer with each file that is found to be damaged."""
+
+    def __init__(self, history: History, done: Recovery) -> None:
+        self.history = history
+        self._done = done
+        self._damaged: _DamagedFile | None = None
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Take a step; if that finds a damaged file, do without it from now on.
+
+        Errors: `CheckpointError` that names the file, when nothing that is left leads to the end.
+        """
+        try:
+            yield
+        except _DamagedFile as damaged:
+            around = without(self.history, damaged.part)
+            if around is None:
+                raise damaged.error from None
+            self._done.damaged.append(str(damaged))
+            self.history, self._damaged = around, damaged
+        except NoWay as error:
+            if self._damaged is None:
+                raise
+            raise CheckpointError(f"{self._damaged}; without this file, {error}") from None
 
 
 class Copy:
@@ -198,21 +228,11 @@ class Copy:
         Errors: `Fenced` when newer work has been here; `CheckpointError` for a missing or damaged file.
         """
         done = Recovery() if done is None else done
+        ways = _Ways(history, done)
         while True:
-            try:
-                if self._take_step(self._begin(), history, root, done):
+            with ways.tried():
+                if self._take_step(self._begin(), ways.history, root, done):
                     return done
-            except _DamagedFile as damaged:
-                history = self._around(damaged, history, done)
-
-    @staticmethod
-    def _around(damaged: _DamagedFile, history: History, done: Recovery) -> History:
-        """Return a way to the same end without a damaged file. Errors: `CheckpointError` when there is none."""
-        around = without(history, damaged.part)
-        if around is None:
-            raise damaged.error
-        done.damaged.append(str(damaged))
-        return around
 
     def follow(
         self, history: History, root: Path, pause: Callable[[], bool] = lambda: True
@@ -224,23 +244,20 @@ class Copy:
         promoted meanwhile, and its attempt may be about to be committed.
         """
         done = Recovery()
+        ways = _Ways(history, done)
         while True:
             txn = self._begin()
             # Asked again at each step: an attempt may have been here since the last one ended its transaction.
             if self._meta(txn).at.version > history.end.version:
                 self._abort()
                 return None
-            try:
-                arrived = self._take_step(txn, history, root, done)
-            except _DamagedFile as damaged:
-                history = self._around(damaged, history, done)
-                continue
-            if arrived:
-                self.commit_unchanged()
-                return done
-            if not pause():
-                done.unfinished, done.restoring = True, self._being_restored()
-                return done
+            with ways.tried():
+                if self._take_step(txn, ways.history, root, done):
+                    self.commit_unchanged()
+                    return done
+                if not pause():
+                    done.unfinished, done.restoring = True, self._being_restored()
+                    return done
 
     def _take_step(self, txn: Txn, history: History, root: Path, done: Recovery) -> bool:
         """Take the next step to `history.end` and commit it; True, the transaction still held, when there is none."""

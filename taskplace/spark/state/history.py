@@ -24,6 +24,10 @@ from typing import Any
 from taskplace.errors import CheckpointError
 
 
+class NoWay(CheckpointError):
+    """Nothing that is left of a history leads to its end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Position:
     """A point of a task's history: the batch that made it, the attempt that did, records applied in all."""
@@ -133,7 +137,7 @@ def next_step(at: Position, undo: Position | None, history: History) -> Step:
 
     Repeating it reaches READY after at most 2 + len(history.changes) steps: after a roll-back or a restore
     the copy is in history, and each replay moves one change on. O(len(history.changes)).
-    Errors: `CheckpointError` if a restore is needed and neither a snapshot nor the first change is there.
+    Errors: `NoWay` if a restore is needed and neither a snapshot nor the first change is there.
     """
     target = history.end
     if at.attempt == target.attempt:
@@ -150,16 +154,19 @@ def next_step(at: Position, undo: Position | None, history: History) -> Step:
 def without(history: History, damaged: Change | Snapshot) -> History | None:
     """Return a history with the same end that does without a damaged file; None if there is none.
 
-    A change is done without by a snapshot that covers it, a snapshot by an older one and the changes since.
+    A change is done without by the snapshots that cover it, a snapshot by an older one and the changes since.
     """
     if isinstance(damaged, Snapshot):
         around = History(history.changes, tuple(s for s in history.snapshots if s != damaged))
-        return around if around.end == history.end else None
-    for snapshot in reversed(history.snapshots):
-        later = tuple(change for change in history.changes if change.version > snapshot.version)
-        if snapshot.version >= damaged.version and (later or snapshot.position == history.end):
-            return History(later, (snapshot,))
-    return None
+    else:
+        covering = tuple(
+            s
+            for s in history.snapshots
+            if damaged.version <= s.version < history.end.version or s.position == history.end
+        )
+        oldest = min((s.version for s in covering), default=history.end.version)
+        around = History(tuple(c for c in history.changes if c.version > oldest), covering)
+    return around if around.end == history.end else None
 
 
 def _after(at: Position, changes: Sequence[Change]) -> Sequence[Change] | None:
@@ -189,7 +196,7 @@ def _restore(history: History) -> Step:
             return Step(Action.RESTORE, snapshot=snapshot, unknown=True)
     if EMPTY.attempt in starts:
         return Step(Action.RESTORE, unknown=True)
-    raise CheckpointError(
+    raise NoWay(
         f"no snapshot leads to version {history.end.version}: the history begins at version "
         f"{history.changes[0].version} and its snapshots are {[s.version for s in history.snapshots]}"
     )
