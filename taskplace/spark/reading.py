@@ -135,7 +135,10 @@ class StoreReader:
         if not by or not set(by) <= set(self.schema.key.names):
             return [self._tasks] * keys.num_rows
         columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
-        return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
+        try:
+            return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
+        except InputError:  # keys of a type that is hashed by Spark alone
+            return [self._tasks] * keys.num_rows
 
     def _keys_came_so(self) -> bool:
         """Return whether the columns that rows are split by are in the store as they came from the sources."""

@@ -11,10 +11,12 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+
+import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.state.files import create_exclusively, lasting_directory, sync_directory, write_file
@@ -35,8 +37,9 @@ class ParquetSink:
     """Parquet, one directory a batch: `<path>/batch_id=12/`. A batch that is there already is left as it is.
 
     The directory appears by a rename, whole or not at all, and survives a crash of the host: a batch is not
-    published again once the next one is. Two drivers that publish one batch stage it apart, and one of them wins. A
-    batch without rows has no directory. Files have the permissions that new files get.
+    published again once the next one is. Its files may be compacted, as long as the rows stay. Two drivers that
+    publish one batch stage it apart, and one of them wins. A batch without rows has no directory. Files have the
+    permissions that new files get.
 
     The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
     Errors: `CheckpointError` for the output of another one: its batches would pass for this one's.
@@ -73,11 +76,19 @@ class ParquetSink:
         return self._mark.read_text().strip() if self._mark.exists() else ""
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
-        """Copy the staged files into the batch's directory."""
+        """Copy the staged files into the batch's directory.
+
+        Errors: `CheckpointError` when it is there with another number of rows: the checkpoint was set back since.
+        """
         final = self.path / f"batch_id={batch_id}"
         if not files:
             return
         if final.exists():
+            if (found := _rows(final.glob("*.parquet"))) != (rows := _rows(files)):
+                raise CheckpointError(
+                    f"{final}: found {found} rows, committed were {rows}; the output is of a batch that the checkpoint "
+                    "does not know any more, as after a backup was put back: remove it, and those after it"
+                )
             sync_directory(self.path)  # who made it may have been killed before that
             return
         lasting_directory(self.path)
@@ -108,6 +119,10 @@ class ForeachBatch:
         """Call the function with the batch's rows; not for a batch without rows."""
         if files:
             self._function(spark.read.parquet(*map(str, files)), batch_id)
+
+
+def _rows(files: Iterable[Path]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

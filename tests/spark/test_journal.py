@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
@@ -201,6 +202,59 @@ def test_key_types_stay_and_new_sources_may_come(tmp_path):
     again.bind_keys({"a": ["string"], "b": ["bigint"]})
     with pytest.raises(CheckpointError, match=r"the key of source 'a' was of \['string'\], is of \['int'\]"):
         again.bind_keys({"a": ["int"]})
+
+
+def test_who_only_reads_a_checkpoint_is_not_in_charge_until_it_takes_over(tmp_path):
+    identity = {"hash": "one", "keys": None, "query": None}
+    first = Journal(tmp_path, identity)
+    first.bind_keys({"a": ["int"]})
+    first.commit(0, 1, {}, {}, {})
+    refused, second = (Journal(tmp_path, identity, take_over=False) for _ in range(2))
+    with pytest.raises(CheckpointError, match=r"the key of source 'a' was of \['int'\], is of \['bigint'\]"):
+        refused.bind_keys({"a": ["bigint"]})
+    second.bind_keys({"a": ["int"], "b": ["string"]})
+    second.bind("query", "q1")
+    first.commit(1, 1, {}, {}, {})  # nobody has fenced it
+    second.take_over()
+    with pytest.raises(Fenced, match="driver 2 has taken this checkpoint over"):
+        first.commit(2, 1, {}, {}, {})
+    assert second.last_batch == 1
+    second.commit(2, 1, {}, {}, {})
+    assert Journal(tmp_path, {}).identity == {
+        "hash": "one",
+        "keys": {"a": ["int"], "b": ["string"]},
+        "query": "q1",
+    }
+
+
+def test_who_takes_over_looks_again_at_what_others_have_committed_since_it_has_read(tmp_path):
+    first = Journal(tmp_path, {"query": None})
+    second = Journal(tmp_path, {"query": None}, take_over=False)
+    second.bind("query", "q2")
+    first.bind("query", "q1")
+    first.commit(0, 1, {}, {}, {})
+    with pytest.raises(CheckpointError, match="belongs to query 'q1', found 'q2'"):
+        second.take_over()
+    first.commit(1, 1, {}, {}, {})
+
+
+def test_a_commit_that_the_disk_made_fail_when_it_was_there_is_not_blamed_on_another_driver(
+    tmp_path, monkeypatch
+):
+    journal = Journal(tmp_path, {})
+    journal.commit(0, 1, {}, {}, {})
+    create = journal_module.create_exclusively
+
+    def and_fail(path, data):
+        create(path, data)
+        raise OSError(errno.EIO, "the directory cannot be synced")
+
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="cannot be synced"):
+        patch.setattr(journal_module, "create_exclusively", and_fail)
+        journal.commit(1, 1, {}, {}, {})
+    with pytest.raises(CheckpointError, match=r"this driver committed the batch.*start it anew"):
+        journal.commit(1, 1, {}, {}, {})
+    assert Journal(tmp_path, {}).last_batch == 1
 
 
 def go_on_while_it_commits(monkeypatch, meanwhile):

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from placed_harness import EXECUTORS, kill_executor, wait_until
 
+from taskplace.errors import InputError
 from taskplace.spark.worker.attempt import reports_dir
 from taskplace.spark.worker.hashing import partition_of
 
@@ -97,6 +98,9 @@ def test_a_loss_between_batches(pipeline):
     p.run(1)
     p.check()
     assert p.placed.stats.scratch == 0
+    assert p.placed.can_remove(victim), "it has gone"
+    with pytest.raises(InputError, match="no-such"):
+        p.placed.can_remove("no-such")
 
 
 def test_without_standbys_state_is_restored_from_the_checkpoint(pipeline):

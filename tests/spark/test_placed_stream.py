@@ -184,10 +184,33 @@ def test_a_start_that_is_refused_takes_nothing_over(pipeline):
     p.run(0)
     with pytest.raises(InputError, match=r"weights"):
         p.open(weights={"0_17": 2.0})
+    with pytest.raises(
+        CheckpointError, match=r"the key of source 'events' was of \['string'\], is of \['int'\]"
+    ):
+        p.open().unite({"events": p.frame(p.data(1)).withColumn("key", F.lit(1))})
+    with pytest.raises(CheckpointError, match=r"the key of source 'events'"):
+        p.open().process_batch(p.frame(p.data(1)).withColumn("key", F.lit(1)), 1)
     (p.folder / "groups" / ".checkpoint").write_text("another")
     with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
         p.open()
     p.run(1)
+    p.check()
+
+
+def test_a_committed_batch_is_published_also_when_its_rows_are_gone_from_the_source(
+    pipeline, monkeypatch, caplog
+):
+    p = pipeline()
+    p.run(0)
+    monkeypatch.setattr(type(p.placed._publisher), "publish", fail)
+    with pytest.raises(ZeroDivisionError):
+        p.run(1)
+    monkeypatch.undo()
+    p.reopen()
+    gone = p.frame(p.data(1)).withColumn("value", F.raise_error(F.lit("the file is gone")).cast("bigint"))
+    p.placed.process_batch(gone, 1)
+    assert "the file is gone" in caplog.text
+    p.rows.extend(p.data(1))
     p.check()
 
 

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -296,9 +297,12 @@ def test_a_publisher_that_was_killed_has_left_nothing_that_the_next_one_takes_fo
     tmp_path, disk, monkeypatch, where
 ):
     """One is killed at each of its steps, another one publishes the same batch, and then the power is cut."""
+    out = pa.BufferOutputStream()
+    pq.write_table(pa.table({"n": [1, 2]}), out)
+    rows = out.getvalue().to_pybytes()
     for at in itertools.count(1):
         folder = tmp_path / f"host-{at}"
-        write_file(folder / "staged", b"rows", sync=True)
+        write_file(folder / "staged", rows, sync=True)
 
         def publish(path: Path = folder) -> None:
             sink = ParquetSink(path / where / "of" / "flights")
@@ -311,7 +315,7 @@ def test_a_publisher_that_was_killed_has_left_nothing_that_the_next_one_takes_fo
         disk.cut(folder, after)
         sink = ParquetSink(after / where / "of" / "flights")
         sink.check("this checkpoint")
-        assert [file.read_bytes() for file in (sink.path / "batch_id=0").iterdir()] == [b"rows"]
+        assert [file.read_bytes() for file in (sink.path / "batch_id=0").iterdir()] == [rows]
         if not killed:
             break
     assert at > 20, "binding and publishing take more steps than that"

@@ -56,6 +56,10 @@ def root(tmp_path) -> Path:
     return tmp_path / "state"
 
 
+def test_a_home_is_below_its_root_whatever_the_application_is_called(root):
+    assert home(root, "../../elsewhere").parent == root
+
+
 def directory(root: Path, name: str, owner: Owner, *workers: Owner, copies: int = 1) -> Path:
     """Make a state directory, as its owner would have left it."""
     path = root / name

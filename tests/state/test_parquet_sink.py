@@ -10,9 +10,13 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from taskplace.errors import CheckpointError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import sinks
+from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
+from topology import Topology
+
+FUNCTION = ForeachBatch(print)
 
 
 @pytest.fixture
@@ -46,9 +50,46 @@ def test_the_same_batch_again_changes_nothing(tmp_path, staged):
     publish(sink, 0, staged)
     before = {path: path.stat().st_ino for path in sink.path.rglob("*")}
     publish(sink, 0, staged)
-    publish(sink, 0, staged[:1])
     assert {path: path.stat().st_ino for path in sink.path.rglob("*")} == before
     assert read(sink.path) == list(range(10))
+
+
+def test_a_batch_that_is_there_with_other_rows_is_an_error(tmp_path, staged):
+    """A backup of the checkpoint was put back, and the stream comes by a batch that it had published before."""
+    sink = ParquetSink(tmp_path / "out")
+    publish(sink, 5, staged)
+    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, committed were 5"):
+        publish(sink, 5, staged[:1])
+    assert read(sink.path) == list(range(10))
+
+
+def test_a_batch_may_be_compacted(tmp_path, staged):
+    sink = ParquetSink(tmp_path / "out")
+    publish(sink, 0, staged)
+    whole = ds.dataset(sink.path / "batch_id=0").to_table()
+    for file in (sink.path / "batch_id=0").iterdir():
+        file.unlink()
+    pq.write_table(whole, sink.path / "batch_id=0" / "compacted.parquet")
+    publish(sink, 0, staged)
+    assert read(sink.path) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "message"),
+    [
+        (ParquetSink("out"), ParquetSink("in/../out"), r"sinks\.b\.target: found .*out, as sink 'a' has it"),
+        (FUNCTION, FUNCTION, r"sinks\.b\.target: found .*as sink 'a' has it"),
+        (ParquetSink("out"), "a path", r"sinks\.b\.target: found 'a path', expected an object with publish"),
+    ],
+)
+def test_each_sink_has_a_target_of_its_own(tmp_path, one, other, message):
+    """By batch id, the rows of one sink would pass for those of the other."""
+    topo = Topology("t")
+    source = topo.source("events", key=["id"], partitions=1)
+    source.sink("a", target=one)
+    source.sink("b", target=other)
+    with pytest.raises(InputError, match=message):
+        Publisher(tmp_path, topo.build())
 
 
 def test_a_batch_without_rows_has_no_directory(tmp_path):

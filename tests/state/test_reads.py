@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from decimal import Decimal
 from types import SimpleNamespace
 
 import lmdb
@@ -119,27 +120,45 @@ def test_bounds_that_make_no_sense(runtime, store, how):
         store("1", **how)
 
 
-def test_a_key_that_was_cast_is_found_in_the_task_that_its_rows_came_to(runtime, store):
-    """Spark hashes an int and a bigint differently, and the rows came as ints."""
+def counted(runtime, store, ids, tasks, type, spark_type):
+    """Return a reader of how often each of `ids` came, as keys of `type`; `tasks` are where their rows went."""
     topo = Topology("t")
-    topo.source("events", key=["id"], partitions=4).process(Aggregate("n", by={"id": "int64"}, seen=count()))
+    topo.source("events", key=["id"], partitions=4).process(Aggregate("n", by={"id": type}, seen=count()))
     (program,) = programs(topo.build())
-    united = pa.schema([(TAG, pa.int32()), ("events", pa.struct([("id", pa.int32())]))])
-    ids = pa.array(range(20), pa.int32())
-    tasks = partition_of([ids], 4)
-    assert list(tasks) != list(partition_of([ids.cast(pa.int64())], 4))
+    united = pa.schema([(TAG, pa.int32()), ("events", pa.struct([("id", ids.type)]))])
     for partition in range(4):
-        rows = [{TAG: 0, "events": {"id": i}} for i, p in enumerate(tasks) if p == partition]
+        rows = [
+            {TAG: 0, "events": {"id": i}}
+            for i, p in zip(ids.to_pylist(), tasks, strict=True)
+            if p == partition
+        ]
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = Descriptor(f"0_{partition}", "executor-1", History())
         runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
-    reader = store(
-        "1", name="n", programs=(program,), tasks={0: tuple(runtime.history)}, types={"events": ["int"]}
-    )
+    there = {0: tuple(runtime.history)}
+    return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})
+
+
+def test_a_key_that_was_cast_is_found_in_the_task_that_its_rows_came_to(runtime, store):
+    """Spark hashes an int and a bigint differently, and the rows came as ints."""
+    ids = pa.array(range(20), pa.int32())
+    tasks = partition_of([ids], 4)
+    assert list(tasks) != list(partition_of([ids.cast(pa.int64())], 4))
+    reader = counted(runtime, store, ids, tasks, "int64", "int")
     keys = pa.table({"id": pa.array([*range(20), 99], pa.int64())})
     assert reader.get_many(keys)["value"].to_pylist() == [{"seen": 1}] * 20 + [None]
     assert reader.get({"id": 7}) == {"seen": 1}
+
+
+@pytest.mark.parametrize(
+    ("type", "spark_type"), [(pa.decimal128(9, 2), "decimal(9,2)"), (pa.timestamp("ms"), "timestamp_ntz")]
+)
+def test_a_key_of_a_type_that_spark_alone_can_hash_is_found_wherever_it_is(runtime, store, type, spark_type):
+    ids = pa.array([Decimal(i) if pa.types.is_decimal(type) else i for i in range(8)], type)
+    reader = counted(runtime, store, ids, [i % 4 for i in range(8)], type, spark_type)
+    assert reader.get_many(pa.table({"id": ids}))["value"].to_pylist() == [{"seen": 1}] * 8
+    assert reader.get({"id": ids[3].as_py()}) == {"seen": 1}
 
 
 def test_a_copy_that_cannot_be_read_is_not_the_last_word(behind, store, monkeypatch):

@@ -129,21 +129,25 @@ class Cluster:
 
     def instance(self, executor: str) -> str:
         """Return the instance that "3" or "executor-3" names. Errors: `InputError` naming the members."""
-        name = executor if executor.startswith("executor-") else f"executor-{executor}"
+        name = _named(executor)
         known = sorted(self.members.by_instance)
         if name not in known:
             raise InputError("executor", found=executor, expected=f"one of {known}")
         return name
 
     def can_remove(self, executor: str) -> bool:
-        """Return whether an executor has no role any more, and no copy that the others lack."""
+        """Return whether an executor has no role any more, and no copy that the others lack; true once it has gone."""
         with self.lock:
+            if _named(executor) in self.members.gone:
+                return True
             name = self.instance(executor)
             return not any(self.roles(name)) and self.removal(name).can_remove
 
     def removal(self, executor: str) -> Removal:
-        """Return what still has to catch up elsewhere before an executor can go."""
+        """Return what still has to catch up elsewhere before an executor can go; nothing once it has gone."""
         with self.lock:
+            if _named(executor) in self.members.gone:
+                return Removal(_named(executor))
             instances = self.loop.with_roles(self.members.instances())
             problem = Problem(tuple(self._measured()), instances, self.loop.config)
             return can_remove(problem, self.instance(executor))
@@ -228,6 +232,10 @@ class Cluster:
     def assignment(self) -> Mapping[str, object]:
         """Return the assignment in force as JSON data, for the manifest."""
         return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
+
+
+def _named(executor: str) -> str:
+    return executor if executor.startswith("executor-") else f"executor-{executor}"
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:

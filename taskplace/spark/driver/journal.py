@@ -38,7 +38,7 @@ from taskplace.spark.state.files import create_exclusively, sealed_json, sync_di
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 
-SCHEMA = "taskplace.manifest/4"
+SCHEMA = "taskplace.manifest/5"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50
@@ -53,7 +53,8 @@ class Manifest:
     `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
     manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
     of each source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose
-    manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch.
+    manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch. `watermark`: the
+    batch's own.
     """
 
     batch: int
@@ -68,6 +69,7 @@ class Manifest:
     event_times: Mapping[str, int] = field(default_factory=dict)
     needs: int = 0
     rows: int = 0
+    watermark: int | None = None
 
     def to_json(self) -> str:
         """Return the manifest as JSON, with its own checksum."""
@@ -98,10 +100,12 @@ class Manifest:
 class Journal:
     """The driver's side of a checkpoint: what is committed, and the act of committing.
 
-    `declare` gets the last manifest and returns what this driver declares, or refuses to continue from there.
+    `declare` gets the last manifest and returns what this driver declares, or refuses to continue from there. Without
+    `take_over` the checkpoint is only read, until the method of that name is called.
 
-    Lifetime: `history` and `last` follow the manifests; `epoch` and `declaration` are this driver's, set once;
-    `spared` are snapshots, by task and attempt, that are kept though newer ones are there.
+    Lifetime: `history` and `last` follow the manifests; `epoch` and `declaration` are this driver's, set when it takes
+    over (before that, the epoch is 0, and the declaration what it would be); `spared` are snapshots, by task and
+    attempt, that are kept though newer ones are there.
     Errors: `CheckpointError` for manifests that are missing or damaged, or that `identity` does not fit.
     """
 
@@ -110,18 +114,28 @@ class Journal:
         root: Path,
         identity: Mapping[str, Any],
         declare: Callable[[Manifest | None], Mapping[str, Any]] = lambda last: {},
+        *,
+        take_over: bool = True,
     ) -> None:
         self.root = root
-        self.identity = dict(identity)
+        self.identity, self._given = dict(identity), dict(identity)
         self.last: Manifest | None = None
         self.history: dict[str, History] = {}
         self.spared: frozenset[tuple[str, str]] = frozenset()
         self._new_snapshots: dict[str, Snapshot] = {}
         self._full: list[int] = []
+        self._tried = -1  # the last batch whose manifest was to appear
         self._sure: set[Path] | None = None  # what may go during the visit under way
         self._manifests = root / "manifests"
         self._epochs = Epochs(root)
-        self.epoch, self.declaration = self._take_over(declare)
+        self.epoch = 0
+        self.declaration: Mapping[str, Any] = {}
+        self._declare = declare
+        if take_over:
+            self.take_over()
+        else:
+            self._load()
+            self.declaration = declare(self.last)
 
     @property
     def last_batch(self) -> int:
@@ -130,18 +144,26 @@ class Journal:
 
     # -- opening
 
-    def _take_over(
-        self, declare: Callable[[Manifest | None], Mapping[str, Any]]
-    ) -> tuple[int, Mapping[str, Any]]:
+    def take_over(self) -> None:
+        """Be in charge from now on: who was until now is fenced.
+
+        Errors: as at opening, for what others have committed since.
+        """
+        keys, query = self.identity.get("keys"), self.identity.get("query")
         while True:
+            self.identity = dict(self._given)
             self._load()
+            if keys is not None:
+                self.bind_keys(keys)
+            self.bind("query", query)
             epoch = max(self._epochs.newest(), self.last.epoch if self.last else 0) + 1
-            declaration = declare(self.last)
+            declaration = self._declare(self.last)
             taken = self._epochs.take(epoch, declaration)
             # The driver before may have committed meanwhile: then this one has read, and judged, too little.
             if taken and self._numbers()[-1:] == ([self.last.batch] if self.last else []):
                 self._keep_what_is_found()
-                return epoch, declaration
+                self.epoch, self.declaration = epoch, declaration
+                return
 
     def _keep_what_is_found(self) -> None:
         """Make what this driver goes on from survive a crash of the host; who made it may have been killed before."""
@@ -257,6 +279,7 @@ class Journal:
         assignment: Mapping[str, Any],
         event_times: Mapping[str, int] = MappingProxyType({}),
         rows: int = 0,
+        watermark: int | None = None,
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
@@ -282,6 +305,7 @@ class Journal:
             self.event_times_with(event_times),
             max(0, min(_first_needed(after, full, batch), batch - 1)),
             rows,
+            watermark,
         )
         faults.point("batch.checked")
         self._publish(manifest)
@@ -298,9 +322,15 @@ class Journal:
     def _publish(self, manifest: Manifest) -> None:
         path = self._manifest(manifest.batch)
         self._sync_above(manifest)
+        tried, self._tried = self._tried == manifest.batch, manifest.batch
         try:
             create_exclusively(path, manifest.to_json().encode())
         except FileExistsError:
+            if tried:
+                raise CheckpointError(
+                    f"{path}: this driver committed the batch, and an error of the disk kept it from knowing so; "
+                    "start it anew, and it goes on from there"
+                ) from None
             raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # nobody reads it, and the next pruning would remove it

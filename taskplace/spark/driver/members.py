@@ -47,6 +47,7 @@ class Members:
         self.group = group
         self.by_instance: dict[str, Member] = {}
         self.draining: set[str] = set()
+        self.gone: set[str] = set()
         self.tags: Mapping[str, Mapping[str, str]] = {}
         self.lags = LagIndex(acceptable_recovery_lag)
         self._rates: dict[str, float] = {}
@@ -56,6 +57,7 @@ class Members:
     def join(self, executor: Executor, copies: Mapping[str, Position], pid: int) -> None:
         """Take in an executor, or what its latest visit said."""
         member = self.by_instance.setdefault(executor.instance, Member(executor))
+        self.gone.discard(executor.instance)
         for task in set(member.copies) - set(copies):
             self.lags.drop(executor.instance, TaskId.parse(task))
         member.copies, member.pid = dict(copies), pid
@@ -86,6 +88,7 @@ class Members:
             del self.by_instance[member.executor.instance]
             self.lags.forget(member.executor.instance)
             self.draining.discard(member.executor.instance)
+            self.gone.add(member.executor.instance)
             self._rates.pop(member.executor.instance, None)
         self.group.keep(self.by_instance, self._clock())
         return gone

@@ -82,14 +82,21 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
     return found
 
 
-def watermark(times: Mapping[str, EventTime], newest: Mapping[str, int]) -> int | None:
+def watermark(
+    times: Mapping[str, EventTime], newest: Mapping[str, int], before: int | None = None
+) -> int | None:
     """Return the watermark, microseconds, given each source's newest event time so far: that of the slowest source.
 
+    It never goes back behind the one `before`, whatever sources there are now, and however late their rows may come.
     None before every source with an event time has brought rows.
+
+    >>> watermark({"a": EventTime("at", 10)}, {"a": 100}), watermark({"a": EventTime("at", 50)}, {"a": 100}, 90)
+    (90, 90)
     """
-    if not times or any(topic not in newest for topic in times):
-        return None
-    return min(newest[topic] - time.delay for topic, time in times.items())
+    found = None
+    if times and all(topic in newest for topic in times):
+        found = min(newest[topic] - time.delay for topic, time in times.items())
+    return max((w for w in (found, before) if w is not None), default=None)
 
 
 def _program(

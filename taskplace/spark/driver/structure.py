@@ -37,11 +37,12 @@ class Kept(NamedTuple):
 
 
 def declare(
-    root: Path, built: BuiltTopology, programs: Sequence[Program], committed: int | None
+    root: Path, built: BuiltTopology, programs: Sequence[Program], committed: int | None, new_id: str = ""
 ) -> dict[str, Any]:
     """Return what a driver declares that wants to continue `root`; it counts from the driver's first commit on.
 
-    `committed` is the epoch of the last manifest, None before the first. Writes nothing.
+    `committed` is the epoch of the last manifest, None before the first; `new_id` is what a checkpoint without an id is
+    called ("": some new name). Writes nothing.
     Errors: `CheckpointError`, with the reasons, if the state does not fit the topology, or nobody can say so.
     """
     epochs = Epochs(root)
@@ -54,7 +55,7 @@ def declare(
         if name not in before.stores:
             incarnations[name] = incarnations.get(name, -1) + 1
     return {
-        "id": before.id or _id(epochs),
+        "id": before.id or _id(epochs) or new_id or uuid.uuid4().hex,
         "topology": built.to_dict(),
         "stores": layouts,
         "incarnations": incarnations,
@@ -93,10 +94,9 @@ class _Structure(NamedTuple):
 
 
 def _id(epochs: Epochs) -> str:
-    """Return the id of a checkpoint without commits: of the driver before, if there was one."""
+    """Return the id of a checkpoint without commits: of the driver before; "" if there was none."""
     newest = epochs.newest()
-    found = epochs.declaration(newest).get("id") if newest else None
-    return str(found or uuid.uuid4().hex)
+    return str(epochs.declaration(newest).get("id") or "") if newest else ""
 
 
 def _check(

@@ -23,7 +23,7 @@ from pathlib import Path
 
 import psutil
 
-from taskplace.spark.state.files import private_directory, write_file
+from taskplace.spark.state.files import file_name, private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
 OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
@@ -102,7 +102,7 @@ def _command(process: psutil.Process) -> list[str]:
 def home(root: Path, spark_app: str) -> Path:
     """Return this executor's own state directory under `root`, taking over an orphaned one if there is one."""
     executor_id, owner = executor()
-    path = root / f"{spark_app}.{executor_id}"
+    path = root / file_name(f"{spark_app}.{executor_id}")
     with _locked(root):
         found = _read(path / OWNER)
         if (
