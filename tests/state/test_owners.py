@@ -294,7 +294,8 @@ def test_a_directory_whose_owner_cannot_be_told_is_not_taken_over_but_goes_in_ti
 
 
 def orphaned_since(path, seconds):
-    os.utime(path / ORPHANED, (time.time() - seconds,) * 2)
+    mark = json.loads((path / ORPHANED).read_text())
+    (path / ORPHANED).write_text(json.dumps({**mark, "since": mark["since"] - seconds}))
 
 
 @pytest.mark.parametrize("copies", [0, 2])
@@ -317,6 +318,15 @@ def test_how_long_a_copy_was_not_written_is_no_matter(root, be_executor, process
     assert remove_orphans(root, 600.0) == []
     be_executor("3")
     assert (home(root, "app") / "0_0").exists()
+
+
+@pytest.mark.parametrize("mark", ["", "{}", '{"boot": "another", "since": -9e9}', "null"])
+def test_a_mark_that_says_nothing_here_is_made_again(root, process, mark):
+    old = directory(root, "old.1", process().end())
+    (old / ORPHANED).write_text(mark)
+    assert remove_orphans(root, 600.0) == []
+    orphaned_since(old, 601)
+    assert remove_orphans(root, 600.0) == ["old.1"]
 
 
 def test_who_takes_a_directory_over_begins_anew(root, be_executor, process):

@@ -171,13 +171,15 @@ def _torn(root: Path) -> Iterator[Path]:
 
 
 def _orphaned_for(path: Path) -> float:
-    """Return for how many seconds a directory is known to be an orphan."""
-    mark = path / ORPHANED
-    try:
-        return time.time() - mark.stat().st_mtime
-    except FileNotFoundError:
-        mark.touch(mode=0o600)
-        return 0.0
+    """Return for how many seconds a directory is known to be an orphan, by a clock that nobody sets."""
+    mark, now = path / ORPHANED, time.monotonic()
+    with suppress(OSError, ValueError, TypeError, LookupError):
+        found = json.loads(mark.read_text())
+        if found["boot"] == boot_id():
+            return max(0.0, now - float(found["since"]))
+    mark.unlink(missing_ok=True)
+    write_file(mark, json.dumps({"boot": boot_id(), "since": now}).encode(), sync=False)
+    return 0.0
 
 
 def _last_commit(path: Path) -> float:
