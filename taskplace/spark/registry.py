@@ -22,8 +22,8 @@ Errors: `TopologyError` that begins with the option's path, what was found, what
 
 >>> registry = Registry()
 >>> delays = registry["aggregate"](store="delays", by={"tailnum": "string"}, aggregates={"n": "count"})
->>> delays.layouts()
-{'delays': {'key': {'tailnum': 'string'}, 'value': {'n': 'int64'}}}
+>>> delays.layouts()["delays"]["value"]
+{'n': 'int64'}
 >>> registry["aggregate"](store="delays", by={"tailnum": "strin"}, aggregates={"n": "count"})
 Traceback (most recent call last):
 topology.errors.TopologyError: by.tailnum: found 'strin', expected a column type; did you mean 'string'?

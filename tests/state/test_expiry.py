@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count, max_
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Deduplicate,
+    PerKey,
+    TableJoin,
+    Tumbling,
+    count,
+    last,
+    max_,
+)
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
@@ -126,7 +136,8 @@ def test_what_is_seen_is_what_a_plain_model_has_and_copies_agree(steps, committe
                 return found, scanned, store.late
 
             (values, found), scanned, late = task.batch(watermark, work, limit=limit)
-            model.update({k: (n, t) for k, n, t in rows})
+            # A row that comes too late is not taken: the key keeps what it has, of this batch or from before.
+            model.update({k: (n, t) for k, n, t in rows if live(t)})
             for key in deletes:
                 model.pop(key, None)
             model = {k: entry for k, entry in model.items() if live(entry[1])}
@@ -255,6 +266,45 @@ def test_a_window_is_counted_until_it_closes(runs):
     assert late == 1
 
 
+def test_windows_of_wild_times_are_counted_apart_and_stop_nothing(tmp_path):
+    counts = Count("w", by={"k": "string"}, window=Tumbling("at", "1 hour"))
+    schema = StoreSchema.of("w", layouts(counts)["w"])
+    times = pa.array([expiry.FIRST, expiry.LAST, 0, 1, None], pa.int64()).cast(pa.timestamp("us", tz="UTC"))
+    rows = pa.table({"k": ["a"] * 5, "at": times})
+    # The last window never ends, nor does that of rows without a time.
+    for watermark, counted, late in ((None, [1, 1, 1, 2], 0), (expiry.LAST, [1, 1], 3)):
+        with Copy(tmp_path / "copy", schema.databases) as copy:
+            copy.bring_to(History(), tmp_path)
+            store = Store(schema, copy, watermark)
+            out = call(counts, Context("0_0", 0, 0, {"w": store}, expiry.as_datetime(watermark)), rows)
+        assert sorted(out["count"].to_pylist()) == counted
+        assert store.late == late
+
+
+def test_a_row_that_comes_too_late_leaves_its_key_as_it_is(task):
+    def put(*rows):
+        def work(stores):
+            store = stores["seen"]
+            for each in rows:
+                store.put_many(table(each))
+            return [row["n"] for row in store.get_many(table([("a", 0, 0)]))[0].to_pylist()], store.late
+
+        return work
+
+    assert task.batch(0, put([("a", 1, 50)])) == ([1], 0)
+    assert task.batch(110, put([("a", 2, 10)])) == ([1], 1), "what the copy has stays"
+    assert task.batch(110, put([("a", 3, 60), ("a", 4, 10)])) == ([3], 1), (
+        "the last that has not expired wins"
+    )
+    assert task.batch(110, put([("a", 5, 61)], [("a", 6, 10)])) == ([5], 1), (
+        "what the batch has written stays"
+    )
+    assert task.batch(110, put()) == ([5], 0)
+    assert task.batch(500, put([("a", 7, 10)])) == ([None], 1), "what has expired does not come back"
+    task.batch(1000, put())
+    assert task.stored() == {"seen": 0, "seen~expiry": 0}
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     batches=st.lists(
@@ -295,6 +345,72 @@ def test_table_rows_are_forgotten_by_their_own_time(runs):
     r.batch(0, stream, table([("a", 0, 0), ("b", 0, 50)]))
     rows, _ = r.batch(120, stream, table([]))
     assert [row["at"] for row in rows] == [None, at(50)]
+
+
+def test_a_late_row_of_the_table_leaves_the_key_its_live_one(runs):
+    join = TableJoin(
+        "t", on={"k": "string"}, columns={"m": "int64", "at": "timestamp"}, ttl="100 seconds", time="at"
+    )
+    r = runs(join)
+    stream = pa.table({"k": ["a"]})
+
+    def joined(watermark, *rows):
+        found, late = r.batch(watermark, stream, table(rows).rename_columns(["k", "m", "at"]))
+        return [row["m"] for row in found], late
+
+    assert joined(0, ("a", 1, 60)) == ([1], 0)
+    assert joined(120, ("a", 2, 10)) == ([1], 1)
+    assert joined(120, ("a", 3, 70), ("a", 4, 10)) == ([3], 1)
+    assert joined(120) == ([3], 0)
+
+
+def test_an_aggregate_that_a_late_row_would_end_stays_and_is_sent_as_it_is(runs):
+    r = runs(
+        Aggregate(
+            "g",
+            by={"k": "string"},
+            rows=count(),
+            seen=last("at", "timestamp"),
+            ttl="100 seconds",
+            time="seen",
+        )
+    )
+
+    def sent(watermark, *rows):
+        found, late = r.batch(watermark, table(rows))
+        return sorted((row["k"], row["rows"], row["seen"]) for row in found), late
+
+    assert sent(None, ("a", 0, 60), ("a", 0, 61)) == ([("a", 2, at(61))], 0)
+    assert sent(120, ("a", 0, 10)) == ([("a", 2, at(61))], 1), "what the store has"
+    assert sent(120, ("b", 0, 10), ("a", 0, 10)) == ([("a", 2, at(61)), ("b", 1, at(10))], 2), (
+        "b is not known"
+    )
+    assert sent(120, ("a", 0, 10), ("a", 0, 62)) == ([("a", 4, at(62))], 0), "all of a batch count as one"
+    assert sent(120, ("a", 0, 130), ("c", 0, 10), ("d", 0, 131)) == (
+        [("a", 5, at(130)), ("c", 1, at(10)), ("d", 1, at(131))],
+        1,
+    )
+    assert [row["k"] for row in r.task.batch(120, lambda s: next(s["g"].scan()).to_pylist())] == ["a", "d"]
+
+
+def test_a_state_that_has_expired_already_is_not_taken(runs):
+    def newest(key, rows, state):
+        return {"at": rows[-1]["at"]}, [{"k": key["k"], "before": state and state["at"]}]
+
+    r = runs(
+        PerKey(
+            "s",
+            newest,
+            by={"k": "string"},
+            state={"at": "timestamp"},
+            output={"k": "string", "before": "timestamp"},
+            ttl="100 seconds",
+            time="at",
+        )
+    )
+    assert r.batch(0, table([("a", 0, 60)]))[1] == 0
+    assert r.batch(120, table([("a", 0, 10)])) == ([{"k": "a", "before": at(60)}], 1)
+    assert r.batch(120, table([("a", 0, 61)])) == ([{"k": "a", "before": at(60)}], 0)
 
 
 def test_state_per_key_is_forgotten(runs):

@@ -8,15 +8,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
-from taskplace.spark.state.expiry import micros, milliseconds
+from taskplace.spark.state.expiry import micros, milliseconds, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,11 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def sum_(column: str, type: str = "float64") -> Aggregation:
-    """Add up `column`; null as long as no value was seen. Integers stay exact; a sum beyond their type is an error."""
+    """Add up `column`; null as long as no value was seen.
+
+    Kept as integers or decimals, sums are exact, and one that `type` cannot hold is an error; kept as floats, sums of
+    integers and decimals are exact as far as floats go.
+    """
     return Aggregation("sum", column, type, "sum")
 
 
@@ -99,8 +106,8 @@ class Tumbling:
     def starts(self, rows: pa.Table) -> pa.Array:
         """Return the start of each row's window; null for a row without a time."""
         times, known = micros(rows[self.column])
-        size = 1000 * self.size_ms
-        return pa.array(times // size * size, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))
+        starts = slot_starts(times, 1000 * self.size_ms)
+        return pa.array(starts, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))
 
 
 WINDOW = "window_start"
@@ -111,7 +118,9 @@ class Aggregate:
 
     With `window`, the key has one more column, `window_start`, and windows are forgotten when they close; rows that
     come later are dropped, and counted as late. With `ttl`, a key is forgotten so long after the event time in its
-    column `time`: a key column, or an aggregate such as `seen=max_("at", "timestamp")`.
+    column `time`: a key column, or an aggregate such as `seen=max_("at", "timestamp")`. Where a batch's rows would make
+    a key one that has expired already (`last("at")` of late rows), they are not taken, and the key counts as late: what
+    is sent on is what the store has of it, or the batch's own aggregate if it has nothing.
 
     >>> delays = Aggregate("delays", by={"tailnum": "string"}, flights=count(), worst=max_("delay", "int64"))
     >>> delays.layouts()["delays"]["value"]
@@ -164,14 +173,20 @@ class Aggregate:
             self._parts |= parts
 
     def layouts(self) -> Mapping[str, Layout]:
-        """Return the layout of the store: the key's columns, and one column per part."""
+        """Return the layout of the store: the key's columns, and one column per part.
+
+        Its meaning: the function of each part, and the size of the windows. Neither can change under what is stored.
+        """
         value = {name: part.type for name, part in self._parts.items()}
-        return {self.store: {"key": self._by, "value": value, **self._forgetting}}
+        meaning = {name: part.function.removesuffix("_all") for name, part in self._parts.items()}
+        if self._window is not None:
+            meaning["window"] = f"{self._window.size_ms} ms"
+        return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return (key, aggregates) of the keys in `rows`, this batch included, or of the windows that closed.
 
-        O(rows + keys). Errors: `InputError` for a sum of integers that its type cannot hold.
+        O(rows + keys). Errors: `InputError` for what the type of an aggregate cannot hold.
         """
         store = context.store(self.store)
         if self._window is not None:
@@ -190,9 +205,23 @@ class Aggregate:
                 )
                 both = pa.concat_tables([known.filter(pa.array(found)), batch])
                 batch = self._grouped(both, {name: (part.merge, name) for name, part in self._parts.items()})
-            store.put_many(batch)
+            batch = self._put(store, batch)
         final = self._window is not None and self._window.emit == "final"
         return self._shown(store.gone if final else batch)
+
+    def _put(self, store: Store, batch: pa.Table) -> pa.Table:
+        """Put the keys' rows, and return them as the store then has them; as they are where it has nothing."""
+        late = store.late
+        store.put_many(batch)
+        if store.late == late:
+            return batch
+        held, there = store.get_many(batch)
+        own = np.arange(batch.num_rows)
+        rows = pa.array(np.where(there, own + batch.num_rows, own))
+        columns = {name: batch[name] for name in self._by}
+        for name in self._parts:
+            columns[name] = pa.chunked_array([*batch[name].chunks, *held[name].chunks]).take(rows)
+        return pa.table(columns)
 
     def _shown(self, batch: pa.Table) -> pa.Table:
         columns = {key: batch[key] for key in self._by}
@@ -203,57 +232,131 @@ class Aggregate:
     def _grouped(self, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]) -> pa.Table:
         """Group by the key and aggregate; the columns come back named and typed as the store has them."""
         keys = arrow_schema(self._by)
+        types = arrow_schema({name: self._parts[name].type for name in wanted})
         canonical = RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(rows)
         columns = {name: canonical[name] for name in keys.names}
         specs: list[tuple[str | list[str], str]] = []
         names = []
-        exact = []
-        for i, (function, column) in enumerate(wanted.values()):
+        rough = set()
+        for i, (name, (function, column)) in enumerate(wanted.items()):
             # Each aggregate gets a column of its own: two of one column and function would get one name.
             if column is None:
                 specs.append(([], function))
                 names.append(function)
-            else:
-                columns[f"__{i}"] = rows[column]
-                specs.append((f"__{i}", function))
-                names.append(f"__{i}_{function}")
-                if function == "sum" and _may_wrap(rows[column]):
-                    columns[f"__{i}_about"] = rows[column].cast(pa.float64(), safe=False)
+                continue
+            values = rows[column]
+            if function == "sum":
+                values = _addable(values, types.field(name).type)
+                if _may_wrap(values):
+                    columns[f"__{i}_about"] = values.cast(pa.float64(), safe=False)
                     specs.append((f"__{i}_about", "sum"))
-                    exact.append(i)
+                    rough.add(name)
+            columns[f"__{i}"] = values
+            specs.append((f"__{i}", function))
+            names.append(f"__{i}_{function}")
         grouped = pa.table(columns).group_by(keys.names, use_threads=False).aggregate(specs)
-        for i in exact:
-            self._check_sum(list(wanted)[i], grouped[f"__{i}_sum"], grouped[f"__{i}_about_sum"])
-        types = arrow_schema({name: self._parts[name].type for name in wanted})
         found = {key: grouped[key] for key in keys.names}
-        for name, source in zip(wanted, names, strict=True):
-            index = grouped.schema.get_all_field_indices(source)[0]
-            found[name] = grouped.column(index).cast(types.field(name).type)
+        for i, (name, source) in enumerate(zip(wanted, names, strict=True)):
+            result = grouped.column(grouped.schema.get_all_field_indices(source)[0])
+            about = grouped[f"__{i}_about_sum"] if name in rough else None
+            found[name] = self._fitted(name, *wanted[name], result, types.field(name).type, about)
         return pa.table(found)
 
-    def _check_sum(self, name: str, sums: pa.ChunkedArray, about: pa.ChunkedArray) -> None:
-        """Raise `InputError` where an integer sum is far from the same sum in floats: it has wrapped, by 2^64."""
-        differ = pc.abs(pc.subtract(sums.cast(pa.float64(), safe=False), about))
-        if (pc.max(differ).as_py() or 0) > 2.0**62:
-            raise InputError(
-                f"Aggregate({self.store!r}).{name}",
-                found=f"a sum of about {pc.max(pc.abs(about)).as_py():.4g}",
-                expected="at most 2^63 - 1, what an int64 holds; keep it as 'float64', or in coarser units",
-            )
+    def _fitted(
+        self,
+        name: str,
+        function: str,
+        column: str | None,
+        result: pa.ChunkedArray,
+        kind: pa.DataType,
+        about: pa.ChunkedArray | None,
+    ) -> pa.ChunkedArray:
+        """Return an aggregate in its type. Floats take what is nearest; errors: `InputError` for what does not fit.
+
+        `about`: the sums in floats, of a sum that may have wrapped.
+        """
+        error: object = ""
+        if about is None or not _has_wrapped(result, about):
+            try:
+                # A cast to the same type checks nothing, and a sum may have more digits than its own type.
+                if result.type != kind or _has_digits(result):
+                    return result.cast(kind, safe=not pa.types.is_floating(kind))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
+                error = f" ({refused})"
+        path = f"Aggregate({self.store!r}).{name}"
+        if function != "sum" or not (_is_exact(kind) and _is_exact(result.type)):
+            raise InputError(path, found=f"{column!r}, {result.type}", expected=f"{kind}{error}")
+        about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
+        raise InputError(
+            path,
+            found=f"a sum of about {pc.max(about).as_py():.4g}",
+            expected=f"{_room(kind)}; keep it as 'float64', or in coarser units{error}",
+        )
 
     @staticmethod
     def _mean(batch: pa.Table, name: str) -> pa.ChunkedArray:
         counts = batch[f"{name}_count"]
         known = pc.if_else(pc.equal(counts, 0), None, counts)
-        return pc.divide(batch[f"{name}_sum"].cast(pa.float64()), known.cast(pa.float64()))
+        sums = batch[f"{name}_sum"].cast(pa.float64(), safe=False)
+        return pc.divide(sums, known.cast(pa.float64(), safe=False))
+
+
+#: What sums of decimals, and of integers as decimals, are formed in: those of 38 digits cannot go beyond it.
+WIDE = 76
+
+
+def _addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """Return a column in a type in which its sum is right, if there is one, for a sum that is kept as `kind`."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.decimal256(WIDE, column.type.scale))
+    elif pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
+        column = column.cast(pa.decimal256(WIDE, 0))
+    return (
+        column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and _may_wrap(column) else column
+    )
+
+
+def _wraps_by(kind: pa.DataType) -> float:
+    """Return what a sum is off by when it has wrapped once; 0 for types whose sums do not wrap."""
+    if pa.types.is_integer(kind):
+        return 2.0**64
+    return 2.0**256 / 10.0**kind.scale if pa.types.is_decimal(kind) else 0.0
 
 
 def _may_wrap(column: pa.ChunkedArray) -> bool:
-    """Return whether a sum of these integers could go beyond 64 bits at all."""
-    if not pa.types.is_integer(column.type) or not len(column):
+    """Return whether a sum of these integers or decimals could go beyond what it is formed in at all."""
+    room = _wraps_by(column.type)
+    if not room or not len(column):
         return False
     ends = pc.min_max(column).as_py()
-    return max(abs(ends["min"] or 0), abs(ends["max"] or 0)) * len(column) >= 2**62
+    return max(abs(float(ends["min"] or 0)), abs(float(ends["max"] or 0))) * len(column) >= room / 4
+
+
+def _has_wrapped(sums: pa.ChunkedArray, about: pa.ChunkedArray) -> bool:
+    """Return whether a sum is far from the same sum in floats."""
+    differ = pc.abs(pc.subtract(sums.cast(pa.float64(), safe=False), about))
+    return (pc.max(differ).as_py() or 0) > _wraps_by(sums.type) / 4
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
+
+
+def _has_digits(column: pa.ChunkedArray) -> bool:
+    """Return whether its type has the digits for all of these values; more of them can be in memory."""
+    if not pa.types.is_decimal(column.type):
+        return True
+    nines = Decimal((0, (9,) * column.type.precision, -column.type.scale))
+    ends = pc.min_max(column).as_py()
+    return all(end is None or end.copy_abs() <= nines for end in ends.values())
+
+
+def _room(kind: pa.DataType) -> str:
+    """Return what a type of integers or decimals holds, in words."""
+    if pa.types.is_decimal(kind):
+        return f"at most {kind.precision} digits, {kind.scale} of them behind the point, what a {kind} holds"
+    signed = pa.types.is_signed_integer(kind)
+    return f"at most 2^{kind.bit_width - signed} - 1, what {'an' if signed else 'a'} {kind} holds"
 
 
 class Count(Aggregate):

@@ -24,7 +24,8 @@ from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 
-#: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms".
+#: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms";
+#: maybe "meaning", text -> text: what the stored numbers are, where another meaning makes them worthless.
 Layout = Mapping[str, Any]
 
 
@@ -104,7 +105,8 @@ class PerKey:
 
     `function(key, rows, state)` gets the key and the rows as dicts and the state as a dict (None at first); it
     returns the new state (None: delete it) and the rows to send on. With `ttl`, state is forgotten so long after its
-    column `time`, by event time.
+    column `time`, by event time. A new state that has expired already is not taken, and counts as late: the key keeps
+    the one it has. The rows are sent on all the same.
 
     >>> def longest(key, rows, state):
     ...     best = max([r["delay"] for r in rows] + ([state["best"]] if state else []))
@@ -143,7 +145,7 @@ class PerKey:
         codec = RowCodec(store.schema.key, f"PerKey({self.store!r}).by")
         groups: dict[bytes, list[dict[str, Any]]] = {}
         # By the encoded key, which is what the store goes by: NaN, say, is one key there and unequal in Python.
-        for key, row in zip(codec.encode(rows), rows.to_pylist(), strict=True):
+        for key, row in zip(codec.encode(rows), self._dicts(rows, "rows"), strict=True):
             groups.setdefault(key, []).append(row)
         keys = codec.decode(list(groups))
         values, found = store.get_many(keys)
@@ -151,7 +153,7 @@ class PerKey:
         gone: list[dict[str, Any]] = []
         out: list[dict[str, Any]] = []
         for named, group, state, known in zip(
-            keys.to_pylist(), groups.values(), values.to_pylist(), found, strict=True
+            self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), found, strict=True
         ):
             new, sent = self._function(dict(named), group, state if known else None)
             out.extend(sent)
@@ -172,3 +174,19 @@ class PerKey:
         if gone:
             store.delete_many(pa.Table.from_pylist(gone, schema=store.schema.key))
         return pa.Table.from_pylist(out, schema=self._output)
+
+    def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:
+        """Return the rows as dicts. Errors: `InputError` for what Python cannot say, such as times after 9999."""
+        try:
+            return list(table.to_pylist())
+        except (OverflowError, ValueError):
+            for name in table.column_names:
+                try:
+                    table[name].to_pylist()
+                except (OverflowError, ValueError) as error:
+                    raise InputError(
+                        f"PerKey({self.store!r}).{part}.{name}",
+                        found=f"{table[name].type} ({error})",
+                        expected="values that Python has; filter such rows before",
+                    ) from None
+            raise

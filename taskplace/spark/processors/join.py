@@ -17,7 +17,7 @@ class TableJoin:
     Within a batch the table's rows are applied before any stream row is joined, so the result does not depend
     on how the two were interleaved. `order_by` names columns that decide which of several table rows of one
     key and batch is the last, and so the one that stays. With `ttl`, a table row is forgotten so long after the event
-    time in its column `time`.
+    time in its column `time`; one that comes later than that is not taken, and its key keeps the row it has.
 
     >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}

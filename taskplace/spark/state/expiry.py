@@ -2,7 +2,8 @@
 
 An entry's time is one of its own columns. It has expired when `time + ttl <= watermark`; the watermark is that of
 the batch, fixed before the batch begins, so every replay and every copy forgets the same entries. An entry without
-a time (null) never expires.
+a time (null) never expires. All of it holds as far as 64 bits of microseconds go, far beyond the years that Python's
+`datetime` has: a wild time in one row is a time like any other. Times beyond 64 bits count as the nearest within.
 
 Expired entries are invisible at once. They are removed a batch at a time, through an index beside the store:
 
@@ -29,8 +30,15 @@ from taskplace.errors import InputError
 SUFFIX = "~expiry"
 #: How many entries of a store are removed in one batch at most, so that a jump of the watermark stalls nothing.
 REMOVED_PER_BATCH = 50_000
+#: And how many bytes of encoded keys and values: they are held in memory, and written to the undo record.
+REMOVED_BYTES_PER_BATCH = 64 << 20
 SLOTS = 32
 SECOND = 1_000_000
+#: The limits of 64 bits, and so the first and the last time there is.
+FIRST, LAST = -(1 << 63), (1 << 63) - 1
+
+_UNITS = {"s": (SECOND, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+_DAY = 86_400 * SECOND
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -50,6 +58,8 @@ def milliseconds(duration: str | int | float | timedelta, path: str) -> int:
 
     >>> milliseconds("7 days", "ttl"), milliseconds(timedelta(minutes=1), "ttl"), milliseconds(250, "ttl")
     (604800000, 60000, 250)
+    >>> milliseconds("1.001 seconds", "ttl")
+    1001
     """
     import pandas as pd
 
@@ -59,7 +69,7 @@ def milliseconds(duration: str | int | float | timedelta, path: str) -> int:
         found = (
             pd.Timedelta(duration, unit="ms") if isinstance(duration, int | float) else pd.Timedelta(duration)
         )
-        ms = int(found.total_seconds() * 1000)
+        ms = int(found // pd.Timedelta(1, "ms"))  # in integers: 1.001 s is 1001 ms, and 1000 by floats
     except (ValueError, TypeError, OverflowError):
         ms = 0
     if ms < 1:
@@ -68,35 +78,84 @@ def milliseconds(duration: str | int | float | timedelta, path: str) -> int:
 
 
 def as_datetime(micros: int | None) -> datetime | None:
-    """Return microseconds since 1970 (UTC) as a datetime.
+    """Return microseconds since 1970 (UTC) as a datetime: the first or the last there is for times beyond them.
 
     >>> as_datetime(1_000_000)
     datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
+    >>> as_datetime(2**63 - 1) == datetime.max.replace(tzinfo=UTC)
+    True
     """
-    return None if micros is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    if micros is None:
+        return None
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)
+    except OverflowError:
+        return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=UTC)
 
 
 def micros(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask]:
-    """Return times in microseconds since 1970 (UTC), and which there are; a date is its midnight."""
-    if not pa.types.is_timestamp(column.type) or column.type.unit != "us":
-        column = column.cast(pa.timestamp("us", tz=getattr(column.type, "tz", None)), safe=False)
+    """Return times in microseconds since 1970 (UTC), and which there are; a date is its midnight.
+
+    What lies between two microseconds counts as the earlier one. O(rows).
+    """
+    raw, known, multiplier, divisor = _raw(column)
+    if divisor > 1:
+        return raw // divisor, known
+    if multiplier == 1:
+        return raw, known
+    least, most = -(-FIRST // multiplier), LAST // multiplier
+    times = np.clip(raw, least, most) * multiplier
+    times[raw < least] = FIRST
+    times[raw > most] = LAST
+    return times, known
+
+
+def _raw(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask, int, int]:
+    """Return times as they are stored, which there are, and what to multiply and divide them by for microseconds."""
+    kind, whole = column.type, pa.int64()
+    if pa.types.is_date32(kind):
+        (multiplier, divisor), whole = (_DAY, 1), pa.int32()
+    elif pa.types.is_date64(kind):
+        multiplier, divisor = _UNITS["ms"]
+    else:
+        if not pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("us"), safe=False)
+        multiplier, divisor = _UNITS[column.type.unit]
     known = column.is_valid().to_numpy(zero_copy_only=False)
-    times = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
-    return np.asarray(times, np.int64), np.asarray(known, np.bool_)
+    raw = pc.fill_null(column.cast(whole), 0).to_numpy(zero_copy_only=False)
+    return np.asarray(raw, np.int64), np.asarray(known, np.bool_), multiplier, divisor
 
 
 def expired(column: pa.Array | pa.ChunkedArray, ttl: int, watermark: int | None) -> Mask:
     """Return which of the entries with these times have expired; `ttl` and `watermark` in microseconds."""
     if watermark is None:
         return np.zeros(len(column), np.bool_)
-    times, known = micros(column)
-    return known & (times <= watermark - ttl)
+    raw, known, multiplier, divisor = _raw(column)
+    # In Python's integers, which have no limits, and in the times' own unit, so that nothing is rounded.
+    newest = (watermark - ttl) * divisor // multiplier
+    if newest < FIRST:
+        return np.zeros(len(column), np.bool_)
+    return known & (raw <= min(newest, LAST))
+
+
+def slot_starts(times: Times, slot: int) -> Times:
+    """Return the start of the slot that each time falls into; slots follow each other, one starts in 1970.
+
+    >>> slot_starts(np.array([-1, 0, 7]), 5).tolist()
+    [-5, 0, 5]
+    """
+    into = times % slot
+    return np.asarray(np.maximum(times, FIRST + into) - into, np.int64)
 
 
 def due(times: Times, ttl: int) -> Times:
-    """Return the end of each time's slot; a slot is a fraction of the TTL, and a second at least."""
+    """Return the end of each time's slot; a slot is a fraction of the TTL, and a second at least.
+
+    What ends after the last time there is, is never due.
+    """
     slot = max(ttl // SLOTS, SECOND)
-    return (times // slot + 1) * slot
+    left = slot - times % slot
+    return np.asarray(np.minimum(times, LAST - left) + left, np.int64)
 
 
 def index_key(due_at: int, key: bytes) -> bytes:

@@ -8,8 +8,9 @@ A store may forget by event time (`taskplace.spark.state.expiry`): what has expi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,10 @@ from taskplace.spark.state.files import Changes
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 
 SCAN_ROWS = 65_536
+#: How many bytes of encoded keys and values are decoded at once; a decoded piece needs several times as much.
+SCAN_BYTES = 16 << 20
+
+Entry = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,10 @@ class StoreSchema:
 
     With a `ttl` (microseconds; 0: none), entries expire so long after the time in their column `time`. A store that was
     removed and came back has another `incarnation`: what its records were before is not its own.
+
+    `meaning` says what the numbers in it are, as (what, how) in order, such as ("total", "sum"): state that was made
+    with one meaning is not worth anything under another, though its columns be the same. The store itself does not
+    look at it.
     """
 
     name: str
@@ -39,13 +48,18 @@ class StoreSchema:
     time: str = ""
     ttl: int = 0
     incarnation: int = 0
+    meaning: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, object], *, logged: bool = True) -> StoreSchema:
-        """Return the schema that a topology's store was declared with: `key` and `value`, name -> type, and for one
-        that forgets `retention_ms` and `time`.
+        """Return the schema that a topology's store was declared with: `key` and `value`, name -> type, for one that
+        forgets `retention_ms` and `time`, and maybe `meaning`, text -> text.
 
         Errors: `InputError` naming the store when either is missing, or a type is unknown or not a flat one.
+
+        >>> columns = {"key": {"k": "string"}, "value": {"total": "int64"}}
+        >>> StoreSchema.of("s", columns | {"meaning": {"total": "sum"}}).meaning
+        (('total', 'sum'),)
         """
         schemas = {}
         for part in ("key", "value"):
@@ -61,6 +75,7 @@ class StoreSchema:
             raise InputError(
                 f"stores.{name}", found=sorted(shared), expected="no column in both key and value"
             )
+        meaning = _meaning(options.get("meaning"), f"stores.{name}.meaning")
         time, ttl = options.get("time"), options.get("retention_ms")
         if (time is None) != (ttl is None):
             raise InputError(
@@ -69,7 +84,7 @@ class StoreSchema:
                 expected="both, or neither: an entry expires so long after its time",
             )
         if time is None:
-            return cls(name, schemas["key"], schemas["value"], logged)
+            return cls(name, schemas["key"], schemas["value"], logged, meaning=meaning)
         columns = {field.name: field.type for part in schemas.values() for field in part}
         if not pa.types.is_temporal(columns.get(str(time), pa.null())) or pa.types.is_time(
             columns[str(time)]
@@ -80,7 +95,9 @@ class StoreSchema:
                 expected=f"a timestamp or date column among {sorted(columns)}",
             )
         milliseconds = expiry.milliseconds(ttl, f"stores.{name}.retention_ms")  # type: ignore[arg-type]
-        return cls(name, schemas["key"], schemas["value"], logged, str(time), 1000 * milliseconds)
+        return cls(
+            name, schemas["key"], schemas["value"], logged, str(time), 1000 * milliseconds, meaning=meaning
+        )
 
     @property
     def database(self) -> str:
@@ -98,6 +115,16 @@ class StoreSchema:
             return np.zeros(keys.num_rows, np.bool_)
         side = keys if self.time in self.key.names else values
         return expiry.expired(side[self.time], self.ttl, watermark)
+
+
+def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:
+    if raw is None:
+        return ()
+    if not isinstance(raw, Mapping) or not all(
+        isinstance(text, str) for pair in raw.items() for text in pair
+    ):
+        raise InputError(path, found=raw, expected="text by text, such as {'total': 'sum'}")
+    return tuple(sorted(raw.items()))
 
 
 class Store:
@@ -152,7 +179,8 @@ class Store:
     def put_many(self, rows: pa.Table) -> None:
         """Set the value of each key; `rows` has the key and the value columns. The last row of a key wins. O(rows).
 
-        A row that has expired already counts as `late`, and leaves its key without a value.
+        A row that has expired already counts as `late` and is not taken: its key keeps what it has, be it from this
+        batch or from before. So the last row of a key wins that has not expired.
         """
         keys, values = self._keys.encode(rows), self._values.encode(rows)
         if not self.schema.ttl:
@@ -160,13 +188,10 @@ class Store:
             return
         stale = self.schema.expired(rows, rows, self._watermark)
         self.late += int(stale.sum())
-        last = dict(zip(keys, range(len(keys)), strict=True))
-        self.writes.update((key, None if stale[row] else values[row]) for key, row in last.items())
-        missing = [key for key, row in last.items() if stale[row]]
-        for key, raw in zip(missing, self._copy.get_many(self._name, missing), strict=True):
-            if raw is None:
-                del self.writes[key]
-        self._enter(rows[self.schema.time], {key: row for key, row in last.items() if not stale[row]})
+        live = np.flatnonzero(~stale).tolist()
+        last = {keys[row]: row for row in live}
+        self.writes.update((key, values[row]) for key, row in last.items())
+        self._enter(rows[self.schema.time], last)
 
     def _enter(self, column: pa.ChunkedArray, rows: Mapping[bytes, int]) -> None:
         """Enter keys in the index, unless they are there for that slot; `rows` tells each key's row."""
@@ -189,47 +214,58 @@ class Store:
         """Remove `keys`; one that is not there is fine. O(rows)."""
         self.writes.update(dict.fromkeys(self._keys.encode(keys)))
 
-    def expire(self, limit: int = expiry.REMOVED_PER_BATCH) -> None:
-        """Remove what has expired, `limit` entries at most; they are in `gone` then. O(entries removed).
+    def expire(
+        self, limit: int = expiry.REMOVED_PER_BATCH, limit_bytes: int = expiry.REMOVED_BYTES_PER_BATCH
+    ) -> None:
+        """Remove what has expired; what went is in `gone` then. O(entries removed).
 
+        `limit` entries at most, and as many as have `limit_bytes` of encoded keys and values; one at least.
         The runtime calls it before the operators run.
         """
         if not self.schema.ttl or self._watermark is None:
             return
-        entries: dict[bytes, bytes] = {}
-        for entry, key in self._copy.scan(self._index_name):
-            if expiry.due_of(entry) > self._watermark - self.schema.ttl:
-                break
-            if len(entries) == limit:
+        stored: dict[bytes, bytes | None] = {}
+        size = number = 0
+        for entry, key, value in self._due(self._watermark - self.schema.ttl):
+            added = 0 if key in stored else len(key) + len(value or b"")
+            if number and (number >= limit or size + added > limit_bytes):
                 self.expiring = True
                 break
-            entries[entry] = key
-        self._index.update(dict.fromkeys(entries))
-        keys = list(dict.fromkeys(entries.values()))
-        stored = [
-            (key, value)
-            for key, value in zip(keys, self._copy.get_many(self._name, keys), strict=True)
-            if value is not None
-        ]
-        if not stored:
-            return
-        found = self._table(stored)
-        stale = self.schema.expired(found, found, self._watermark)
-        self.writes.update((key, None) for (key, _), old in zip(stored, stale, strict=True) if old)
-        self.gone = found.filter(pa.array(stale))
+            stored[key], self._index[entry] = value, None
+            size, number = size + added, number + 1
+        gone = []
+        for piece in _pieces((key, value) for key, value in stored.items() if value is not None):
+            found = self._table(piece)
+            stale = self.schema.expired(found, found, self._watermark)
+            self.writes.update((key, None) for (key, _), old in zip(piece, stale, strict=True) if old)
+            gone.append(found.filter(pa.array(stale)))
+        if gone:
+            self.gone = pa.concat_tables(gone)
+
+    def _due(self, by: int) -> Iterator[tuple[bytes, bytes, bytes | None]]:
+        """Yield what the index has that is due, in its order: the entry, the key, and the value if there is one.
+
+        Values are read ahead, more and more of them as they turn out to be small.
+        """
+        due = takewhile(lambda item: expiry.due_of(item[0]) <= by, self._copy.scan(self._index_name))
+        ahead, largest = 1, 1
+        while chunk := list(islice(due, ahead)):
+            values = self._copy.get_many(self._name, [key for _, key in chunk])
+            for (entry, key), value in zip(chunk, values, strict=True):
+                yield entry, key, value
+            largest = max(largest, *(len(value or b"") for value in values))
+            ahead = max(1, min(2 * ahead, 1024, SCAN_BYTES // largest))
 
     def scan(self) -> Iterator[pa.Table]:
         """Yield the whole store, this batch's writes included, in tables of key and value columns. No order."""
-        pending = {key: value for key, value in self.writes.items() if value is not None}
-        yield from self._tables(list(pending.items()))
-        chunk: list[tuple[bytes, bytes]] = []
-        for key, value in self._copy.scan(self._name):
-            if key not in self.writes:
-                chunk.append((key, value))
-            if len(chunk) == SCAN_ROWS:
-                yield from self._tables(chunk)
-                chunk = []
-        yield from self._tables(chunk)
+        pending = [(key, value) for key, value in self.writes.items() if value is not None]
+        stored = self._copy.scan(self._name)
+        if self.writes:
+            stored = (entry for entry in stored if entry[0] not in self.writes)
+        for piece in _pieces(chain(pending, stored)):
+            table = self._table(piece)
+            stale = self.schema.expired(table, table, self._watermark)
+            yield table.filter(pa.array(~stale)) if stale.any() else table
 
     def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if not self.writes:
@@ -248,15 +284,24 @@ class Store:
             self._absent = self._values.encode(pa.table(nulls))[0]
         return self._absent
 
-    def _tables(self, entries: list[tuple[bytes, bytes]]) -> Iterator[pa.Table]:
-        if entries:
-            table = self._table(entries)
-            stale = self.schema.expired(table, table, self._watermark)
-            yield table.filter(pa.array(~stale)) if stale.any() else table
-
     def _table(self, entries: list[tuple[bytes, bytes]]) -> pa.Table:
         keys = self._keys.decode([key for key, _ in entries])
         values = self._values.decode([value for _, value in entries])
         return pa.table(
             [*keys.columns, *values.columns], schema=pa.schema([*self.schema.key, *self.schema.value])
         )
+
+
+def _pieces(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Yield the entries in pieces of so many rows and bytes at most; an entry of more bytes comes alone."""
+    piece: list[Entry] = []
+    size = 0
+    for entry in entries:
+        added = len(entry[0]) + len(entry[1])
+        if piece and (len(piece) == SCAN_ROWS or size + added > SCAN_BYTES):
+            yield piece
+            piece, size = [], 0
+        piece.append(entry)
+        size += added
+    if piece:
+        yield piece

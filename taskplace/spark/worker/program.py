@@ -112,6 +112,7 @@ class Program:
         rows: dict[str, pa.Table] = {}
         sinks: dict[str, pa.Table] = {}
         topics: dict[str, pa.Table] = {}
+        at = as_datetime(watermark)
         for operator in self.operators:
             parents = [rows[parent] for parent in operator.parents]
             if operator.kind == "source":
@@ -124,7 +125,7 @@ class Program:
                 topics[operator.topic] = parents[0]
             else:
                 own = {name: stores[name] for name in operator.stores}
-                context = Context(task, partition, batch_id, own, as_datetime(watermark))
+                context = Context(task, partition, batch_id, own, at)
                 rows[operator.name] = call(operator.processor, context, *parents)
         return Outputs(sinks, topics)
 
