@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import decimal
 import math
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.state import rows as rows_module
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats
 
 
@@ -114,6 +117,93 @@ def test_slices_and_chunks_do_not_matter(drawn, cuts, start, length):
     chunks = [table.slice(a, b - a) for a, b in pairwise(edges)]
     assert codec.encode(pa.concat_tables(chunks)) == whole
     assert_same(codec.canonical(pa.concat_tables(chunks)), table)
+
+
+@settings(
+    print_blob=True,
+    deadline=None,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(drawn_rows(), st.sampled_from([1, 10, 40, 150]), st.sampled_from([0, 3, 8, 10**9]), st.integers(0, 9))
+def test_how_much_is_done_at_a_time_does_not_matter(monkeypatch, drawn, at_a_time, wide, cut):
+    _, table = drawn
+    codec = RowCodec(table.schema)
+    whole = codec.encode(table)
+    chunked = pa.concat_tables([table.slice(0, cut), table.slice(cut)])
+    with monkeypatch.context() as less:
+        less.setattr(rows_module, "AT_A_TIME", at_a_time)
+        less.setattr(rows_module, "WIDE", wide)
+        assert codec.encode(table) == codec.encode(chunked) == whole
+        found = codec.decode(whole)
+        assert_same(found, table)
+        assert all(column.num_chunks == 1 for column in found.columns)
+        less.setattr(rows_module, "LARGEST", 500)  # more cannot be in one array
+        assert_same(codec.decode(whole), table)
+
+
+def test_a_row_that_is_too_long_is_refused_and_its_store_named(monkeypatch):
+    monkeypatch.setattr(rows_module, "LARGEST", 100)
+    codec = RowCodec(arrow_schema({"a": "string", "b": "binary"}), "stores.s.value")
+    fits = pa.table({"a": ["x" * 50, "y"], "b": [b"z" * 41, b""]})
+    assert [len(row) for row in codec.encode(fits)] == [100, 10]
+    with pytest.raises(
+        InputError, match=r"stores\.s\.value: found 'a row of 101 bytes', expected at most 100 bytes"
+    ):
+        codec.encode(pa.table({"a": ["y", "x" * 50], "b": [b"", b"z" * 42]}))
+
+
+def test_more_than_one_array_holds_comes_in_several(monkeypatch):
+    table = pa.table({"a": ["x" * n for n in range(100)], "n": range(100)})
+    codec = RowCodec(table.schema)
+    rows = codec.encode(table)
+    monkeypatch.setattr(rows_module, "AT_A_TIME", 1000)
+    monkeypatch.setattr(rows_module, "LARGEST", 2000)
+    found = codec.decode(rows)
+    assert found["a"].num_chunks > 1
+    assert max(len(chunk.buffers()[2]) for chunk in found["a"].chunks) <= 2000
+    assert_same(found, table)
+
+
+MEASURED = """
+import re, sys
+import pyarrow as pa
+from taskplace.spark.state.rows import RowCodec, arrow_schema
+
+
+def memory(line):
+    return int(re.search(line + r":\\s+(\\d+) kB", open("/proc/self/status").read())[1]) / 1024
+
+
+def peak_of(work):
+    open("/proc/self/clear_refs", "w").write("5")  # the peak begins anew
+    before = memory("VmRSS")
+    done = work()
+    print(memory("VmHWM") - before)
+    return done
+
+
+count, width = map(int, sys.argv[1:])
+offsets = pa.array(range(0, count * width + 1, width), pa.int32()).buffers()[1]
+values = pa.Array.from_buffers(pa.binary(), count, [None, offsets, pa.py_buffer(b"x" * (count * width))])
+table = pa.table({"v": values})
+codec = RowCodec(arrow_schema({"v": "binary"}))
+codec.decode(codec.encode(table.slice(0, 1)))
+rows = peak_of(lambda: codec.encode(table))
+peak_of(lambda: codec.decode(rows))
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "width"), [(1, 40 << 20), (10_000, 4 << 10), (400_000, 105), (640_000, 66)]
+)
+def test_memory_stays_within_a_few_times_the_data(count, width):
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(count), str(width)], capture_output=True, text=True, check=True
+    )
+    encode, decode = map(float, done.stdout.split())  # MiB, for 40 MiB of values
+    assert 30 < encode <= 3 * 40, done.stdout
+    assert 30 < decode <= 3 * 40, done.stdout
 
 
 @settings(print_blob=True, deadline=None, max_examples=25)

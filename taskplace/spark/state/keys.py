@@ -20,6 +20,8 @@ LMDB_MAX = 511
 DIGEST = 32
 SHORT = LMDB_MAX - DIGEST
 CHECKSUM = 4
+#: What Arrow takes as one string or binary value, bytes. A key or a value that is longer could not get into a file.
+LARGEST = 2**31 - 2
 
 
 class DamagedEntry(CheckpointError):

@@ -3,24 +3,34 @@
 One row is `[null bitmap][fixed part][variable part]`: every fixed-width column has its bytes in the fixed
 part, every string or binary column has its length there (uint32) and its bytes in the variable part.
 The encoding is canonical (a null is all zeros, `-0.0` is `0.0`, there is one NaN), so equal rows are equal
-bytes and a row can be a key. Encoding and decoding run on whole columns in numpy; there is no loop over rows.
+bytes and a row can be a key. Encoding and decoding run on whole columns in numpy; only rows that are wide, where that
+costs more than it saves, are cut and joined one by one.
 
 Non-goals: ordering (bytes do not sort like values) and nested types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, pairwise
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.state.keys import LARGEST
 
 Bytes = npt.NDArray[np.uint8]
+Lengths = npt.NDArray[np.int64]
+Slices = TypeVar("Slices", bytes, memoryview)
 LENGTH = np.dtype("<u4")
+
+#: Bytes that are encoded or decoded at a time: numpy takes a number or two of 8 bytes for where each of them goes.
+AT_A_TIME = 1 << 20
+#: Rows that have more in their variable part, bytes on average, are cut and joined one by one.
+WIDE = 128
 
 #: Names a store's schema may use beside Arrow's own aliases.
 ALIASES = {
@@ -78,14 +88,20 @@ class RowCodec:
     def encode(self, table: pa.Table | pa.RecordBatch) -> list[bytes]:
         """Return one `bytes` per row of `table`, whose columns are taken by name and cast to the schema.
 
-        O(bytes). Errors: `InputError` for a missing column or a value that does not fit its type.
+        O(bytes), in time and in memory. Errors: `InputError` for a missing column, a value that does not fit its type,
+        or a row of 2 GiB.
         """
-        count = table.num_rows
+        columns = [self._cast(table, field.arrow) for field in self._fields]
+        if sum(column.nbytes for column in columns) <= AT_A_TIME:
+            return self._encode([_whole(column) for column in columns], table.num_rows)
+        portions = _portions(columns, 0, table.num_rows)
+        parts = (self._encode([_whole(c.slice(a, n)) for c in columns], n) for a, n in portions)
+        return list(chain.from_iterable(parts))
+
+    def _encode(self, columns: Sequence[pa.Array], count: int) -> list[bytes]:
         fixed = np.zeros((count, self._fixed), np.uint8)
-        variable: list[tuple[Bytes, npt.NDArray[np.int64]]] = []
-        for i, (field, start) in enumerate(zip(self._fields, self._starts, strict=False)):
-            column = self._cast(table, field.arrow)
-            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+        variable: list[tuple[Bytes, Lengths]] = []
+        for i, (field, start, column) in enumerate(zip(self._fields, self._starts, columns, strict=False)):
             if column.null_count:
                 nulls = column.is_null().to_numpy(zero_copy_only=False)
                 fixed[:, i // 8] |= nulls.astype(np.uint8) << np.uint8(i % 8)
@@ -95,10 +111,18 @@ class RowCodec:
                 variable.append((data, lengths))
             else:
                 fixed[:, start : start + field.width] = field.raw(column)
+        heads = np.arange(count + 1) * self._fixed
         if not variable:
-            return _slices(fixed.tobytes(), np.arange(count + 1) * self._fixed)
+            return _slices(fixed.tobytes(), heads)
         lengths = sum((lengths for _, lengths in variable), np.full(count, self._fixed, np.int64))
+        if count and (longest := int(lengths.max())) > LARGEST:
+            raise InputError(
+                self._path or "rows", found=f"a row of {longest} bytes", expected=f"at most {LARGEST} bytes"
+            )
         offsets = _offsets(lengths)
+        if offsets[-1] > (self._fixed + WIDE) * count:
+            parts = [_slices(data.data, _offsets(lengths)) for data, lengths in variable]
+            return [b"".join(row) for row in zip(_slices(fixed.tobytes(), heads), *parts, strict=True)]
         out = np.zeros(int(offsets[-1]), np.uint8)
         out[offsets[:-1, None] + np.arange(self._fixed)] = fixed
         at = offsets[:-1] + self._fixed
@@ -122,40 +146,76 @@ class RowCodec:
         return pa.table(columns, schema=self.schema)
 
     def decode(self, rows: Sequence[bytes]) -> pa.Table:
-        """Return the table that `rows` encode. O(bytes). Errors: `CheckpointError` for rows of another layout."""
-        count = len(rows)
-        data = np.frombuffer(b"".join(rows), np.uint8)
-        if self._variable:
-            offsets = _offsets(np.fromiter(map(len, rows), np.int64, count))
-            sizes = np.diff(offsets)
-            self._check_layout(not count or bool(sizes.min() >= self._fixed))
-            fixed = data[offsets[:-1, None] + np.arange(self._fixed)]
-            at = offsets[:-1] + self._fixed
-            self._check_layout(bool((sizes == self._fixed + self._lengths(fixed)).all()))
-        else:
-            self._check_layout(data.size == count * self._fixed)
-            fixed = data.reshape(count, self._fixed)
-        columns = []
-        for i, (field, start) in enumerate(zip(self._fields, self._starts, strict=False)):
-            nulls = (fixed[:, i // 8] >> np.uint8(i % 8)) & 1
-            validity = (
-                None if not nulls.any() else pa.py_buffer(np.packbits(nulls ^ 1, bitorder="little").tobytes())
-            )
-            raw = np.ascontiguousarray(fixed[:, start : start + field.width])
-            if field.variable:
-                lengths = raw.view(LENGTH).reshape(count).astype(np.int64)
-                columns.append(field.join(data[_spread(at, lengths)], lengths, validity))
-                at = at + lengths
-            else:
-                columns.append(field.array(raw, count, validity))
+        """Return the table that `rows` encode, its columns in one chunk each if all is less than 2 GiB.
+
+        O(bytes), in time and in memory. Errors: `CheckpointError` for rows of another layout.
+        """
+        if not self._variable:
+            return pa.table(self._decode_fixed(rows), schema=self.schema)
+        sizes = np.fromiter(map(len, rows), np.int64, len(rows))
+        if (total := int(sizes.sum())) <= AT_A_TIME:
+            return pa.table(self._decode(rows, sizes), schema=self.schema)
+        ends, edges = sizes.cumsum(), [0]
+        while (start := edges[-1]) < len(rows):
+            enough = int(np.searchsorted(ends, ends[start] - sizes[start] + AT_A_TIME, "right"))
+            edges.append(max(start + 1, enough))
+        parts = [self._decode(rows[a:b], sizes[a:b]) for a, b in pairwise(edges)]
+        columns = [pa.chunked_array(chunks) for chunks in zip(*parts, strict=True)]
+        if total <= LARGEST:
+            columns = [column.combine_chunks() for column in columns]
         return pa.table(columns, schema=self.schema)
 
-    def _lengths(self, fixed: Bytes) -> npt.NDArray[np.int64]:
+    def _decode_fixed(self, rows: Sequence[bytes]) -> list[pa.Array]:
+        data = np.frombuffer(b"".join(rows), np.uint8)
+        self._check_layout(data.size == len(rows) * self._fixed)
+        fixed = data.reshape(len(rows), self._fixed)
+        return [
+            field.array(self._raw(fixed, i), len(rows), _validity(fixed, i))
+            for i, field in enumerate(self._fields)
+        ]
+
+    def _decode(self, rows: Sequence[bytes], sizes: Lengths) -> list[pa.Array]:
+        count = len(rows)
+        self._check_layout(not count or bool(sizes.min() >= self._fixed))
+        offsets = _offsets(sizes)
+        wide = bool(offsets[-1] > (self._fixed + WIDE) * count)
+        if wide:
+            data = np.zeros(0, np.uint8)
+            heads = np.frombuffer(b"".join([row[: self._fixed] for row in rows]), np.uint8)
+            fixed = heads.reshape(count, self._fixed)
+            at = np.full(count, self._fixed, np.int64)
+        else:
+            data = np.frombuffer(b"".join(rows), np.uint8)
+            fixed = data[offsets[:-1, None] + np.arange(self._fixed)]
+            at = offsets[:-1] + self._fixed
+        self._check_layout(bool((sizes == self._fixed + self._lengths(fixed)).all()))
+        columns = []
+        for i, field in enumerate(self._fields):
+            raw, validity = self._raw(fixed, i), _validity(fixed, i)
+            if not field.variable:
+                columns.append(field.array(raw, count, validity))
+                continue
+            lengths = raw.view(LENGTH).reshape(count).astype(np.int64)
+            found: bytes | Bytes
+            ends = at + lengths
+            if wide:
+                values = zip(rows, at.tolist(), ends.tolist(), strict=True)
+                found = b"".join([row[a:b] for row, a, b in values])
+            else:
+                found = data[_spread(at, lengths)]
+            columns.append(field.join(found, lengths, validity))
+            at = ends
+        return columns
+
+    def _raw(self, fixed: Bytes, i: int) -> Bytes:
+        """Return a column's bytes in the fixed part, end to end and aligned."""
+        return fixed[:, self._starts[i] : self._starts[i] + self._fields[i].width].copy()
+
+    def _lengths(self, fixed: Bytes) -> Lengths:
         """Return how many bytes each row says its variable part has."""
         total = np.zeros(len(fixed), np.int64)
         for i in self._variable:
-            raw = np.ascontiguousarray(fixed[:, self._starts[i] : self._starts[i] + LENGTH.itemsize])
-            total += raw.view(LENGTH).reshape(len(fixed))
+            total += self._raw(fixed, i).view(LENGTH).reshape(len(fixed))
         return total
 
     def _check_layout(self, fits: bool) -> None:
@@ -192,6 +252,7 @@ class _Field:
     def __init__(self, field: pa.Field, path: str) -> None:
         kind = field.type
         self.arrow = field
+        self._path = path
         self.variable = pa.types.is_string(kind) or pa.types.is_binary(kind)
         if self.variable:
             self.width = LENGTH.itemsize
@@ -224,10 +285,10 @@ class _Field:
     def array(self, raw: Bytes, count: int, validity: pa.Buffer | None) -> pa.Array:
         if pa.types.is_boolean(self.arrow.type):
             raw = np.packbits(raw.reshape(count), bitorder="little")
-        return pa.Array.from_buffers(self.arrow.type, count, [validity, pa.py_buffer(raw.tobytes())])
+        return pa.Array.from_buffers(self.arrow.type, count, [validity, pa.py_buffer(raw)])
 
     @staticmethod
-    def split(column: pa.Array) -> tuple[Bytes, npt.NDArray[np.int64]]:
+    def split(column: pa.Array) -> tuple[Bytes, Lengths]:
         """Return a string or binary column's bytes, end to end without those of nulls, and each value's length."""
         if column.null_count:
             column = column.fill_null("" if pa.types.is_string(column.type) else b"")
@@ -240,9 +301,13 @@ class _Field:
         data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8)
         return data[offsets[0] : offsets[-1]], np.diff(offsets).astype(np.int64)
 
-    def join(self, data: Bytes, lengths: npt.NDArray[np.int64], validity: pa.Buffer | None) -> pa.Array:
-        offsets = _offsets(lengths).astype(np.int32)
-        buffers = [validity, pa.py_buffer(offsets.tobytes()), pa.py_buffer(data.tobytes())]
+    def join(self, data: Bytes | bytes, lengths: Lengths, validity: pa.Buffer | None) -> pa.Array:
+        offsets = _offsets(lengths)
+        if offsets[-1] > LARGEST:  # their places are int32
+            raise CheckpointError(
+                f"{self._path}: found values of {offsets[-1]} bytes, expected at most {LARGEST} bytes in one array"
+            )
+        buffers = [validity, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
         return pa.Array.from_buffers(self.arrow.type, len(lengths), buffers)
 
 
@@ -254,18 +319,42 @@ def canonical_floats(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.float
     return values + values.dtype.type(0)  # -0.0 + 0.0 = 0.0
 
 
-def _offsets(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(column, pa.Array):
+        return column
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _portions(
+    columns: Sequence[pa.Array | pa.ChunkedArray], start: int, count: int
+) -> Iterator[tuple[int, int]]:
+    """Yield (start, count) of runs of rows that have at most `AT_A_TIME` bytes, if they are not one row."""
+    if count <= 1 or sum(column.slice(start, count).nbytes for column in columns) <= AT_A_TIME:
+        yield start, count
+        return
+    half = count // 2
+    yield from _portions(columns, start, half)
+    yield from _portions(columns, start + half, count - half)
+
+
+def _validity(fixed: Bytes, i: int) -> pa.Buffer | None:
+    """Return which rows have a value in a column, as Arrow has it; None for all."""
+    nulls = (fixed[:, i // 8] >> np.uint8(i % 8)) & 1
+    return pa.py_buffer(np.packbits(nulls ^ 1, bitorder="little")) if nulls.any() else None
+
+
+def _offsets(lengths: Lengths) -> Lengths:
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
 
 
-def _spread(starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _spread(starts: Lengths, lengths: Lengths) -> Lengths:
     """Return the positions starts[i], starts[i]+1, ... (lengths[i] of them) for every i, end to end."""
     ends = np.cumsum(lengths)
     return np.repeat(starts - (ends - lengths), lengths) + np.arange(int(ends[-1]) if len(ends) else 0)
 
 
-def _slices(data: bytes, offsets: npt.NDArray[np.int64]) -> list[bytes]:
+def _slices(data: Slices, offsets: Lengths) -> list[Slices]:
     at = offsets.tolist()
     return [data[a:b] for a, b in pairwise(at)]
