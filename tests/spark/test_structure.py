@@ -8,7 +8,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.processors import Aggregate, Deduplicate, count, sum_
+from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from taskplace.spark.state.files import sealed_json
 from topology import Topology
 
@@ -50,6 +50,46 @@ def test_the_same_and_an_addition_fit(tmp_path):
     committed(tmp_path, *build())
     opened(tmp_path, *build())
     opened(tmp_path, *build(extra=True))
+
+
+def test_what_numbers_mean_may_not_change(tmp_path):
+    committed(tmp_path, *build(n=sum_("a", "int64")))
+    with pytest.raises(
+        CheckpointError, match=r"store 'counts' was made with \{'n': 'sum'\}, is \{'n': 'max'\}"
+    ):
+        opened(tmp_path, *build(n=max_("a", "int64")))
+    opened(tmp_path, *build(n=sum_("another", "int64")))  # columns may be renamed
+
+
+def test_the_size_of_a_window_may_not_change_and_its_grace_may(tmp_path):
+    def windowed(size, grace):
+        topo = Topology("t")
+        source = topo.source("s", key=["k"], partitions=2, event_time="at")
+        window = Tumbling("at", size, grace=grace)
+        source.process(Aggregate("counts", by={"k": "string"}, window=window, n=count()), name="count")
+        built = topo.build()
+        return built, programs(built)
+
+    committed(tmp_path, *windowed("1 hour", "1 minute"))
+    opened(tmp_path, *windowed("1 hour", "5 minutes"))
+    with pytest.raises(CheckpointError, match=r"'window': '3600000 ms'.*'window': '86400000 ms'"):
+        opened(tmp_path, *windowed("1 day", "1 minute"))
+
+
+def test_who_does_not_say_what_numbers_mean_may_take_over(tmp_path):
+    class Own:
+        def layouts(self):
+            return {"counts": {"key": {"k": "string"}, "value": {"n": "int64"}}}
+
+        def process(self, context, rows):
+            return rows
+
+    topo = Topology("t")
+    topo.source("s", key=["k"], partitions=2).process(Own(), name="count").sink("out")
+    built = topo.build()
+    committed(tmp_path, *build())
+    committed(tmp_path, built, programs(built))
+    opened(tmp_path, *build())
 
 
 def test_a_topology_binds_from_its_first_commit_on(tmp_path):

@@ -1,7 +1,8 @@
 """The structure that a checkpoint was made with, and whether a new one can continue it.
 
-State stays where it is as long as its tasks keep their numbers, their keys and the layout of their stores.
-Anything else about a topology may change between two runs.
+State stays where it is as long as its tasks keep their numbers, their keys and the layout of their stores, and its
+numbers mean the same: by what they were aggregated, and by windows of which size. Anything else about a topology may
+change between two runs.
 
 Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The structure that counts is that
 of the driver which made the last manifest: a topology that was started and never committed anything binds nobody,
@@ -27,6 +28,8 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.driver.epochs import Epochs, damaged
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare
+
+MEANING = "meaning"
 
 
 class Kept(NamedTuple):
@@ -108,8 +111,13 @@ def _check(
         raise CheckpointError(f"{root}: the topology it was made with is damaged ({error})") from None
     reasons = [] if evolution.compatible else [evolution.explain()]
     for store, layout in layouts.items():
-        if store in before.stores and before.stores[store] != layout:
-            reasons.append(f"store {store!r} was laid out as {before.stores[store]}, is {layout}")
+        if (was := before.stores.get(store)) is None:
+            continue
+        if {**was, MEANING: None} != {**layout, MEANING: None}:
+            reasons.append(f"store {store!r} was laid out as {was}, is {layout}")
+        # A processor that does not say what its numbers mean may take over from one that does, and the other way round.
+        elif MEANING in was and MEANING in layout and was[MEANING] != layout[MEANING]:
+            reasons.append(f"store {store!r} was made with {was[MEANING]}, is {layout[MEANING]}")
     if reasons:
         raise CheckpointError(
             f"{root}: made with another topology: {'; '.join(reasons)}\n"
@@ -129,6 +137,11 @@ def _layouts(programs: Sequence[Program]) -> dict[str, dict[str, Any]]:
     stores = {name: store for program in programs for name, store in program.stores.items()}
     return {
         # How long an entry lives may change; whether it does, and by which column, may not: the index goes by it.
-        name: {"key": columns(s.key), "value": columns(s.value), **({"time": s.time} if s.ttl else {})}
+        name: {
+            "key": columns(s.key),
+            "value": columns(s.value),
+            **({"time": s.time} if s.ttl else {}),
+            **({MEANING: dict(s.meaning)} if s.meaning else {}),
+        }
         for name, s in sorted(stores.items())
     }
