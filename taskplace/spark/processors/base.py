@@ -49,7 +49,8 @@ class Context:
     """Where and when a processor runs, and its stores.
 
     `watermark`: no rows older than this are expected any more; None as long as that is unknown. It is fixed before
-    the batch begins, and the same in all tasks and replays of it.
+    the batch begins, and the same in all tasks and replays of it. Beyond what a datetime can say it is the first or the
+    last there is.
     """
 
     task: str
