@@ -23,6 +23,7 @@ from taskplace.spark.state.files import (
 )
 from taskplace.spark.state.history import EMPTY, Change, History, Position, Snapshot
 from taskplace.spark.state.meta import Fence
+from taskplace.spark.state.view import View
 
 STORES = ["s", "t"]
 SMALL_MAP = 1 << 17
@@ -257,3 +258,98 @@ def test_peek_does_not_wait(tmp_path, other):
 
     other(holder)()
     assert peek(tmp_path / "c") == EMPTY
+
+
+# -- readers that were killed
+
+
+@pytest.fixture
+def kept_open(tmp_path, other, committed) -> tuple[History, Path, Callable[[], object]]:
+    """A copy that another process has open all the time, so that its table of readers is never made anew; and that."""
+    history, path = committed(History(), tmp_path, bulk(200), 0), tmp_path / "c"
+
+    def keeper() -> Iterator[object]:
+        with Copy(path, STORES) as copy:
+            copy.follow(history, tmp_path)
+            while True:
+                yield copy._env.readers()
+
+    readers = other(keeper)
+    readers()
+    return history, path, readers
+
+
+def killed_reader(other, history: History, path: Path, transactions: int = 1) -> int:
+    """A process reads the copy, and is killed while it does; return its id."""
+
+    def reader() -> Iterator[object]:
+        with View(path, "s", history) as view:
+            held = [view._env.begin() for _ in range(transactions - 1)]
+            yield len(held)
+
+    advance = other(reader)
+    assert advance() == transactions - 1
+    advance.process.kill()
+    advance.process.join()
+    return advance.process.pid
+
+
+def test_readers_that_were_killed_do_not_fill_the_table(tmp_path, other, kept_open):
+    history, path, _ = kept_open
+    for _ in range(8):
+        killed_reader(other, history, path, transactions=20)  # of 126 that there may be
+    assert peek(path) == history.end
+    with Copy(path, STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        assert copy.position() == history.end
+
+
+def look_at(opened: str, path: Path, history: History) -> None:
+    if opened == "peek":
+        assert peek(path) == history.end
+    elif opened == "view":
+        with View(path, "s", history) as view:
+            assert len(list(view.scan())) == 200
+    else:
+        with Copy(path, STORES) as copy:
+            assert copy.position() == history.end
+
+
+@pytest.mark.parametrize("opened", ["copy", "view", "peek"])
+def test_whoever_opens_a_copy_takes_away_what_a_killed_reader_left(other, kept_open, opened):
+    history, path, readers = kept_open
+    pid = killed_reader(other, history, path)
+    assert str(pid) in readers().split()
+    look_at(opened, path, history)
+    assert str(pid) not in readers().split()
+
+
+@pytest.mark.parametrize("opened", ["copy", "view", "peek"])
+def test_a_reader_that_lives_is_left_alone(other, kept_open, opened):
+    history, path, readers = kept_open
+
+    def reading() -> Iterator[object]:
+        with View(path, "s", history) as view:
+            yield os.getpid()
+            yield len(list(view.scan()))
+
+    advance = other(reading)
+    pid = advance()
+    look_at(opened, path, history)
+    assert str(pid) in readers().split()
+    assert advance() == 200
+
+
+def test_pages_that_a_killed_reader_was_reading_are_used_again(tmp_path, other, kept_open):
+    history, path, _ = kept_open
+    killed_reader(other, history, path)
+    with Copy(path, STORES) as copy:
+
+        def pages_after(batches: int) -> int:
+            for _ in range(batches):
+                copy.bring_to(history, tmp_path)
+                copy.commit(bulk(200, "new"), Position(1, "lost", 400))
+            return copy._env.info()["last_pgno"]
+
+        few = pages_after(10)
+        assert pages_after(40) < 2 * few, "with each batch, the file grows"

@@ -12,6 +12,8 @@ Properties:
   host is discarded.
 - What lies in a copy has checksums, and its file is as long as its map: what was changed or cut is found, and the copy
   made anew.
+- A reader that was killed leaves its slot in LMDB's table of readers, and what it read cannot be written over. Whoever
+  opens the copy next clears that away.
 
 The map grows by doubling when it is full: the attempt is run again on the larger map. Of its file, only what was
 written takes space.
@@ -30,13 +32,14 @@ from typing import TypeAlias, TypeVar
 import lmdb
 import pyarrow as pa
 
-from taskplace.errors import CheckpointError, Fenced
+from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
 from taskplace.spark.state.files import (
     Changes,
     RecordFile,
     decode_records,
     encode_changes,
+    pieces,
     private_directory,
     read_sealed,
 )
@@ -53,6 +56,8 @@ from taskplace.spark.state.history import (
     without,
 )
 from taskplace.spark.state.keys import (
+    CHECKSUM,
+    LARGEST_STORED,
     DamagedEntry,
     checked,
     physical,
@@ -130,6 +135,14 @@ class _Ways:
             raise CheckpointError(f"{self._damaged}; without this file, {error}") from None
 
 
+def _file_of(snapshot: Snapshot) -> str:
+    """Return what a copy notes of a snapshot that it restores: its attempt, and which file that is.
+
+    Two files of one attempt may be cut into pieces in different places.
+    """
+    return f"{snapshot.attempt}:{snapshot.checksum}"
+
+
 class Copy:
     """An open copy. Use as a context manager; `bring_to` begins the write transaction, `commit` ends it.
 
@@ -172,6 +185,7 @@ class Copy:
         self._dbs: dict[bytes, lmdb._Database] = {}
         try:
             check_length(self._env, used)
+            self._env.reader_check()
             self._lengthen()
             with self._begin_on_current_map(write=True) as txn:
                 for name in (META, *(store.encode() for store in self.stores)):
@@ -202,7 +216,7 @@ class Copy:
         """Return the attempt of the snapshot of which only a part is there; "" for none."""
         with self._begin_on_current_map() as txn:
             restoring = self._meta(txn).restoring
-        return restoring[0] if restoring else ""
+        return restoring[0].rpartition(":")[0] if restoring else ""
 
     def _meta(self, txn: Txn) -> Meta:
         raw = txn.get(POSITION, db=self._dbs[META])
@@ -270,13 +284,13 @@ class Copy:
             raise Fenced(f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}")
         meta = replace(meta, fence=self._fence or seen)
         begun = next(
-            (s for s in history.snapshots if meta.restoring and s.attempt == meta.restoring[0]), None
+            (s for s in history.snapshots if meta.restoring and _file_of(s) == meta.restoring[0]), None
         )
         # What was begun is finished, or newer snapshots would make it begin again for ever.
         step = Step(Action.RESTORE, snapshot=begun) if begun else next_step(meta.at, meta.undo, history)
         restore = step.action is Action.RESTORE and step.snapshot is not None
         if meta.restoring is not None and not (
-            restore and step.snapshot is not None and step.snapshot.attempt == meta.restoring[0]
+            restore and step.snapshot is not None and _file_of(step.snapshot) == meta.restoring[0]
         ):
             meta = self._wipe(txn, meta)  # half of another snapshot is there
         if step.action is Action.READY:
@@ -308,8 +322,8 @@ class Copy:
             faults.point("restore.piece")
         return False
 
-    def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]]:
-        """Return the position and all (store, entries) at it, in pieces; they come from one read transaction.
+    def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes]]]]]:
+        """Return the position and all (store, entries) at it, in `pieces`; they come from one read transaction.
 
         Errors: `DamagedEntry`, while they are read, if an entry is damaged or missing.
         """
@@ -321,18 +335,13 @@ class Copy:
             return EMPTY, iter(())
         return self._meta(txn).at, self._dump(txn, rows)
 
-    def _dump(self, txn: Txn, rows: int) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
+    def _dump(self, txn: Txn, rows: int) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
         with txn:
             for store in self.stores:
                 with txn.cursor(db=self._db(store)) as cursor:
-                    entries: list[tuple[bytes, bytes | None]] = []
-                    for entry in restore_all(cursor.iternext(), self._count(txn, store)):
-                        entries.append(entry)
-                        if len(entries) == rows:
-                            yield store, entries
-                            entries = []
-                    if entries:
-                        yield store, entries
+                    entries = restore_all(cursor.iternext(), self._count(txn, store))
+                    for piece in pieces(store, entries, rows):
+                        yield store, piece
 
     def _replay(self, txn: Txn, meta: Meta, change: Change, root: Path) -> None:
         if change.file:
@@ -343,7 +352,7 @@ class Copy:
     def _restore(self, txn: Txn, meta: Meta, snapshot: Snapshot, root: Path) -> int:
         """Load the next piece of a snapshot; return how many records. Who comes next goes on where this one ends."""
         if meta.restoring is None:
-            meta = replace(self._wipe(txn, meta), restoring=(snapshot.attempt, 0))
+            meta = replace(self._wipe(txn, meta), restoring=(_file_of(snapshot), 0))
         file = self._opened(snapshot, root)
         loaded = meta.restoring[1] if meta.restoring is not None else 0
         records = 0
@@ -356,7 +365,7 @@ class Copy:
             self._snapshot = None
             self._write_meta(txn, replace(meta, at=snapshot.position, undo=None, restoring=None))
         else:
-            self._write_meta(txn, replace(meta, restoring=(snapshot.attempt, loaded)))
+            self._write_meta(txn, replace(meta, restoring=(_file_of(snapshot), loaded)))
         return records
 
     def _opened(self, snapshot: Snapshot, root: Path) -> RecordFile:
@@ -434,7 +443,10 @@ class Copy:
         return int(txn.stat(db=self._db(store))["entries"])
 
     def commit(self, changes: Changes, to: Position) -> None:
-        """Write `changes`, their undo record and the new position, and end the transaction."""
+        """Write `changes`, their undo record and the new position, and end the transaction.
+
+        Errors: `InputError` when what it overwrites is more than an undo record can hold, 4 GiB.
+        """
         txn = self._held()
         meta = self._meta(txn)
         old: Changes = {}
@@ -443,6 +455,13 @@ class Copy:
             self.get_many(store, [key for key in entries if key not in known])
             old[store] = {key: known[key] for key in entries}
         undo = encode_changes(old, {}, compression=None).to_pybytes()
+        if len(undo) > LARGEST_STORED - CHECKSUM:
+            raise InputError(
+                f"task {self.path.name}",
+                found=f"{len(undo)} bytes of state that one batch overwrites",
+                expected=f"at most {LARGEST_STORED - CHECKSUM}, so that they can be put back",
+                hint="make the batches smaller",
+            )
         txn.put(UNDO, checked(UNDO, undo), db=self._dbs[META])
         for store, entries in changes.items():
             self._put(txn, self._db(store), sorted(entries.items()))
@@ -550,6 +569,7 @@ def peek(path: Path) -> Position | None:
     try:
         with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env:
             check_length(env, path / "data.mdb")
+            env.reader_check()
             with env.begin() as txn:
                 raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))
     except lmdb.Error:

@@ -11,20 +11,23 @@ import hashlib
 import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
 
-from taskplace.errors import CheckpointError
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.state.keys import LARGEST
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).
 RECORD = pa.schema([("store", pa.uint8()), ("key", pa.binary()), ("value", pa.binary())])
+#: What a piece of a file has at most: so many entries, and so many bytes of keys and values, unless it is one entry.
 ROWS_PER_BATCH = 65_536
+BYTES_PER_BATCH = 64 << 20
 
 # A worker has one core, and its files are many and small. Arrow's thread pool would start as many threads as the
 # host has cores in every worker, and handing columns to it takes longer than decompressing them.
@@ -38,6 +41,7 @@ def write_options(compression: str | None) -> pa.ipc.IpcWriteOptions:
 
 #: The changes of one batch: store -> key -> value, None for a deleted key.
 Changes = dict[str, dict[bytes, bytes | None]]
+Value = TypeVar("Value", bytes, bytes | None)
 
 
 def file_name(name: str) -> str:
@@ -188,13 +192,50 @@ def encode_records(
 
 def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
     for number, store in enumerate(sorted(changes)):
-        entries = sorted(changes[store].items())
-        for start in range(0, len(entries), ROWS_PER_BATCH):
-            yield record_batch(number, entries[start : start + ROWS_PER_BATCH])
+        written = changes[store]
+        entries = sorted(written.items())
+        if sum(map(len, written)) + sum(map(len, filter(None, written.values()))) > BYTES_PER_BATCH:
+            parts = pieces(store, entries)
+        else:  # the usual case, for which nobody needs to look at each entry
+            parts = (entries[at : at + ROWS_PER_BATCH] for at in range(0, len(entries), ROWS_PER_BATCH))
+        for part in parts:
+            yield record_batch(number, part)
 
 
-def record_batch(store: int, entries: list[tuple[bytes, bytes | None]]) -> pa.RecordBatch:
-    """Return the `RECORD` batch of one store's entries."""
+def pieces(
+    store: str, entries: Iterable[tuple[bytes, Value]], rows: int | None = None
+) -> Iterator[list[tuple[bytes, Value]]]:
+    """Yield a store's entries in pieces of at most `rows` (None: `ROWS_PER_BATCH`) and `BYTES_PER_BATCH`.
+
+    An entry that is larger is a piece by itself. Errors: `InputError` for a key or value that no file can hold.
+    """
+    rows = rows or ROWS_PER_BATCH
+    piece: list[tuple[bytes, Value]] = []
+    size = 0
+    for entry in entries:
+        key, value = entry
+        more = len(key) + (len(value) if value else 0)
+        if size + more > BYTES_PER_BATCH:
+            if (longest := max(len(key), len(value or b""))) > LARGEST:
+                raise InputError(
+                    f"stores.{store}",
+                    found=f"a key or value of {longest} bytes",
+                    expected=f"at most {LARGEST} bytes",
+                )
+            if piece:
+                yield piece
+                piece, size = [], 0
+        piece.append(entry)
+        size += more
+        if len(piece) == rows:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
+
+
+def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> pa.RecordBatch:
+    """Return the `RECORD` batch of one store's entries, which are one of its `pieces`."""
     return pa.record_batch(
         [
             pa.array([store] * len(entries), pa.uint8()),
@@ -206,7 +247,7 @@ def record_batch(store: int, entries: list[tuple[bytes, bytes | None]]) -> pa.Re
 
 
 class RecordFile:
-    """The records of a file, piece by piece; a piece is of one store and has at most `ROWS_PER_BATCH` entries."""
+    """The records of a file, piece by piece; a piece is of one store, and as large as whoever wrote it made it."""
 
     def __init__(self, data: pa.Buffer | bytes) -> None:
         self._reader = pa.ipc.open_file(
@@ -225,7 +266,7 @@ class RecordFile:
 
 
 def decode_records(data: pa.Buffer | bytes) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
-    """Yield (store, entries) from a file's bytes, in pieces of at most `ROWS_PER_BATCH` entries."""
+    """Yield (store, entries) from a file's bytes, in the pieces in which they were written."""
     file = RecordFile(data)
     for number in range(len(file)):
         store, entries = file.piece(number)

@@ -22,6 +22,8 @@ SHORT = LMDB_MAX - DIGEST
 CHECKSUM = 4
 #: What Arrow takes as one string or binary value, bytes. A key or a value that is longer could not get into a file.
 LARGEST = 2**31 - 2
+#: What LMDB takes as one value, bytes.
+LARGEST_STORED = 2**32 - 1
 
 
 class DamagedEntry(CheckpointError):

@@ -35,6 +35,7 @@ class View:
             raise CheckpointError(f"{path.name}: no copy that can be read ({error})") from None
         try:
             check_length(self._env, path / "data.mdb")
+            self._env.reader_check()  # the slots of readers that were killed
             self._txn = self._env.begin()
             meta_db = self._env.open_db(META, txn=self._txn, create=False)
             self.position, undone = self._committed(meta_db, history, path.name, store)

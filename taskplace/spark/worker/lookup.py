@@ -8,7 +8,6 @@ import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
 
 import lmdb
@@ -16,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import private_directory
+from taskplace.spark.state.files import pieces, private_directory
 from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import SCAN_ROWS, StoreSchema
@@ -117,10 +116,9 @@ def _private(path: str, flags: int) -> int:
 def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -> None:
     keys, values = RowCodec(schema.key), RowCodec(schema.value)
     columns = pa.schema([*schema.key, *schema.value])
-    entries = view.scan()
     private_directory(file.parent)
     with open(file, "xb", opener=_private) as out, pq.ParquetWriter(out, columns) as writer:
-        while chunk := list(islice(entries, SCAN_ROWS)):
+        for chunk in pieces(schema.database, view.scan(), SCAN_ROWS):
             key_table = keys.decode([key for key, _ in chunk])
             value_table = values.decode([value for _, value in chunk])
             table = pa.table([*key_table.columns, *value_table.columns], schema=columns)

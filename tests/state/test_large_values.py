@@ -1,0 +1,186 @@
+"""Values by the MiB: files are cut into pieces that Arrow can hold, and whoever reads them takes any.
+
+No test has values that large: what is the most is lowered.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state import files
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.files import (
+    RecordFile,
+    decode_records,
+    encode_changes,
+    encode_records,
+    pieces,
+    read_sealed,
+    record_batch,
+    seal,
+    write_file,
+)
+from taskplace.spark.state.history import History, Position, Snapshot
+from taskplace.spark.state.view import View
+from taskplace.spark.worker.follow import Orders, visit
+from taskplace.spark.worker.lookup import Question, answer
+
+STORES = ["s", "t"]
+LIMIT = 1000
+
+
+@pytest.fixture
+def small_pieces(monkeypatch):
+    monkeypatch.setattr(files, "BYTES_PER_BATCH", LIMIT)
+
+
+def wide(count: int, width: int = 90) -> dict[bytes, bytes | None]:
+    return {b"%04d" % i: (b"%d" % (i % 10)) * width for i in range(count)}
+
+
+def size(entries) -> int:
+    return sum(len(key) + len(value or b"") for key, value in entries)
+
+
+def sizes_of_pieces(data) -> list[int]:
+    return [size(entries) for _, entries in decode_records(data)]
+
+
+@settings(print_blob=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=9), st.none() | st.binary(max_size=40)), max_size=40),
+    st.integers(1, 60),
+    st.integers(1, 8),
+)
+def test_pieces_are_as_large_as_they_may_be_and_no_larger(monkeypatch, entries, most, rows):
+    monkeypatch.setattr(files, "BYTES_PER_BATCH", most)
+    found = list(pieces("s", entries, rows))
+    assert [entry for piece in found for entry in piece] == entries
+    assert all(0 < len(piece) <= rows and (len(piece) == 1 or size(piece) <= most) for piece in found)
+    for piece, following in pairwise(found):
+        assert len(piece) == rows or size([*piece, following[0]]) > most
+    changes = {"s": dict(entries), "t": {b"k": b"v"}}
+    data = encode_changes(changes, {})
+    back: dict[str, dict[bytes, bytes | None]] = {}
+    for store, piece in decode_records(data):
+        assert len(piece) == 1 or size(piece) <= most
+        back.setdefault(store, {}).update(piece)
+    assert back == {store: written for store, written in changes.items() if written}
+
+
+def test_what_no_file_can_hold_is_refused_and_its_store_named(monkeypatch, small_pieces):
+    monkeypatch.setattr(files, "LARGEST", 2000)
+    fits = {"s": wide(3) | {b"large": b"x" * 2000}}
+    assert sizes_of_pieces(encode_changes(fits, {})) == [3 * 94, 2005]
+    for entry in ((b"large", b"x" * 2001), (b"x" * 2001, None)):
+        with pytest.raises(
+            InputError, match=r"stores\.s: found 'a key or value of 2001 bytes', expected at most 2000"
+        ):
+            encode_changes({"s": wide(3) | dict([entry])}, {})
+
+
+def test_changes_their_undo_record_and_snapshots_are_cut_by_bytes(
+    tmp_path, small_pieces, committed, contents
+):
+    before, after = wide(100), dict.fromkeys(wide(60), b"new" * 50)
+    history = committed(History(), tmp_path, {"s": before, "t": {b"k": b"v"}}, 0)
+    change = history.changes[0]
+    assert max(sizes_of_pieces(read_sealed(tmp_path / change.file, change.size, change.checksum))) <= LIMIT
+    with Copy(tmp_path / "c", STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit({"s": dict(after)}, Position(1, "lost", 999))
+        _, dumped = copy.dump(50)
+        found = list(dumped)
+        assert max(size(entries) for _, entries in found) <= LIMIT
+        assert dict(e for store, entries in found if store == "s" for e in entries) == before | after
+    with View(tmp_path / "c", "s", history) as view:  # takes the last batch back by itself
+        assert dict(view.scan()) == before
+    with Copy(tmp_path / "c", STORES) as copy:
+        assert copy.bring_to(history, tmp_path).rolled_back
+        assert contents(copy) == {"s": before, "t": {b"k": b"v"}}
+
+
+def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypatch):
+    for batch in range(3):
+        runtime.run_batch([(f"N{i}", i) for i in range(200 * batch, 200 * batch + 200)], [("N1", 10)])
+    truth = runtime.contents("0_0", "1")
+    monkeypatch.setattr(files, "BYTES_PER_BATCH", LIMIT)
+    runtime.be("1")
+    databases = {0: sorted(runtime.first.databases)}
+    where = str(runtime.checkpoint), str(runtime.state), "app"
+    done = visit(Orders("executor-1", *where, databases, databases, snapshot={"0_0": runtime.history["0_0"]}))
+    assert done.errors == {}
+    made = done.snapshots["0_0"]
+    data = (runtime.checkpoint / made.file).read_bytes()
+    assert len(RecordFile(data)) > 5
+    assert max(sizes_of_pieces(data)) <= LIMIT
+    # Whoever restores it need not know how large pieces are now.
+    monkeypatch.setattr(files, "BYTES_PER_BATCH", 17)
+    monkeypatch.setattr(files, "ROWS_PER_BATCH", 1)
+    runtime.history["0_0"] = History((), (made,))
+    runtime.be("2")
+    follow = Orders(
+        "executor-2", *where, databases, databases, follow={"0_0": runtime.history["0_0"]}, budget=30
+    )
+    assert visit(follow).restored == made.records
+    assert runtime.contents("0_0", "2") == truth
+
+
+def snapshot_in_pieces(root, entries, rows, name) -> Snapshot:
+    parts = [record_batch(0, entries[i : i + rows]) for i in range(0, len(entries), rows)]
+    data = encode_records(["s"], parts, {}, None)
+    write_file(root / name, data, sync=False)
+    return Snapshot(3, "a3", 200, len(entries), name, data.size, seal(data))
+
+
+def test_a_restore_goes_on_in_the_very_file_that_it_began_with(tmp_path, contents):
+    """Another file of the same attempt, from before pieces were cut by bytes, has its pieces elsewhere."""
+    state = wide(95)
+    small, large = (
+        snapshot_in_pieces(tmp_path, sorted(state.items()), rows, f"{rows}.arrow") for rows in (10, 40)
+    )
+    for begun, other in ((small, large), (large, small)):
+        path = tmp_path / f"from-{begun.file}"
+        with Copy(path, STORES) as copy:
+            for _ in range(2):
+                done = copy.follow(History((), (begun,)), tmp_path, pause=lambda: False)
+                assert done.restoring == "a3"
+        with Copy(path, STORES) as copy:
+            assert copy.bring_to(History((), (other,)), tmp_path).restored == 95
+            assert contents(copy)["s"] == state
+
+
+def test_more_than_an_undo_record_holds_is_refused(tmp_path, monkeypatch, committed, contents):
+    history = committed(History(), tmp_path, {"s": wide(50)}, 0)
+    monkeypatch.setattr(copy_module, "LARGEST_STORED", 4000)
+    with Copy(tmp_path / "0_7", STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        with pytest.raises(
+            InputError, match=r"task 0_7: found '\d+ bytes of state that one batch overwrites'"
+        ):
+            copy.commit({"s": dict.fromkeys(wide(50))}, Position(1, "large", 50))
+    with Copy(tmp_path / "0_7", STORES) as copy:
+        copy.bring_to(history, tmp_path)
+        copy.commit({"s": dict.fromkeys(wide(5))}, Position(1, "small", 50))
+        assert copy.position().attempt == "small"
+
+
+def test_a_store_is_read_into_a_file_in_pieces(runtime, small_pieces, tmp_path):
+    runtime.run_batch([(f"N{i}", i) for i in range(400)])
+    runtime.be("1")
+    schema = runtime.first.stores["totals"]
+    asked = Question(
+        "0_0", runtime.history["0_0"], str(runtime.state), "app", file=str(tmp_path / "read" / "0_0")
+    )
+    found = answer(schema, asked)
+    assert found.error == ""
+    assert pq.ParquetFile(found.file).num_row_groups > 3
+    wanted = sorted(row["tailnum"] for row in runtime.contents("0_0", "1")["totals"])
+    assert sorted(pq.read_table(found.file)["tailnum"].to_pylist()) == wanted
