@@ -195,12 +195,19 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
 
 
 def stage_input(df: DataFrame, program: Program) -> DataFrame:
-    """Return the part of a united batch that one subtopology reads."""
+    """Return the part of a united batch that one subtopology reads.
+
+    The rows of a single source come as they are, without tag and struct: that is less to shuffle.
+    """
     topics = [name for name in df.columns if name not in (TAG, PARTITION)]
-    if set(topics) <= set(program.external):
-        return df
-    mine = df.where(F.col(TAG).isin(list(program.external.values())))
-    return mine.select(TAG, PARTITION, *(_quoted(topic) for topic in program.external))
+    others = set(topics) - set(program.external)
+    mine = df.where(F.col(TAG).isin(list(program.external.values()))) if others else df
+    if len(program.external) == 1:
+        (topic,) = program.external
+        names = {name.lower() for name in mine.schema[topic].dataType.names}
+        if not names & {TAG, PARTITION}:
+            return mine.select(PARTITION, f"{_quoted(topic)}.*")
+    return mine.select(TAG, PARTITION, *map(_quoted, program.external)) if others else mine
 
 
 def key_types(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> dict[str, list[str]]:

@@ -44,9 +44,10 @@ TAG = "__topic"
 class Setting:
     """What all attempts of a stage share.
 
-    `schema`: of the united external input, serialised; None without any. `run`: the id of this run of the stage, as a
-    query that is started again runs a batch again, with the same epoch. `round`: how often executors were lost within
-    the run so far. `watermark`: of the batch, microseconds since 1970 (UTC); None: unknown yet.
+    `schema`: of the external input, serialised, united if there are several sources; None without any. `run`: the id
+    of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
+    often executors were lost within the run so far. `watermark`: of the batch, microseconds since 1970 (UTC); None:
+    unknown yet.
     """
 
     checkpoint: str
@@ -303,8 +304,10 @@ def _inputs(
         united = pa.Table.from_batches(
             [pa.ipc.read_record_batch(pa.py_buffer(b), schema) for b in batches], schema
         )
-        for topic, tag in program.external.items():
-            inputs[topic] = _untagged(united, tag, topic)
+        if TAG not in schema.names:  # of a single source
+            inputs |= dict.fromkeys(program.external, united)
+        else:
+            inputs |= {topic: _untagged(united, tag, topic) for topic, tag in program.external.items()}
     program.check_keys(inputs)
     return inputs
 
