@@ -154,7 +154,8 @@ class Store:
     def changes(self) -> Changes:
         """Return what this batch changes, by the name under which it lies in the copy."""
         written = {self._name: self.writes, self._index_name: self._index}
-        return {name: entries for name, entries in written.items() if entries}
+        # In order, as changelog, undo record and copy want it: they sort again, which is next to nothing then.
+        return {name: dict(sorted(entries.items())) for name, entries in written.items() if entries}
 
     def get_many(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
         """Return the values of `keys` (a table with the key columns), and which of them there are.
