@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from decimal import Decimal
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
+from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
 from taskplace.spark.state.expiry import micros, milliseconds, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
@@ -246,8 +246,8 @@ class Aggregate:
                 continue
             values = rows[column]
             if function == "sum":
-                values = _addable(values, types.field(name).type)
-                if _may_wrap(values):
+                values = addable(values, types.field(name).type)
+                if may_wrap(values):
                     columns[f"__{i}_about"] = values.cast(pa.float64(), safe=False)
                     specs.append((f"__{i}_about", "sum"))
                     rough.add(name)
@@ -276,21 +276,21 @@ class Aggregate:
         `about`: the sums in floats, of a sum that may have wrapped.
         """
         error: object = ""
-        if about is None or not _has_wrapped(result, about):
+        if about is None or not has_wrapped(result, about):
             try:
                 # A cast to the same type checks nothing, and a sum may have more digits than its own type.
-                if result.type != kind or _has_digits(result):
+                if result.type != kind or has_digits(result):
                     return result.cast(kind, safe=not pa.types.is_floating(kind))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
                 error = f" ({refused})"
         path = f"Aggregate({self.store!r}).{name}"
-        if function != "sum" or not (_is_exact(kind) and _is_exact(result.type)):
+        if function != "sum" or not (is_exact(kind) and is_exact(result.type)):
             raise InputError(path, found=f"{column!r}, {result.type}", expected=f"{kind}{error}")
         about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
         raise InputError(
             path,
             found=f"a sum of about {pc.max(about).as_py():.4g}",
-            expected=f"{_room(kind)}; keep it as 'float64', or in coarser units{error}",
+            expected=f"{room_of(kind)}; keep it as 'float64', or in coarser units{error}",
         )
 
     @staticmethod
@@ -299,64 +299,6 @@ class Aggregate:
         known = pc.if_else(pc.equal(counts, 0), None, counts)
         sums = batch[f"{name}_sum"].cast(pa.float64(), safe=False)
         return pc.divide(sums, known.cast(pa.float64(), safe=False))
-
-
-#: What sums of decimals, and of integers as decimals, are formed in: those of 38 digits cannot go beyond it.
-WIDE = 76
-
-
-def _addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in a type in which its sum is right, if there is one, for a sum that is kept as `kind`."""
-    if pa.types.is_decimal(column.type):
-        column = column.cast(pa.decimal256(WIDE, column.type.scale))
-    elif pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
-        column = column.cast(pa.decimal256(WIDE, 0))
-    return (
-        column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and _may_wrap(column) else column
-    )
-
-
-def _wraps_by(kind: pa.DataType) -> float:
-    """Return what a sum is off by when it has wrapped once; 0 for types whose sums do not wrap."""
-    if pa.types.is_integer(kind):
-        return 2.0**64
-    return 2.0**256 / 10.0**kind.scale if pa.types.is_decimal(kind) else 0.0
-
-
-def _may_wrap(column: pa.ChunkedArray) -> bool:
-    """Return whether a sum of these integers or decimals could go beyond what it is formed in at all."""
-    room = _wraps_by(column.type)
-    if not room or not len(column):
-        return False
-    ends = pc.min_max(column).as_py()
-    return max(abs(float(ends["min"] or 0)), abs(float(ends["max"] or 0))) * len(column) >= room / 4
-
-
-def _has_wrapped(sums: pa.ChunkedArray, about: pa.ChunkedArray) -> bool:
-    """Return whether a sum is far from the same sum in floats."""
-    differ = pc.abs(pc.subtract(sums.cast(pa.float64(), safe=False), about))
-    return (pc.max(differ).as_py() or 0) > _wraps_by(sums.type) / 4
-
-
-def _is_exact(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
-
-
-def _has_digits(column: pa.ChunkedArray) -> bool:
-    """Return whether its type has the digits for all of these values; more of them can be in memory."""
-    if not pa.types.is_decimal(column.type):
-        return True
-    nines = Decimal((0, (9,) * column.type.precision, -column.type.scale))
-    ends = pc.min_max(column).as_py()
-    return all(end is None or end.copy_abs() <= nines for end in ends.values())
-
-
-def _room(kind: pa.DataType) -> str:
-    """Return what a type of integers or decimals holds, in words."""
-    if pa.types.is_decimal(kind):
-        return f"at most {kind.precision} digits, {kind.scale} of them behind the point, what a {kind} holds"
-    signed = pa.types.is_signed_integer(kind)
-    return f"at most 2^{kind.bit_width - signed} - 1, what {'an' if signed else 'a'} {kind} holds"
 
 
 class Count(Aggregate):

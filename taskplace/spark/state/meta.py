@@ -41,7 +41,7 @@ class Meta:
 
     - `at`: its position, its last attempt included; `undo`: where its undo record leads, None without one
     - `skipped`: stores whose records were passed over, because the topology did not have them
-    - `restoring`: a snapshot's attempt, and how many of its pieces have been loaded; `at` is EMPTY meanwhile
+    - `restoring`: which snapshot (attempt and checksum), and how many pieces of it have been loaded; `at` is EMPTY then
     """
 
     at: Position = EMPTY
