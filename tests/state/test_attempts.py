@@ -14,7 +14,7 @@ import pytest
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.bridge import JobLostError
 from taskplace.spark.processors import Deduplicate
-from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, read_sealed, seal
 from taskplace.spark.state.history import EMPTY, History
@@ -209,7 +209,7 @@ def test_a_damaged_changelog_is_named(runtime):
 
 
 def test_a_full_map_is_grown_and_one_report_is_left(runtime, monkeypatch):
-    monkeypatch.setattr(copy_module, "INITIAL_MAP", 1 << 17)
+    monkeypatch.setattr(environment, "INITIAL_MAP", 1 << 17)
     many = [(f"N{i}", i) for i in range(5000)]
     reports = runtime.run_batch(many)
     assert len(runtime.files("0_0-*.json")) == 1

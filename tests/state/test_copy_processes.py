@@ -12,7 +12,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     Changes,
@@ -69,7 +69,7 @@ def other() -> Iterator[Callable[[Callable[[], Iterator[object]]], Callable[[], 
 
 
 def test_a_full_map_grows_and_nothing_is_lost(tmp_path, monkeypatch, contents):
-    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    monkeypatch.setattr(environment, "INITIAL_MAP", SMALL_MAP)
     history, runs = History(), 0
     with Copy(tmp_path / "c", STORES) as copy:
 
@@ -90,7 +90,7 @@ def test_a_full_map_grows_and_nothing_is_lost(tmp_path, monkeypatch, contents):
 
 @pytest.mark.parametrize("way", ["replay", "restore"])
 def test_it_grows_while_it_catches_up(tmp_path, monkeypatch, way, committed, contents):
-    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    monkeypatch.setattr(environment, "INITIAL_MAP", SMALL_MAP)
     history = History()
     for batch in range(4):
         history = committed(
@@ -112,7 +112,7 @@ def test_it_grows_while_it_catches_up(tmp_path, monkeypatch, way, committed, con
 
 
 def test_an_attempt_that_lost_is_rolled_back_after_growing(tmp_path, monkeypatch, committed, contents):
-    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    monkeypatch.setattr(environment, "INITIAL_MAP", SMALL_MAP)
     history = committed(History(), tmp_path, bulk(200, "old"), 0)
     with Copy(tmp_path / "c", STORES) as copy:
 
@@ -142,7 +142,7 @@ def grown_by_another(path: Path, root: Path) -> Callable[[], Iterator[object]]:
 
 
 def test_a_map_that_another_process_has_grown_is_taken_over(tmp_path, monkeypatch, other):
-    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    monkeypatch.setattr(environment, "INITIAL_MAP", SMALL_MAP)
     advance = other(grown_by_another(tmp_path / "c", tmp_path))
     with Copy(tmp_path / "c", STORES) as copy:
         advance(), advance()
@@ -154,7 +154,7 @@ def test_a_map_that_another_process_has_grown_is_taken_over(tmp_path, monkeypatc
 
 
 def test_also_when_it_grows_while_the_copy_is_being_opened(tmp_path, monkeypatch, other):
-    monkeypatch.setattr(copy_module, "INITIAL_MAP", SMALL_MAP)
+    monkeypatch.setattr(environment, "INITIAL_MAP", SMALL_MAP)
     advance = other(grown_by_another(tmp_path / "c", tmp_path))
     advance()
     really_open = lmdb.open
@@ -164,7 +164,7 @@ def test_also_when_it_grows_while_the_copy_is_being_opened(tmp_path, monkeypatch
         advance()  # the other one commits between our opening the file and our first transaction
         return env
 
-    monkeypatch.setattr(copy_module.lmdb, "open", open_slowly)
+    monkeypatch.setattr(environment.lmdb, "open", open_slowly)
     with Copy(tmp_path / "c", STORES) as copy:
         assert copy.position() == Position(0, "a", 3000)
 
@@ -272,7 +272,7 @@ def kept_open(tmp_path, other, committed) -> tuple[History, Path, Callable[[], o
         with Copy(path, STORES) as copy:
             copy.follow(history, tmp_path)
             while True:
-                yield copy._env.readers()
+                yield copy._env.lmdb.readers()
 
     readers = other(keeper)
     readers()
@@ -349,7 +349,7 @@ def test_pages_that_a_killed_reader_was_reading_are_used_again(tmp_path, other, 
             for _ in range(batches):
                 copy.bring_to(history, tmp_path)
                 copy.commit(bulk(200, "new"), Position(1, "lost", 400))
-            return copy._env.info()["last_pgno"]
+            return copy._env.lmdb.info()["last_pgno"]
 
         few = pages_after(10)
         assert pages_after(40) < 2 * few, "with each batch, the file grows"

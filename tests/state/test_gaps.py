@@ -12,7 +12,7 @@ import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.state import copy as copy_module
+from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, seal, write_file
 from taskplace.spark.state.history import EMPTY, History, Position, Snapshot
@@ -170,7 +170,7 @@ def test_more_stores_than_a_copy_can_have():
         source.process(Count(f"n{number}", by={"k": "string"}))
     with pytest.raises(InputError, match=r"found .65 stores.*at most 64"):
         programs(topo.build())
-    assert copy_module.MAX_STORES == 64 and EMPTY.version == -1
+    assert environment.MAX_STORES == 64 and EMPTY.version == -1
 
 
 @pytest.mark.parametrize("length", [1, 479, 480, 511, 600])
@@ -188,7 +188,7 @@ def test_a_file_that_another_process_has_made_longer_stays_so(tmp_path):
         file = tmp_path / "c" / "data.mdb"
         longer = 4 * file.stat().st_size
         os.truncate(file, longer)
-        copy._lengthen()
+        copy._env.lengthen()
         assert file.stat().st_size == longer
 
 

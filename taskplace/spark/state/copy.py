@@ -12,35 +12,31 @@ Properties:
   host is discarded.
 - What lies in a copy has checksums, and its file is as long as its map: what was changed or cut is found, and the copy
   made anew.
-- A reader that was killed leaves its slot in LMDB's table of readers, and what it read cannot be written over. Whoever
-  opens the copy next clears that away.
 
-The map grows by doubling when it is full: the attempt is run again on the larger map. Of its file, only what was
-written takes space.
+When the map is full it grows, and the attempt is run again on the larger map.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import lmdb
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
+from taskplace.spark.state.environment import DAMAGED, DATA, Environment, Txn, check_length
 from taskplace.spark.state.files import (
     Changes,
     RecordFile,
     decode_records,
     encode_changes,
     pieces,
-    private_directory,
     read_sealed,
 )
 from taskplace.spark.state.history import (
@@ -66,22 +62,9 @@ from taskplace.spark.state.keys import (
     store_entry,
     verified,
 )
-from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, Fence, Meta
-
-INITIAL_MAP = 64 << 20
+from taskplace.spark.state.meta import META, POSITION, UNDO, Fence, Meta
 
 T = TypeVar("T")
-Txn: TypeAlias = "lmdb.Transaction[bytes]"
-
-#: What tells that a file is no good, or that another version of LMDB has made it.
-DAMAGED = (
-    DamagedEntry,
-    lmdb.InvalidError,
-    lmdb.VersionMismatchError,
-    lmdb.CorruptedError,
-    lmdb.PageNotFoundError,
-    lmdb.PanicError,
-)
 
 
 @dataclass(slots=True)
@@ -165,34 +148,11 @@ class Copy:
         self._open()
 
     def _open(self) -> None:
-        private_directory(self.path)
-        used = self.path / "data.mdb"
-        size = INITIAL_MAP
-        while used.exists() and size < used.stat().st_size:
-            size *= 2
+        self._env = Environment(self.path, (META, *(store.encode() for store in self.stores)))
+        self._dbs = self._env.databases
         self._snapshot: tuple[str, RecordFile] | None = None
-        self._env = lmdb.open(
-            str(self.path),
-            map_size=size,
-            max_dbs=MAX_STORES + 1,
-            sync=False,
-            metasync=False,
-            mode=0o600,
-            max_spare_txns=1,
-        )
         self._txn: Txn | None = None
         self._read_before: dict[str, dict[bytes, bytes | None]] = {}
-        self._dbs: dict[bytes, lmdb._Database] = {}
-        try:
-            check_length(self._env, used)
-            self._env.reader_check()
-            self._lengthen()
-            with self._begin_on_current_map(write=True) as txn:
-                for name in (META, *(store.encode() for store in self.stores)):
-                    self._dbs[name] = self._env.open_db(name, txn=txn)
-        except BaseException:
-            self._env.close()
-            raise
 
     def __enter__(self) -> Copy:
         return self
@@ -209,12 +169,12 @@ class Copy:
 
     def position(self) -> Position:
         """Return where in its task's history this copy is, its last attempt included. Takes no lock."""
-        with self._begin_on_current_map() as txn:
+        with self._env.begin() as txn:
             return self._meta(txn).at
 
     def _being_restored(self) -> str:
         """Return the attempt of the snapshot of which only a part is there; "" for none."""
-        with self._begin_on_current_map() as txn:
+        with self._env.begin() as txn:
             restoring = self._meta(txn).restoring
         return restoring[0].rpartition(":")[0] if restoring else ""
 
@@ -327,7 +287,7 @@ class Copy:
 
         Errors: `DamagedEntry`, while they are read, if an entry is damaged or missing.
         """
-        txn = self._begin_on_current_map()
+        txn = self._env.begin()
         if not self._usable(
             txn
         ):  # of another boot, or with gaps: it is made again when an attempt or a visit opens it
@@ -492,17 +452,10 @@ class Copy:
     def _begin(self) -> Txn:
         self._abort()
         self._read_before = {}
-        self._txn = self._begin_on_current_map(write=True)
+        self._txn = self._env.begin(write=True)
         if not self._usable(self._txn):
             self._write_meta(self._txn, self._wipe(self._txn, Meta()))
         return self._txn
-
-    def _begin_on_current_map(self, *, write: bool = False) -> Txn:
-        try:
-            return self._env.begin(write=write)
-        except lmdb.MapResizedError:  # another process has grown it, maybe while this one waited for it
-            self._env.set_mapsize(0)
-            return self._env.begin(write=write)
 
     def _abort(self) -> None:
         if self._txn is not None:
@@ -512,18 +465,7 @@ class Copy:
     def grow(self) -> None:
         """Double the map; what was not committed is given up."""
         self._abort()
-        self._env.set_mapsize(2 * self._env.info()["map_size"])
-        self._lengthen()
-
-    def _lengthen(self) -> None:
-        """Make the file as long as the map. What is added is a hole: it takes no space."""
-        size = self._env.info()["map_size"]
-        handle = os.open(self.path / "data.mdb", os.O_RDWR)
-        try:
-            # Never shortens it, though another process may have made it longer meanwhile.
-            os.posix_fallocate(handle, size - 1, 1)
-        finally:
-            os.close(handle)
+        self._env.grow()
 
     def growing(self, work: Callable[[], T]) -> T:
         """Return `work()`, run again on a larger map as long as the map is full, and once on a copy that was made anew.
@@ -544,16 +486,6 @@ class Copy:
                 self._make_anew()
 
 
-def check_length(env: lmdb.Environment, file: Path) -> None:
-    """Raise `lmdb.CorruptedError` for a file that was cut.
-
-    What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS.
-    """
-    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    if file.stat().st_size < needed:  # asked last: another process may be growing it
-        raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")
-
-
 def decode_meta(raw: bytes) -> Meta | None:
     """Return what a copy knows of itself; None if that is damaged, of another boot, or of another format."""
     try:
@@ -564,11 +496,11 @@ def decode_meta(raw: bytes) -> Meta | None:
 
 def peek(path: Path) -> Position | None:
     """Return where the copy at `path` is, None when there is none or it cannot be used. Changes nothing."""
-    if not (path / "data.mdb").exists():
+    if not (path / DATA).exists():
         return None
     try:
         with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env:
-            check_length(env, path / "data.mdb")
+            check_length(env, path / DATA)
             env.reader_check()
             with env.begin() as txn:
                 raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))

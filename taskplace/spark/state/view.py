@@ -13,7 +13,8 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.copy import check_length, decode_meta
+from taskplace.spark.state.copy import decode_meta
+from taskplace.spark.state.environment import DATA, check_length
 from taskplace.spark.state.files import decode_records
 from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.keys import physical, restore_all, restore_entry, verified
@@ -27,14 +28,14 @@ class View:
     """
 
     def __init__(self, path: Path, store: str, history: History) -> None:
-        if not (path / "data.mdb").exists():
+        if not (path / DATA).exists():
             raise CheckpointError(f"{path.name}: no copy here")
         try:
             self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
         except lmdb.Error as error:
             raise CheckpointError(f"{path.name}: no copy that can be read ({error})") from None
         try:
-            check_length(self._env, path / "data.mdb")
+            check_length(self._env, path / DATA)
             self._env.reader_check()  # the slots of readers that were killed
             self._txn = self._env.begin()
             meta_db = self._env.open_db(META, txn=self._txn, create=False)

@@ -18,7 +18,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark import faults
-from taskplace.spark.state.copy import DAMAGED, Copy
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
     encode_records,
@@ -192,7 +193,7 @@ def _follow(
 
 def _snapshot(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:
     """Write the copy as a snapshot, if it is exactly at the committed end of `history`."""
-    if not (path / "data.mdb").exists():
+    if not (path / DATA).exists():
         return
     stores = sorted(orders.logged[int(task.split("_")[0])])
     try:

@@ -1,0 +1,109 @@
+"""The LMDB environment that a copy lies in: opened only when it is whole, on a map that grows.
+
+The map grows by doubling. The file is as long as the map, so that one that was cut is told from one that was not; what
+was added is a hole, and takes no space.
+
+A reader that was killed leaves its slot in LMDB's table of readers, and what it read cannot be written over. Whoever
+opens the environment next clears that away.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TypeAlias
+
+import lmdb
+
+from taskplace.spark.state.files import private_directory
+from taskplace.spark.state.keys import DamagedEntry
+from taskplace.spark.state.meta import MAX_STORES
+
+INITIAL_MAP = 64 << 20
+DATA = "data.mdb"
+
+Txn: TypeAlias = "lmdb.Transaction[bytes]"
+
+#: What tells that a file is no good, or that another version of LMDB has made it.
+DAMAGED = (
+    DamagedEntry,
+    lmdb.InvalidError,
+    lmdb.VersionMismatchError,
+    lmdb.CorruptedError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+)
+
+
+class Environment:
+    """An open environment, and its databases by name.
+
+    LMDB does not sync here: what lies in it survives a killed process, not a crashed host.
+    Errors: one of `DAMAGED` for a file that is not whole.
+    """
+
+    def __init__(self, path: Path, names: Iterable[bytes]) -> None:
+        self.path = path
+        private_directory(path)
+        file = path / DATA
+        size = INITIAL_MAP
+        while file.exists() and size < file.stat().st_size:
+            size *= 2
+        self.lmdb = lmdb.open(
+            str(path),
+            map_size=size,
+            max_dbs=MAX_STORES + 1,
+            sync=False,
+            metasync=False,
+            mode=0o600,
+            max_spare_txns=1,
+        )
+        self.databases: dict[bytes, lmdb._Database] = {}
+        try:
+            check_length(self.lmdb, file)
+            self.lmdb.reader_check()
+            self.lengthen()
+            with self.begin(write=True) as txn:
+                for name in names:
+                    self.databases[name] = self.lmdb.open_db(name, txn=txn)
+        except BaseException:
+            self.lmdb.close()
+            raise
+
+    def begin(self, *, write: bool = False) -> Txn:
+        """Begin a transaction on the map as it is now."""
+        try:
+            return self.lmdb.begin(write=write)
+        except lmdb.MapResizedError:  # another process has grown it, maybe while this one waited for it
+            self.lmdb.set_mapsize(0)
+            return self.lmdb.begin(write=write)
+
+    def grow(self) -> None:
+        """Double the map; no transaction may be open."""
+        self.lmdb.set_mapsize(2 * self.lmdb.info()["map_size"])
+        self.lengthen()
+
+    def lengthen(self) -> None:
+        """Make the file as long as the map. What is added is a hole: it takes no space."""
+        size = self.lmdb.info()["map_size"]
+        handle = os.open(self.path / DATA, os.O_RDWR)
+        try:
+            # Never shortens it, though another process may have made it longer meanwhile.
+            os.posix_fallocate(handle, size - 1, 1)
+        finally:
+            os.close(handle)
+
+    def close(self) -> None:
+        """Close it; no transaction may be open."""
+        self.lmdb.close()
+
+
+def check_length(env: lmdb.Environment, file: Path) -> None:
+    """Raise `lmdb.CorruptedError` for a file that was cut.
+
+    What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS.
+    """
+    needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
+    if file.stat().st_size < needed:  # asked last: another process may be growing it
+        raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")
