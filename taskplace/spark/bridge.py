@@ -17,6 +17,7 @@ import json
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -239,12 +240,13 @@ class Bridge:
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[str]:
-        """Run a result job over `partitions` of `rdd` and return its elements.
+        """Run a result job over `partitions` of `rdd` and return its elements; `tag` is what its job's tag begins with.
 
         Errors: `JobLostError` when an executor in `watch` (ids) is gone, or is being decommissioned, before the job has
         ended; the job is then cancelled and its tasks have ended, or had `END_OF_TASKS_SECONDS` to. `on_lost` is
         called before that.
         """
+        tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may have jobs of the same name
         job = _Job(self, rdd, partitions, tag, pool)
         job.start()
         polls = 0
@@ -259,7 +261,7 @@ class Bridge:
                 raise JobLostError(lost)
         if job.error is not None:
             # The loss may have shown in the job first.
-            if lost := watch - self.alive():
+            if lost := watch - self.usable():
                 raise JobLostError(lost)
             raise job.error
         return job.result

@@ -10,6 +10,8 @@ Properties:
   de-duplication is not: an id mostly tells the key too, and equal ids then meet;
 - only where the key is known by name: behind a source or a repartition, and what keeps its columns (de-duplication,
   table join, aggregates, merges of streams keyed alike). A processor of one's own may rename columns, and hides it;
+- topics of different numbers of partitions that are merged are refused where a processor keeps state by their key: one
+  key has its rows in one task for one topic, and in another one for the other;
 - a source without a key is not judged, nor is a subtopology of one task.
 
 Errors: `TopologyError` with the node, both lists of columns, and what to do.
@@ -44,10 +46,15 @@ def check_keys(built: BuiltTopology) -> None:
     """
     for sub in built.subtopologies:
         known: dict[str, Key] = {}
+        split: dict[str, frozenset[int]] = {}
         for node in sub.nodes:
             if sub.partitions != 1 and type(node.processor) in _BY_KEY:
                 _check(node, known)
+                _check_split(node, known, split)
             known[node.name] = _key(node, known)
+            split[node.name] = frozenset().union(*(split[parent] for parent in node.parents))
+            if node.kind == "source":
+                split[node.name] = frozenset({built.partitions[node.topic or ""] or 0})
 
 
 def _check(node: Node, known: Mapping[str, Key]) -> None:
@@ -63,6 +70,17 @@ def _check(node: Node, known: Mapping[str, Key]) -> None:
             f"first, or have {', '.join(map(repr, lacking))} in `by`",
             node=node.name,
         )
+
+
+def _check_split(node: Node, known: Mapping[str, Key], split: Mapping[str, frozenset[int]]) -> None:
+    for parent in node.parents:
+        if known[parent] is not None and len(split[parent]) > 1:
+            raise TopologyError(
+                f"node {node.name!r}: keeps state by key, but its input {parent!r} merges topics of "
+                f"{', '.join(map(str, sorted(split[parent])))} partitions, so rows of one key lie in several tasks; "
+                "repartition it first",
+                node=node.name,
+            )
 
 
 def _by(processor: Any) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
-from taskplace.errors import CheckpointError, ConfigError, InputError
+from taskplace.errors import CheckpointError, ConfigError, Fenced, InputError
 from taskplace.explain import Removal
 from taskplace.model.config import PlacementConfig
 from taskplace.rebalance import RebalanceLoop, Trigger
@@ -49,6 +49,7 @@ from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.history import Change, History
 from taskplace.spark.worker.attempt import TAG, Report, Setting, StagedFile
+from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.hashing import HASH_VERSION
 from topology import BuiltTopology, Topology
 
@@ -125,7 +126,7 @@ class Placed:
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
         check_weights(weights or {}, self.built)
         self._publisher = Publisher(self.checkpoint, self.built)
-        self._new_id = uuid.uuid4().hex
+        self._new_id, self._in_charge = uuid.uuid4().hex, False
         self.journal = Journal(
             self.checkpoint,
             {"hash": HASH_VERSION, "keys": None, "query": None},
@@ -212,43 +213,59 @@ class Placed:
         except Exception as error:
             self.error = error
             if self.journal.epoch:  # a copy that has seen a newer driver refuses: say so, not how it showed
-                self.journal.check_epoch()
+                self._stop_if_fenced()
+            raise
+
+    def _stop_if_fenced(self) -> None:
+        try:
+            self.journal.check_epoch()
+        except Fenced:
+            self._replicator.stop()  # who has taken over sends followers of its own
             raise
 
     def _process(self, df: DataFrame, batch_id: int) -> None:
         with self._batch:
-            self._take_over(df)
+            self._take_over(df, batch_id)
             self.journal.check_epoch()
-            last = self.journal.last_batch
-            if batch_id == last and self.journal.last is not None:
+            self._check_batch(batch_id)
+            if self.journal.last is not None and batch_id == self.journal.last.batch:
                 self._publish(df.sparkSession, self.journal.last)
                 self._compare_repeated(df, self.journal.last)
                 return
-            # One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
-            if batch_id != last + 1:
-                raise CheckpointError(
-                    f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
-                    "they belong together: keep both, or start both anew"
-                )
             with self.cluster.batch():
                 self._run(self._united(df), batch_id)
 
-    def _take_over(self, df: DataFrame) -> None:
+    def _check_batch(self, batch_id: int) -> None:
+        # One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
+        if batch_id not in (last := self.journal.last_batch, last + 1):
+            raise CheckpointError(
+                f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
+                "they belong together: keep both, or start both anew"
+            )
+
+    def _take_over(self, df: DataFrame, batch_id: int) -> None:
         """At the first batch, be in charge from now on: all that can be refused was refused by then.
 
         Errors: `CheckpointError` when others have changed what this driver was compared with at the start.
         """
         self.journal.bind("query", self.bridge.query_id())
-        if self.journal.epoch:
+        if self._in_charge:
             return
-        self._united(df)
         compared = self.journal.declaration
-        self.journal.take_over()
-        if self.journal.declaration != compared:
-            raise CheckpointError(
-                f"{self.checkpoint}: another driver has begun, or changed, it while this one started; start again"
-            )
+
+        def check(declaration: Mapping[str, Any]) -> None:
+            if declaration != compared:
+                raise CheckpointError(
+                    f"{self.checkpoint}: another driver has begun, or changed, it while this one started; make another"
+                )
+            self._check_batch(batch_id)
+            self._publisher.check(declaration["id"])
+
+        if not self.journal.epoch:
+            self._united(df)
+            self.journal.take_over(check)
         self._publisher.bind(self.journal.declaration["id"])
+        self._in_charge = True
 
     def _compare_repeated(self, df: DataFrame, manifest: Manifest) -> None:
         """Warn of a batch of which Spark brings more than was committed: it may have cut it anew.
@@ -365,6 +382,7 @@ class Placed:
         for number in self.built.order:
             with clock.phase(f"subtopology {number}"):
                 reports |= self._stage(df, batch_id, number, reports)
+                self._bind_keys(reports.values())
         changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
         sinks: dict[str, list[StagedFile]] = {}
         for task in sorted(reports):
@@ -372,7 +390,7 @@ class Placed:
                 sinks.setdefault(sink, []).append(staged)
         rows = sum(report.rows for report in reports.values())
         faults.point("batch.staged")
-        with clock.phase("commit"), self.cluster.lock:
+        with clock.phase("commit"), told_when_full(self.checkpoint), self.cluster.lock:
             before = self.journal.last.changes if self.journal.last else {}
             manifest = self.journal.commit(
                 batch_id,
@@ -394,6 +412,11 @@ class Placed:
         with self.cluster.lock:
             self.journal.prune()
         self._tell(batch_id, rows, reports, clock)
+
+    def _bind_keys(self, reports: Iterable[Report]) -> None:
+        """See that the keys of internal topics are of the types that they always were: that says where they go."""
+        for report in reports:
+            self.journal.bind_keys({topic: b.key for topic, b in report.boundaries.items() if b.key})
 
     def _stage(
         self, df: DataFrame, batch_id: int, number: int, before: Mapping[str, Report]
@@ -462,7 +485,8 @@ class Placed:
             self._replicator.wake()
 
     def _publish(self, spark: SparkSession, manifest: Manifest) -> None:
-        self._publisher.publish(spark, manifest, self.journal.check_epoch)
+        with told_when_full(self.checkpoint):
+            self._publisher.publish(spark, manifest, self.journal.check_epoch)
 
     @contextmanager
     def _visit(self) -> Iterator[None]:

@@ -62,10 +62,20 @@ class ParquetSink:
         self.check(checkpoint_id)
         if not self._owner():
             lasting_directory(self.path)
-            self._mark.unlink(missing_ok=True)  # empty: a crash of the host
+            self._remove_an_empty_mark()
             with suppress(FileExistsError):
                 create_exclusively(self._mark, checkpoint_id.encode())
             self.check(checkpoint_id)  # of two that come at once, one has it
+
+    def _remove_an_empty_mark(self) -> None:
+        """Remove what a crash of the host has left; not one that another checkpoint has made just now."""
+        aside = self.path / f".checkpoint.{uuid.uuid4().hex}"
+        with suppress(FileNotFoundError):
+            self._mark.rename(aside)
+            if aside.stat().st_size:
+                with suppress(FileExistsError):
+                    os.link(aside, self._mark)
+            aside.unlink()
 
     @property
     def _mark(self) -> Path:
@@ -81,8 +91,6 @@ class ParquetSink:
         Errors: `CheckpointError` when it is there with another number of rows: the checkpoint was set back since.
         """
         final = self.path / f"batch_id={batch_id}"
-        if not files:
-            return
         if final.exists():
             if (found := _rows(final.glob("*.parquet"))) != (rows := _rows(files)):
                 raise CheckpointError(
@@ -90,6 +98,8 @@ class ParquetSink:
                     "does not know any more, as after a backup was put back: remove it, and those after it"
                 )
             sync_directory(self.path)  # who made it may have been killed before that
+            return
+        if not files:
             return
         lasting_directory(self.path)
         for old in self.path.glob(".batch_id=*.*"):

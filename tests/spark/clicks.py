@@ -8,11 +8,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 from placed_harness import Pipeline
-
-from taskplace.spark.state import expiry
 
 Click = tuple[int, str, datetime]
 
@@ -118,9 +115,7 @@ class Truth:
         self.seen |= {id: (at, number) for id, _, at in once}
 
         closed = sorted(
-            (user, start, n)
-            for (user, start), n in self.windows.items()
-            if gone(_slot_ends(start, WINDOW + GRACE), WINDOW + GRACE)
+            (user, start, n) for (user, start), n in self.windows.items() if gone(start, WINDOW + GRACE)
         )
         for user, start, _ in closed:
             del self.windows[user, start]
@@ -162,10 +157,3 @@ class Truth:
                 assert there == truth, f"sink {sink}, batch {number}"
             ids = {int(path.name.split("=")[1]) for path in (folder / sink).glob("batch_id=*")}
             assert ids <= set(range(len(self.sent[sink]))), f"sink {sink}"
-
-
-def _slot_ends(at: datetime, ttl: timedelta) -> datetime:
-    """Return when what is of this time is due: entries go by slots of time, a little later than they expire."""
-    micros = timedelta(microseconds=1)
-    times = np.array([(at - EPOCH) // micros])
-    return EPOCH + int(expiry.due(times, ttl // micros)[0]) * micros

@@ -200,7 +200,7 @@ def test_key_types_stay_and_new_sources_may_come(tmp_path):
     journal.commit(0, 1, {}, {}, {})
     again = Journal(tmp_path, {})
     again.bind_keys({"a": ["string"], "b": ["bigint"]})
-    with pytest.raises(CheckpointError, match=r"the key of source 'a' was of \['string'\], is of \['int'\]"):
+    with pytest.raises(CheckpointError, match=r"the key of topic 'a' was of \['string'\], is of \['int'\]"):
         again.bind_keys({"a": ["int"]})
 
 
@@ -210,7 +210,7 @@ def test_who_only_reads_a_checkpoint_is_not_in_charge_until_it_takes_over(tmp_pa
     first.bind_keys({"a": ["int"]})
     first.commit(0, 1, {}, {}, {})
     refused, second = (Journal(tmp_path, identity, take_over=False) for _ in range(2))
-    with pytest.raises(CheckpointError, match=r"the key of source 'a' was of \['int'\], is of \['bigint'\]"):
+    with pytest.raises(CheckpointError, match=r"the key of topic 'a' was of \['int'\], is of \['bigint'\]"):
         refused.bind_keys({"a": ["bigint"]})
     second.bind_keys({"a": ["int"], "b": ["string"]})
     second.bind("query", "q1")

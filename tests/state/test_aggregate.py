@@ -361,7 +361,7 @@ def test_a_layout_says_what_its_numbers_mean_and_no_names():
     aggregates = {"total": sum_("v"), "n": count(), "known": count("v"), "mean": avg("v"), "top": max_("v")}
     said = {
         "total": "sum",
-        "n": "count",
+        "n": "count_all",
         "known": "count",
         "mean_sum": "sum",
         "mean_count": "count",
@@ -384,7 +384,7 @@ def test_a_schema_keeps_the_meaning_in_one_order():
     other = StoreSchema.of("s", layout | {"meaning": {"a": "max", "b": "sum"}})
     assert one.meaning == other.meaning == (("a", "max"), ("b", "sum"))
     forgets = StoreSchema.of("s", Count("s", by={"k": "int64"}, window=Tumbling("at", 5)).layouts()["s"])
-    assert forgets.meaning == (("count", "count"), ("window", "5 ms"))
+    assert forgets.meaning == (("count", "count_all"), ("window", "5 ms"))
     for wrong in ("sum", {"a": 1}, [("a", "sum")]):
         with pytest.raises(InputError, match=r"stores\.s\.meaning: .*expected text by text"):
             StoreSchema.of("s", layout | {"meaning": wrong})

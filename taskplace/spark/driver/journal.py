@@ -144,10 +144,11 @@ class Journal:
 
     # -- opening
 
-    def take_over(self) -> None:
+    def take_over(self, check: Callable[[Mapping[str, Any]], None] = lambda declaration: None) -> None:
         """Be in charge from now on: who was until now is fenced.
 
-        Errors: as at opening, for what others have committed since.
+        `check` gets what is about to be declared, when `last` is what this driver would go on from; it may refuse.
+        Errors: as at opening, for what others have committed since. Then who was in charge still is.
         """
         keys, query = self.identity.get("keys"), self.identity.get("query")
         while True:
@@ -158,6 +159,7 @@ class Journal:
             self.bind("query", query)
             epoch = max(self._epochs.newest(), self.last.epoch if self.last else 0) + 1
             declaration = self._declare(self.last)
+            check(declaration)
             taken = self._epochs.take(epoch, declaration)
             # The driver before may have committed meanwhile: then this one has read, and judged, too little.
             if taken and self._numbers()[-1:] == ([self.last.batch] if self.last else []):
@@ -242,15 +244,15 @@ class Journal:
         self.identity[name] = value
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
-        """Bind the checkpoint to the key types of its sources; a source that it did not have may come."""
+        """Bind the checkpoint to the key types of its topics; one that it did not have may come."""
         bound: dict[str, Any] = dict(self.identity.get("keys") or {})
         for topic, types in keys.items():
-            if topic in bound and list(bound[topic]) != list(types):
+            if list(bound.setdefault(topic, list(types))) != list(types):
                 raise CheckpointError(
-                    f"{self.root}: the key of source {topic!r} was of {bound[topic]}, is of {list(types)}; "
+                    f"{self.root}: the key of topic {topic!r} was of {bound[topic]}, is of {list(types)}; "
                     "other types go to other partitions: cast it, or start a new checkpoint"
                 )
-        self.identity["keys"] = {**bound, **{topic: list(types) for topic, types in keys.items()}}
+        self.identity["keys"] = bound
 
     # -- committing
 

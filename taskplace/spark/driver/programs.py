@@ -247,6 +247,13 @@ def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
                 expected=f"key columns among {df.columns}",
             )
     types = key_types(built, sources)
+    for topic, kinds in types.items():
+        if any("collate" in kind for kind in kinds):
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a key of {kinds}",
+                expected="no collation: keys are told apart by their bytes; cast it to a plain string",
+            )
     for group in built.copartition_groups:
         found = {topic: types[topic] for topic in group if topic in types}
         if len({tuple(kinds) for kinds in found.values()}) > 1:

@@ -178,7 +178,7 @@ class Aggregate:
         Its meaning: the function of each part, and the size of the windows. Neither can change under what is stored.
         """
         value = {name: part.type for name, part in self._parts.items()}
-        meaning = {name: part.function.removesuffix("_all") for name, part in self._parts.items()}
+        meaning = {name: part.function for name, part in self._parts.items()}
         if self._window is not None:
             meaning["window"] = f"{self._window.size_ms} ms"
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}

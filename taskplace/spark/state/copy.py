@@ -241,7 +241,10 @@ class Copy:
         seen = meta.fence
         if self._fence is not None and self._fence < seen:
             self._abort()
-            raise Fenced(f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}")
+            raise Fenced(
+                f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}; if no other "
+                f"driver has taken over, the checkpoint was put back from a backup: remove {self.path.parent.parent}"
+            )
         meta = replace(meta, fence=self._fence or seen)
         begun = next(
             (s for s in history.snapshots if meta.restoring and _file_of(s) == meta.restoring[0]), None

@@ -10,7 +10,8 @@ Expired entries are invisible at once. They are removed a batch at a time, throu
     [due, 8 bytes, big-endian][digest of the key, 16 bytes] -> key
 
 `due` is the end of the time slot that the entry's time fell into, so an entry that is updated often is written to
-the index once a slot. An update leaves the older slot's entry behind; when that comes up, it is dropped.
+the index once a slot. An update leaves the older slot's entry behind; when that comes up, it is dropped. Where the time
+is a part of the key, as with windows, it never changes, and `due` is the time itself.
 Removals go through the changelog like any other change: followers replay them, nobody else judges.
 """
 

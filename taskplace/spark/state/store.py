@@ -197,7 +197,8 @@ class Store:
     def _enter(self, column: pa.ChunkedArray, rows: Mapping[bytes, int]) -> None:
         """Enter keys in the index, unless they are there for that slot; `rows` tells each key's row."""
         times, known = expiry.micros(column)
-        ends = expiry.due(times, self.schema.ttl)
+        # A time in the key is there for good; such entries (windows!) go when they expire, and not a slot later.
+        ends = times if self.schema.time in self.schema.key.names else expiry.due(times, self.schema.ttl)
         wanted = {expiry.index_key(int(ends[row]), key): key for key, row in rows.items() if known[row]}
         new = [entry for entry in wanted if entry not in self._index]
         there = self._copy.get_many(self._index_name, new)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
 from taskplace.spark.state.files import READ, write_file, write_options
-from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.hashing import hashed_as, partition_of
 
 TURNS = 16
 
@@ -39,11 +39,13 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """One attempt's rows for one internal topic. `slices` has the partitions that got rows; `schema` is base64."""
+    """One attempt's rows for one internal topic. `slices` has the partitions that got rows; `schema` is base64; `key`
+    says as what the key's columns were hashed, if there were rows."""
 
     file: str
     schema: str
     slices: dict[int, Slice]
+    key: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON data."""
@@ -53,7 +55,7 @@ class Boundary:
     def from_dict(cls, data: dict[str, Any]) -> Boundary:
         """Return the boundary that `to_dict` wrote, also after JSON made its partition numbers strings."""
         slices = {int(partition): Slice(**piece) for partition, piece in data["slices"].items()}
-        return cls(data["file"], data["schema"], slices)
+        return cls(data["file"], data["schema"], slices, tuple(data["key"]))
 
 
 def write(
@@ -94,7 +96,7 @@ def write(
     slices = {
         p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
-    return Boundary(file, schema, slices)
+    return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
 
 
 def _spread(rows: pa.Table, partitions: int, seed: int) -> npt.NDArray[np.int64]:

@@ -135,8 +135,8 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
     if word is None:
         return None
     return (
-        f"{word} ({error}); {'; '.join(left)}. Free space there, or give it a bigger disk; the batch is not committed "
-        "and is repeated when the stream starts again. Copies without a role go after state.cleanup.delay.ms, "
+        f"{word} ({error}); {'; '.join(left)}. Free space there, or give it a bigger disk; nothing is lost, and the "
+        "batch is repeated when the stream starts again. Copies without a role go after state.cleanup.delay.ms, "
         "changelogs when two snapshots cover them"
     )
 

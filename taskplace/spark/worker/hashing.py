@@ -56,6 +56,17 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np.
     return hashes.view(np.int32)
 
 
+def hashed_as(kind: pa.DataType) -> str:
+    """Return what a key of this type is hashed as; keys of which this differs may go to different partitions.
+
+    >>> hashed_as(pa.int16()), hashed_as(pa.int64()), hashed_as(pa.timestamp("us", tz="UTC"))
+    ('int32', 'int64', 'timestamp[us]')
+    """
+    if any(test(kind) for test in (pa.types.is_int8, pa.types.is_int16)):
+        kind = pa.int32()
+    return "timestamp[us]" if pa.types.is_timestamp(kind) and kind.unit == "us" else str(kind)
+
+
 def _hash_column(array: pa.Array, seed: Words) -> Words:
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):

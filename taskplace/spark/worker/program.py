@@ -11,6 +11,7 @@ from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.worker.hashing import hashed_as
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Program:
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
         """Raise `InputError` if co-partitioned topics have keys of different types: equal keys would not meet."""
         for group in self.groups:
-            types = {topic: [_hashed_as(inputs[topic][name].type) for name in key] for topic, key in group}
+            # An empty table may have been made from nothing, and have columns of any type.
+            some = [(topic, key) for topic, key in group if inputs[topic].num_rows]
+            types = {topic: [hashed_as(inputs[topic][name].type) for name in key] for topic, key in some}
             if len({tuple(kinds) for kinds in types.values()}) > 1:
                 raise InputError(
                     f"subtopology {self.subtopology}",
@@ -137,7 +140,3 @@ class Program:
             raise InputError(
                 operator.name, found="parents of different columns", expected=f"the same columns ({error})"
             ) from None
-
-
-def _hashed_as(kind: pa.DataType) -> str:
-    return "timestamp[us]" if pa.types.is_timestamp(kind) and kind.unit == "us" else str(kind)
