@@ -372,7 +372,7 @@ def test_a_layout_says_what_its_numbers_mean_and_no_names():
     hours = [Tumbling("at", "1 hour"), Tumbling("other", 3_600_000, grace="5 minutes", emit="final")]
     for window in hours:
         assert meaning(Count("s", by={"k": "int64"}, window=window)) == {
-            "count": "count",
+            "count": "count_all",
             "window": "3600000 ms",
         }
 
