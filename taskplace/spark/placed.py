@@ -28,7 +28,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
-from taskplace.errors import CheckpointError, ConfigError, Fenced, InputError
+from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explain import Removal
 from taskplace.model.config import PlacementConfig
 from taskplace.rebalance import RebalanceLoop, Trigger
@@ -37,6 +37,7 @@ from taskplace.spark import faults
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
+from taskplace.spark.driver.charge import Charge
 from taskplace.spark.driver.cluster import Cluster, check_weights
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle import Idle, rows_by_partition
@@ -126,13 +127,14 @@ class Placed:
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
         check_weights(weights or {}, self.built)
         self._publisher = Publisher(self.checkpoint, self.built)
-        self._new_id, self._in_charge = uuid.uuid4().hex, False
+        self._new_id = uuid.uuid4().hex
         self.journal = Journal(
             self.checkpoint,
             {"hash": HASH_VERSION, "keys": None, "query": None},
             self._declare,
             take_over=False,
         )
+        self._charge = Charge(self.journal, self._publisher)
         checkpoint_id, self.programs = structure.kept(self.journal.declaration, self.programs)
         self.state_root = self.state_dir / checkpoint_id
         generation = self.journal.last.generation if self.journal.last else 0
@@ -225,47 +227,15 @@ class Placed:
 
     def _process(self, df: DataFrame, batch_id: int) -> None:
         with self._batch:
-            self._take_over(df, batch_id)
+            self._charge.take(batch_id, self.bridge.query_id(), lambda: self._united(df))
             self.journal.check_epoch()
-            self._check_batch(batch_id)
+            self._charge.check_batch(batch_id)
             if self.journal.last is not None and batch_id == self.journal.last.batch:
                 self._publish(df.sparkSession, self.journal.last)
                 self._compare_repeated(df, self.journal.last)
                 return
             with self.cluster.batch():
                 self._run(self._united(df), batch_id)
-
-    def _check_batch(self, batch_id: int) -> None:
-        # One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
-        if batch_id not in (last := self.journal.last_batch, last + 1):
-            raise CheckpointError(
-                f"{self.checkpoint}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
-                "they belong together: keep both, or start both anew"
-            )
-
-    def _take_over(self, df: DataFrame, batch_id: int) -> None:
-        """At the first batch, be in charge from now on: all that can be refused was refused by then.
-
-        Errors: `CheckpointError` when others have changed what this driver was compared with at the start.
-        """
-        self.journal.bind("query", self.bridge.query_id())
-        if self._in_charge:
-            return
-        compared = self.journal.declaration
-
-        def check(declaration: Mapping[str, Any]) -> None:
-            if declaration != compared:
-                raise CheckpointError(
-                    f"{self.checkpoint}: another driver has begun, or changed, it while this one started; make another"
-                )
-            self._check_batch(batch_id)
-            self._publisher.check(declaration["id"])
-
-        if not self.journal.epoch:
-            self._united(df)
-            self.journal.take_over(check)
-        self._publisher.bind(self.journal.declaration["id"])
-        self._in_charge = True
 
     def _compare_repeated(self, df: DataFrame, manifest: Manifest) -> None:
         """Warn of a batch of which Spark brings more than was committed: it may have cut it anew.

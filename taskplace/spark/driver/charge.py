@@ -1,0 +1,59 @@
+"""Being in charge of a checkpoint: from the first batch on, when all that may be refused has been looked at.
+
+A start that is refused must stop nobody, so a driver reads, compares and checks first, and takes the next epoch, which
+fences whoever had the last one, as the last thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.publishing import Publisher
+
+
+class Charge:
+    """One driver's charge of a checkpoint. `taken` once; it may be lost to another driver (`Journal.check_epoch`)."""
+
+    def __init__(self, journal: Journal, publisher: Publisher) -> None:
+        self._journal, self._publisher = journal, publisher
+        self._compared = journal.declaration
+        self.taken = False
+
+    def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
+        """Take charge, unless that was done; `look` at the batch's rows first, which may be refused.
+
+        Errors: `CheckpointError` when the checkpoint belongs to another query, when Spark's is at another batch, and
+        when others have changed what this driver was compared with as it started; what `look` raises.
+        """
+        self._journal.bind("query", query)
+        if self.taken:
+            return
+
+        def check(declaration: Mapping[str, Any]) -> None:
+            if declaration != self._compared:
+                raise CheckpointError(
+                    f"{self._journal.root}: another driver has begun, or changed, it since this one started; "
+                    "make another one"
+                )
+            self.check_batch(batch_id)
+            self._publisher.check(declaration["id"])
+
+        if not self._journal.epoch:
+            look()
+            self._journal.take_over(check)
+        self._publisher.bind(self._journal.declaration["id"])
+        self.taken = True
+
+    def check_batch(self, batch_id: int) -> None:
+        """Raise `CheckpointError` for any batch but the last one, to be published again, and the next.
+
+        One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
+        """
+        if batch_id not in (last := self._journal.last_batch, last + 1):
+            raise CheckpointError(
+                f"{self._journal.root}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
+                "they belong together: keep both, or start both anew"
+            )
