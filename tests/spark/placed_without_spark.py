@@ -1,0 +1,303 @@
+"""A whole `Placed` in this process: its bridge has no Spark behind it, all the rest is real.
+
+Executors are names, and tasks run where they are pinned, one after the other. The state of each lies in a directory of
+its own, as it would on its disk; who comes later may take over what a dead one has left. The replicator has no thread:
+a test makes its rounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from taskplace.spark import faults
+from taskplace.spark import placed as placed_module
+from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
+from taskplace.spark.driver import cluster, programs
+from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.placed import Placed
+from taskplace.spark.worker import identity
+from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.identity import Owner
+from taskplace.spark.worker.program import Program
+from topology import Topology
+
+
+class Died(BaseException):
+    """The executor that runs this is gone: no handler of errors runs any more."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source of the topology, and its rows in one batch."""
+
+    tag: int
+    key: tuple[str, ...]
+    rows: pa.Table
+
+
+class Frame:
+    """Stands for the united data frame of a batch, or for the part of it that one subtopology reads."""
+
+    sparkSession = None  # noqa: N815 - as data frames call it
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        self.sources = sources
+        self.columns = [TAG, programs.PARTITION, *sources]
+
+    def part(self, program: Program) -> Frame:
+        return Frame({topic: self.sources[topic] for topic in program.external})
+
+    def count(self) -> int:
+        return sum(source.rows.num_rows for source in self.sources.values())
+
+    def by_partition(self, partitions: int) -> ArrowInput:
+        """Return the rows as Spark would bring them: those of a single source as they are, others tagged."""
+        parts: list[list[pa.Table]] = [[] for _ in range(partitions)]
+        for topic, source in self.sources.items():
+            keys = [source.rows[name] for name in source.key]
+            at = partition_of(keys, partitions) if source.rows.num_rows else np.zeros(0, int)
+            for number, part in enumerate(parts):
+                part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
+        tables = [pa.concat_tables(part).combine_chunks() for part in parts]
+        return ArrowInput(
+            [[b.serialize().to_pybytes() for b in table.to_batches() if b.num_rows] for table in tables],
+            tables[0].schema.serialize().to_pybytes(),
+            tuple(table.num_rows for table in tables),
+        )
+
+    def _tagged(self, topic: str, rows: pa.Table) -> pa.Table:
+        if len(self.sources) == 1:
+            return rows
+        columns = {TAG: pa.array([self.sources[topic].tag] * len(rows), pa.int32())}
+        for other, source in self.sources.items():
+            columns[other] = (
+                rows.to_struct_array()
+                if other == topic
+                else pa.nulls(len(rows), pa.struct(list(source.rows.schema)))
+            )
+        return pa.table(columns)
+
+
+@dataclass
+class Job:
+    """A pinned job that was described, and not begun."""
+
+    elements: Sequence[bytes]
+    locations: Sequence[str | None]
+    function: Callable[[Iterable[Any]], Iterable[str]]
+    arrow: ArrowInput | None
+
+
+class World:
+    """The cluster, and what outlives any driver: the executors, their disks, the checkpoint, the sinks.
+
+    - `there`: by id, the executors that live; `lose`, `come` and `restart` change them
+    - `before_job`, `at`: called with a job's tag and with the point that is being passed (`taskplace.spark.faults`);
+      either may raise, `Died` after it has lost an executor
+    - `running`: the executor whose task runs just now, None in between
+    - `query`: the id of Spark's query
+    - `tags`: of all jobs so far; `adopted`: how often an executor took over the directory of a dead one; `stopped`:
+      the replicators that were stopped
+    """
+
+    local = False
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, executors: int = 1) -> None:
+        self.folder, self.query, self.app_id = folder, "query", "app-1"
+        self.tags: list[str] = []
+        self.there: dict[str, Executor] = {}
+        self.running: str | None = None
+        self.before_job: Callable[[str], None] = lambda tag: None
+        self.at: Callable[[str], None] = lambda point: None
+        self.adopted = 0
+        self.stopped: list[Replicator] = []
+        self._number, self._apps = 0, 1
+        self._me = Owner.of(psutil.Process())
+        self._homes: dict[tuple[str, Path], Path] = {}
+        self._really_home = identity.home.__wrapped__
+        self.spark = SimpleNamespace(
+            read=SimpleNamespace(parquet=self._read), createDataFrame=lambda rows, schema: pa.table({})
+        )
+        self.come(executors)
+        self._patch(monkeypatch)
+
+    def _patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        stopped = self.stopped
+
+        class Rounds(Replicator):
+            """Has no thread: `World.follow` makes its rounds."""
+
+            def start(self) -> None:
+                pass
+
+            def stop(self, timeout: float = 30.0) -> None:
+                stopped.append(self)
+
+        monkeypatch.setattr(placed_module, "Bridge", lambda spark, **_: self)
+        monkeypatch.setattr(placed_module, "Replicator", Rounds)
+        monkeypatch.setattr(programs, "stage_input", lambda frame, program: frame.part(program))
+        monkeypatch.setattr(identity, "executor", lambda: (self.running, self._owner(self.running)))
+        monkeypatch.setattr(identity, "home", self._home)
+        monkeypatch.setattr(faults, "point", lambda name: self.at(name))
+        monkeypatch.setattr(cluster, "PAUSE_SECONDS", 0.0)
+
+    # -- executors
+
+    def come(self, number: int = 1) -> list[str]:
+        """Have executors come, and return their ids."""
+        ids = [str(self._number + 1 + i) for i in range(number)]
+        self._number += number
+        self.there |= {id: Executor(id, f"host-{id}", 1) for id in ids}
+        return ids
+
+    def lose(self, id: str) -> None:
+        """End an executor and its workers; what it has on its disk stays, for another one to take over."""
+        del self.there[id]
+        for (executor, _), home in list(self._homes.items()):
+            if executor == id:
+                for worker in (home / identity.WORKERS).glob("*"):
+                    worker.unlink()
+        self._homes = {key: home for key, home in self._homes.items() if key[0] != id}
+
+    def restart(self, number: int) -> None:
+        """Go on as another application, with so many executors of its own."""
+        for id in list(self.there):
+            self.lose(id)
+        self._apps += 1
+        self.app_id = f"app-{self._apps}"
+        self.come(number)
+
+    def _owner(self, id: str | None) -> Owner:
+        # No process is that old: a directory is in use as long as a worker, this process, is noted down in it.
+        return replace(self._me, started=-float(id or 0) - 1)
+
+    def _home(self, root: Path, app: str) -> Path:
+        key = (self.running or "", root)
+        if key not in self._homes:
+            before = len(list(root.glob("*.*"))) if root.exists() else 0
+            self._homes[key] = self._really_home(root, app)
+            self.adopted += len(list(root.glob("*.*"))) == before
+        return self._homes[key]
+
+    # -- what `Placed` asks of its bridge
+
+    def query_id(self) -> str:
+        return self.query
+
+    def alive(self) -> frozenset[str]:
+        return frozenset(self.there)
+
+    usable = alive
+
+    def executors(self) -> list[Executor]:
+        return sorted(self.there.values())
+
+    def wait_for_executors(self, seconds: float) -> list[Executor]:
+        return self.executors()
+
+    def arrow_input(self, frame: Frame, partitions: int, _: str) -> ArrowInput:
+        return frame.by_partition(partitions)
+
+    def pinned(
+        self,
+        elements: Sequence[bytes],
+        locations: Sequence[str | None],
+        function: Callable[[Iterable[Any]], Iterable[str]],
+        arrow: ArrowInput | None = None,
+    ) -> Job:
+        return Job(elements, locations, function, arrow)
+
+    def run(
+        self,
+        job: Job,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        watch: frozenset[str] = frozenset(),
+        pool: str | None = None,
+        on_lost: Callable[[], None] | None = None,
+    ) -> list[str]:
+        self.tags.append(tag)
+        self.before_job(tag)
+        found: list[str] = []
+        for i in partitions:
+            where = (job.locations[i] or "").rpartition("_")[2]
+            if not watch - self.alive():
+                found += self._task(job, i, where if where in self.there else min(self.there))
+        if lost := watch - self.alive():
+            if on_lost is not None:
+                on_lost()
+            raise JobLostError(lost)
+        return found
+
+    def _task(self, job: Job, i: int, where: str) -> list[str]:
+        before, self.running = self.running, where
+        try:
+            return list(
+                job.function([job.elements[i] if job.arrow is None else (job.elements[i], job.arrow.rdd[i])])
+            )
+        except Died:
+            return []
+        finally:
+            self.running = before
+
+    # -- drivers
+
+    def open(self, topology: Topology, *, checkpoint: str = "checkpoint", **options: Any) -> Placed:
+        """Make a driver; `options` are those of `Placed`."""
+        config = {"num.standby.replicas": 0, **options.pop("config", {})}
+        return Placed(
+            self.spark,  # type: ignore[arg-type]
+            topology,
+            checkpoint=self.folder / checkpoint,
+            state_dir=self.folder / "state",
+            config=config,
+            **options,
+        )
+
+    @staticmethod
+    def frame(placed: Placed, topics: Mapping[str, pa.Table]) -> Any:
+        keys = {node.topic: node.key for node in placed.built.nodes if node.kind == "source"}
+        tags = programs.external_topics(placed.built)
+        return Frame({topic: Source(tag, keys[topic], topics[topic]) for topic, tag in tags.items()})
+
+    def batch(self, placed: Placed, number: int, /, **topics: pa.Table) -> None:
+        """Run a batch, given the rows of each source."""
+        placed.process_batch(self.frame(placed, topics), number)
+
+    @staticmethod
+    def follow(placed: Placed, rounds: int = 20) -> int:
+        """Make rounds of visits as long as there is something to do; return how many. Errors: as the visits'."""
+        return next((made for made in range(rounds) if not placed._replicator.round()), rounds)
+
+    # -- what has come of it
+
+    @staticmethod
+    def _read(*files: str) -> pa.Table:
+        return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
+
+    def stored(self, placed: Placed, store: str) -> list[tuple]:
+        """Return a store's rows, as they are read from outside, in order."""
+        found: Any = placed.store(store).to_df()
+        return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
+
+    def sent(self, sink: str) -> dict[int, list[tuple]]:
+        """Return a sink's rows by batch, in order."""
+        return {
+            int(path.name.partition("=")[2]): sorted(
+                (tuple(row.values()) for row in self._read(*map(str, path.glob("*.parquet"))).to_pylist()),
+                key=repr,
+            )
+            for path in (self.folder / sink).glob("batch_id=*")
+        }
