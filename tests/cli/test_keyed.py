@@ -114,6 +114,51 @@ def test_streams_keyed_alike_stay_known_when_they_are_merged():
     judged(merged("m"))  # what they are split by has no one name
 
 
+def merging(one, other, key="k") -> Stream:
+    topo = Topology("t")
+    first, second = (topo.source(name, key=key, partitions=n) for name, n in (("a", one), ("b", other)))
+    return first.merge(second)
+
+
+@pytest.mark.parametrize(
+    "processor",
+    [Aggregate("s", by=by("k"), n=count()), Count("s", by=by("k", "l")), per_key("k")],
+    ids=["aggregate", "count", "per key"],
+)
+def test_topics_of_different_numbers_of_partitions_that_are_merged_split_a_key(processor):
+    """The rows of one key lie in one task for the one, and in another one for the other."""
+    judged(merging(6, 6).process(processor))
+    with pytest.raises(
+        TopologyError,
+        match=r"^node 'counted': keeps state by key, but its input '.*' merges topics of 6, 12 partitions, "
+        "so rows of one key lie in several tasks; repartition it first$",
+    ) as caught:
+        judged(merging(12, 6).process(processor, name="counted"))
+    assert caught.value.node == "counted"
+
+
+def test_behind_a_repartition_it_does_not_matter_what_was_merged():
+    merged = merging(12, 6)
+    judged(merged.repartition("k", name="again").process(Count("c", by=by("k"))))
+    judged(
+        merged.process(lambda context, rows: rows).process(Count("d", by=by("k")))
+    )  # it may have renamed k
+
+
+def test_what_keeps_columns_keeps_them_split_and_so_does_a_second_merge():
+    topo = Topology("t")
+    streams = [topo.source(name, key="k", partitions=n) for name, n in (("a", 4), ("b", 4), ("c", 2))]
+    once = streams[0].merge(streams[1]).process(Deduplicate("seen", by=by("id")), name="once")
+    judged(once.process(Count("c", by=by("k"))))
+    thrice = once.merge(streams[2])
+    with pytest.raises(TopologyError, match="merges topics of 2, 4 partitions"):
+        judged(thrice.process(Deduplicate("again", by=by("id"))).process(Count("d", by=by("k"))))
+
+
+def test_an_unkeyed_source_that_is_merged_is_not_judged():
+    judged(merging(12, 6, key=None).process(Count("c", by=by("k"))))
+
+
 class Derived(Count):
     """May do otherwise than what it is derived from."""
 

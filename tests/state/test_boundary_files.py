@@ -58,7 +58,16 @@ def test_every_row_arrives_once_where_spark_would_put_it(tmp_path_factory, write
 def test_no_rows_make_no_file(tmp_path):
     nothing = write(tmp_path, 0, SCHEMA.empty_table(), 4)
     assert (nothing.file, nothing.slices, list(tmp_path.iterdir())) == ("", {}, [])
+    assert nothing.key == (), "no rows say nothing of types"
     assert boundary.read(tmp_path, [nothing, nothing], 2).equals(SCHEMA.empty_table())
+
+
+def test_a_boundary_says_as_what_its_key_was_hashed(tmp_path):
+    small = pa.schema([("name", pa.string()), ("day", pa.int8()), ("n", pa.int64())])
+    for number, (schema, kinds) in enumerate([(SCHEMA, ("string", "int64")), (small, ("string", "int32"))]):
+        written = write(tmp_path, number, table([("a", 1), (None, None)]).cast(schema), 4)
+        assert written.key == kinds
+        assert Boundary.from_dict(json.loads(json.dumps(written.to_dict()))) == written
 
 
 def test_an_empty_partition_has_the_columns(tmp_path):

@@ -338,6 +338,67 @@ def test_final_windows_come_once_each_and_are_right(batches, committed):
         assert got == truth
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    size=st.integers(1, 5000),
+    grace=st.integers(0, 300),
+    steps=st.lists(
+        st.tuples(
+            st.integers(0, 2000),  # how far the watermark goes on
+            st.lists(st.tuples(st.sampled_from("ab"), st.integers(-400, 4000)), max_size=4),  # from there
+        ),
+        min_size=1,
+        max_size=12,
+    ),
+)
+def test_a_final_window_is_sent_in_the_first_batch_whose_watermark_has_reached_its_end(
+    size, grace, steps, committed
+):
+    window = Tumbling("at", f"{size} seconds", grace=f"{grace} seconds" if grace else 0, emit="final")
+    first = -(micros(0) // SECOND) % size  # windows are counted from 1970
+    with tempfile.TemporaryDirectory() as folder:
+        r = Runs(Path(folder), committed, Count("w", by={"k": "string"}, window=window))
+        watermark = 0
+        open_: dict[tuple[str, int], int] = {}
+        for forward, rows in steps:
+            watermark += forward
+            due = {w: n for w, n in open_.items() if w[1] + size + grace <= watermark}
+            out, late = r.batch(watermark, table([(k, 0, watermark + t) for k, t in rows]))
+            sent = {(row["k"], row["window_start"]): row["count"] for row in out}
+            assert sent == {(k, at(start)): n for (k, start), n in due.items()}, f"watermark {watermark}"
+            assert len(out) == len(due)
+            open_ = {w: n for w, n in open_.items() if w not in due}
+            too_late = 0
+            for key, time in rows:
+                start = first + (watermark + time - first) // size * size
+                if start + size + grace <= watermark:
+                    too_late += 1
+                else:
+                    open_[key, start] = open_.get((key, start), 0) + 1
+            assert late == too_late
+        assert r.task.stored()["w"] == len(open_)
+
+
+def test_a_time_that_is_not_in_the_key_goes_by_slots_and_one_that_is_does_not(tmp_path, committed):
+    """An entry that is updated often is entered in the index once a slot; a window's time never changes."""
+    slot = 3.125  # seconds: 100 s / 32
+    ends = {}
+    for name, column in {"value": "at", "key": "window_start"}.items():
+        key = {"k": "string"} | ({"window_start": "timestamp"} if name == "key" else {})
+        value = {"n": "int64"} | ({"at": "timestamp"} if name == "value" else {})
+        layout = {"key": key, "value": value, "time": column, "retention_ms": TTL * 1000}
+        task = Task(tmp_path / name, committed, [StoreSchema.of(name, layout)])
+        rows = table([("a", 1, 1)]).rename_columns(["k", "n", column])
+        task.batch(0, lambda s, name=name, rows=rows: s[name].put_many(rows))
+        ends[name] = next(
+            second
+            for second in range(TTL - 2, TTL + 10)
+            if task.batch(second, lambda s: None) or not task.stored()[name]
+        )
+    assert ends["key"] == TTL + 1
+    assert TTL + 1 < ends["value"] <= TTL + 1 + slot + 1
+
+
 def test_table_rows_are_forgotten_by_their_own_time(runs):
     join = TableJoin("t", on={"k": "string"}, columns={"at": "timestamp"}, ttl="100 seconds", time="at")
     r = runs(join)

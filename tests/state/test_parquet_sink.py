@@ -63,6 +63,14 @@ def test_a_batch_that_is_there_with_other_rows_is_an_error(tmp_path, staged):
     assert read(sink.path) == list(range(10))
 
 
+def test_a_batch_without_rows_that_is_there_with_some_is_an_error(tmp_path, staged):
+    sink = ParquetSink(tmp_path / "out")
+    publish(sink, 5, staged)
+    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, committed were 0"):
+        publish(sink, 5, [])
+    assert read(sink.path) == list(range(10))
+
+
 def test_a_batch_may_be_compacted(tmp_path, staged):
     sink = ParquetSink(tmp_path / "out")
     publish(sink, 0, staged)
@@ -221,6 +229,28 @@ def test_a_mark_that_a_crash_left_empty_is_made_again(tmp_path, staged):
     (sink.path / ".checkpoint").write_text("")
     with pytest.raises(CheckpointError, match="holds the output of something else"):
         sink.bind("one")
+
+
+@pytest.mark.parametrize("crashed", [True, False])
+def test_a_mark_that_another_checkpoint_makes_just_now_stays(tmp_path, staged, monkeypatch, crashed):
+    """One looks whether the directory is free, then another takes it, then the first goes on."""
+    one, other, make = ParquetSink(tmp_path / "out"), ParquetSink(tmp_path / "out"), sinks.lasting_directory
+    if crashed:
+        one.path.mkdir()
+        (one.path / ".checkpoint").touch()
+
+    def overtaken(path):
+        make(path)
+        monkeypatch.undo()
+        other.bind("other")
+
+    monkeypatch.setattr(sinks, "lasting_directory", overtaken)
+    with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
+        one.bind("one")
+    assert (one.path / ".checkpoint").read_text() == "other"
+    other.bind("other")
+    publish(other, 0, staged)
+    assert sorted(path.name for path in one.path.iterdir()) == [".checkpoint", "batch_id=0"]
 
 
 @pytest.mark.parametrize("links", [True, False])

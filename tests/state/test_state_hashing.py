@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.worker.hashing import partition_of, spark_hash
+from taskplace.spark.worker.hashing import hashed_as, partition_of, spark_hash
 
 HERE = Path(__file__).parent
 RECORDED = json.loads((HERE / "spark_hashes.json").read_text())
@@ -77,3 +77,50 @@ def test_null_keys_share_one_partition():
 def test_a_key_that_spark_would_hash_otherwise_is_refused(kind):
     with pytest.raises(InputError, match="a key of type boolean"):
         spark_hash([pa.nulls(1, kind)])
+
+
+#: What keys may be of, by the values to try them with.
+KINDS: dict[str, list[pa.DataType]] = {
+    "numbers": [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()],
+    "times": [
+        pa.timestamp("us"),
+        pa.timestamp("us", tz="UTC"),
+        pa.timestamp("us", tz="Asia/Tokyo"),
+        pa.date32(),
+    ],
+    "texts": [pa.string(), pa.binary(), pa.large_string()],
+    "flags": [pa.bool_(), pa.int32()],
+}
+VALUES = {
+    "numbers": [0, 1, -1, 7, 127, -128],
+    "times": [0, 86_400_000_000, -86_400_000_000],
+    "texts": ["", "a", "abcd", "abcde"],
+    "flags": [0, 1],
+}
+
+
+@pytest.mark.parametrize("values", KINDS)
+def test_types_that_are_hashed_as_one_send_equal_values_to_one_partition(values):
+    found: dict[str, set[tuple[int, ...]]] = {}
+    for kind in KINDS[values]:
+        if values == "times" and pa.types.is_date(kind):
+            column = pa.array([0, 1, -1], pa.int32()).cast(kind)
+        elif values == "times":
+            column = pa.array(VALUES[values], pa.int64()).cast(kind)
+        else:
+            column = pa.array(VALUES[values]).cast(kind)
+        try:
+            hashes = tuple(spark_hash([column]).tolist())
+        except InputError:  # no key is of this type
+            continue
+        found.setdefault(hashed_as(kind), set()).add(hashes)
+    assert len(found) > 1
+    assert all(len(hashes) == 1 for hashes in found.values()), found
+
+
+def test_what_is_hashed_otherwise_is_called_otherwise():
+    kinds = [pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.bool_(), pa.timestamp("us")]
+    assert len({hashed_as(kind) for kind in kinds}) == len(kinds)
+    assert len({hashed_as(kind) for kind in (pa.int8(), pa.int16(), pa.int32())}) == 1
+    assert hashed_as(pa.timestamp("us")) == hashed_as(pa.timestamp("us", tz="Asia/Tokyo"))
+    assert hashed_as(pa.timestamp("ms")) != hashed_as(pa.timestamp("us"))
