@@ -7,6 +7,7 @@ a test makes its rounds.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -151,6 +152,7 @@ class World:
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
         monkeypatch.setattr(cluster, "PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 
     # -- executors
 

@@ -1,0 +1,480 @@
+"""Random lives of a whole `Placed`, without Spark: whatever dies, comes and goes, what is sent and kept is the truth.
+
+Many small batches run here in the time that one takes with Spark, so that rare orders of events come up. A life is
+drawn from a seed, which is printed; nothing in it depends on a clock but when a copy without a role is removed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from chaos import ATTEMPT_POINTS, DRIVER_POINTS, WORKER_POINTS, Crash, deck
+from placed_harness import check_copies
+from placed_without_spark import Died, World
+
+from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.bridge import JobLostError
+from taskplace.spark.placed import Placed
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count, sum_
+from taskplace.spark.sinks import ParquetSink
+from topology import Topology
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+DELAY, TTL, WINDOW, GRACE = 5 * SECOND, 20 * SECOND, 10 * SECOND, 5 * SECOND
+#: A value below this is a price of its group; others are orders.
+PRICES = 50
+#: A balance above this is paid out: the key begins anew.
+LIMIT = 400
+MOST_EXECUTORS = 5
+
+#: A user, a group, a value, a time, and the row's number.
+Row = tuple[str, int, int, datetime, int]
+COLUMNS = pa.schema(
+    [
+        ("k", pa.string()),
+        ("g", pa.int64()),
+        ("v", pa.int64()),
+        ("at", pa.timestamp("us", tz="UTC")),
+        ("i", pa.int64()),
+    ]
+)
+
+
+def rows_of(batch: int, draw: random.Random) -> list[Row]:
+    """Return the rows of a batch; three seconds go by in each, and some rows are late, up to half a minute."""
+    number = draw.choice([0, 0, 1, 3, 8, 20])
+    late = [draw.randrange(-25, 3) if draw.random() < 0.4 else draw.randrange(3) for _ in range(number)]
+    return [
+        (
+            draw.choice("abcdefgh"),
+            draw.randrange(5),
+            draw.randrange(100),
+            START + (3 * batch + seconds) * SECOND,
+            1000 * batch + i,
+        )
+        for i, seconds in enumerate(late)
+    ]
+
+
+def table(rows: list[Row]) -> pa.Table:
+    return pa.Table.from_pylist([dict(zip(COLUMNS.names, row, strict=True)) for row in rows], schema=COLUMNS)
+
+
+# ------------------------------------------------------------------------- the stream, and the truth about it
+
+
+def prices(context, rows):
+    return rows.filter(pc.less(rows["v"], PRICES)).rename_columns(["k", "g", "price", "at", "i"])
+
+
+def orders(context, rows):
+    return rows.filter(pc.greater_equal(rows["v"], PRICES))
+
+
+def balance(key, rows, state):
+    """Add up; what is more than the limit is paid out."""
+    total = (state["s"] if state else 0) + sum(row["v"] for row in rows)
+    at = max([row["at"] for row in rows] + ([state["at"]] if state else []))
+    return (None if total > LIMIT else {"s": total, "at": at}), [{**key, "s": total}]
+
+
+def topology(folder: Path) -> Topology:
+    """Return one of everything: in the first subtopology, and behind repartitions in two more."""
+    user, group = {"k": "string"}, {"g": "int64"}
+    topo = Topology("lives")
+    source = topo.source("in", key="k", partitions=3, event_time="at", delay=DELAY)
+    window = Tumbling("at", WINDOW, grace=GRACE, emit="final")
+    once = source.process(Deduplicate("seen", by={**user, **group}, ttl=TTL, time="at"), name="once")
+    sums = Aggregate("sums", by=group, n=count(), v=sum_("v", "int64"))
+    paid = PerKey(
+        "paid",
+        balance,
+        by=user,
+        state={"s": "int64", "at": "timestamp"},
+        output={**user, "s": "int64"},
+        ttl=TTL,
+        time="at",
+    )
+    sides = [
+        source.process(side, name=name).repartition(key="g", name=f"{name}-by-g", partitions=2)
+        for name, side in (("orders", orders), ("prices", prices))
+    ]
+    join = TableJoin("prices", on=group, columns={"price": "int64"}, order_by=["i"])
+    for name, stream in {
+        "users": source.process(Count("users", by=user), name="users"),
+        "windows": source.process(Count("windows", by=user, window=window), name="windows"),
+        "paid": source.process(paid, name="paid"),
+        "sums": once.repartition(key="g", name="by-g", partitions=2).process(sums, name="sums"),
+        "joined": sides[0].join_table(sides[1], join, name="joined"),
+    }.items():
+        stream.sink(f"{name}-out", target=ParquetSink(folder / name))
+    return topo
+
+
+def window_of(at: datetime) -> datetime:
+    return START + (at - START) // WINDOW * WINDOW
+
+
+@dataclass
+class Truth:
+    """What the stream sends and keeps, by the definition of its operators; `sent`: by sink, by batch."""
+
+    batches: int = 0
+    newest: datetime | None = None
+    users: Counter[str] = field(default_factory=Counter)
+    seen: dict[tuple[str, int], tuple[int, datetime]] = field(default_factory=dict)
+    sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+    paid: dict[str, tuple[int, datetime]] = field(default_factory=dict)
+    prices: dict[int, int] = field(default_factory=dict)
+    windows: Counter[tuple[str, datetime]] = field(default_factory=Counter)
+    sent: dict[str, dict[int, list[tuple]]] = field(default_factory=lambda: defaultdict(dict))
+
+    def gone(self, at: datetime, ttl: timedelta = TTL) -> bool:
+        """Return whether what is of this time has expired, given what was committed."""
+        return self.newest is not None and at + ttl <= self.newest - DELAY
+
+    def take(self, rows: list[Row]) -> None:
+        closed = {w: n for w, n in self.windows.items() if self.gone(w[1], WINDOW + GRACE)}
+        self.windows -= Counter(closed)
+        self.windows.update(
+            (k, start) for k, _, _, at, _ in rows if not self.gone(start := window_of(at), WINDOW + GRACE)
+        )
+        self.users.update(row[0] for row in rows)
+        sums = {g: self.sums[g] for g in self._summed(rows)}
+        paid = self._paid(rows)
+        self.prices |= {g: v for _, g, v, _, _ in rows if v < PRICES}
+        for sink, found in {
+            "users": [(k, self.users[k]) for k in {row[0] for row in rows}],
+            "windows": [(k, start, n) for (k, start), n in closed.items()],
+            "paid": paid,
+            "sums": [(g, *sums[g]) for g in sums],
+            "joined": [(*row, self.prices.get(row[1])) for row in rows if row[2] >= PRICES],
+        }.items():
+            if found:
+                self.sent[sink][self.batches] = sorted(found, key=repr)
+        self.newest = max([row[3] for row in rows] + ([self.newest] if self.newest else []), default=None)
+        self.batches += 1
+
+    def _summed(self, rows: list[Row]) -> Iterator[int]:
+        """Let each user in each group through once, sum, and yield the groups."""
+        for k, g, v, at, _ in rows:
+            before = self.seen.get((k, g))
+            if self.gone(at) or (before is not None and not self.gone(before[1])):
+                continue
+            self.seen[k, g] = self.batches, at
+            n, total = self.sums.get(g, (0, 0))
+            self.sums[g] = n + 1, total + v
+            yield g
+
+    def _paid(self, rows: list[Row]) -> list[tuple[str, int]]:
+        found = []
+        for user in dict.fromkeys(row[0] for row in rows):
+            before = [self.paid[user]] if user in self.paid and not self.gone(self.paid[user][1]) else []
+            total = sum(row[2] for row in rows if row[0] == user) + sum(s for s, _ in before)
+            at = max([row[3] for row in rows if row[0] == user] + [at for _, at in before])
+            found.append((user, total))
+            self.paid.pop(user, None)
+            if total <= LIMIT and not self.gone(at):
+                self.paid[user] = total, at
+        return found
+
+    def store(self, name: str) -> list[tuple]:
+        """Return what can be read of a store before the next batch, in order."""
+        found = {
+            "users": self.users.items(),
+            "seen": [(*key, *kept) for key, kept in self.seen.items() if not self.gone(kept[1])],
+            "sums": [(g, *kept) for g, kept in self.sums.items()],
+            "paid": [(k, *kept) for k, kept in self.paid.items() if not self.gone(kept[1])],
+            "prices": self.prices.items(),
+            "windows": [(*w, n) for w, n in self.windows.items() if not self.gone(w[1], WINDOW + GRACE)],
+        }
+        return sorted(found[name])
+
+
+# ------------------------------------------------------------------------- lives
+
+
+class Life:
+    """One stream, under executors and drivers that die; `totals` says what happened.
+
+    What is drawn for a batch depends on the seed and the batch alone, and on what there is at that time.
+    """
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world, self.seed = world, seed
+        self.truth, self.totals = Truth(), Counter[str]()
+        self.crashed: Counter[str] = Counter()
+        self.died: Counter[str] = Counter()
+        self.overtaken: Counter[str] = Counter()
+        self.drained: str | None = None  # the instance
+        self.spare: Placed | None = None
+        self.hung: Placed | None = None  # a driver that another one has replaced, and that may not know it
+        self._draw = random.Random(f"{seed}")
+        self._kills = deck(random.Random(f"kills {seed}"), WORKER_POINTS)
+        self._overtakes = deck(random.Random(f"overtakes {seed}"), DRIVER_POINTS)
+        self._crashes = deck(random.Random(f"crashes {seed}"), [*DRIVER_POINTS, *ATTEMPT_POINTS])
+        self._kill: str | None = None
+        self._crash: str | None = None
+        self._overtake: str | None = None
+        self._rows: list[Row] = []  # of the batch that runs
+        world.at = self._at
+        self.placed = self._open()
+
+    def _open(self) -> Placed:
+        draw = self._draw
+        opened = self.world.open(
+            topology(self.world.folder),
+            config={
+                "num.standby.replicas": draw.choice([0, 1, 1, 2]),
+                "acceptable.recovery.lag": draw.choice([0, 10]),
+                "probing.rebalance.interval.ms": 1,
+                "state.cleanup.delay.ms": draw.choice([0, 1, 600_000]),
+            },
+            snapshot_interval=draw.choice([2, 5]),
+            snapshot_bytes=draw.choice([500, 1 << 20]),
+            follower_share=1.0,
+            compression=draw.choice(["lz4", None]),
+        )
+        opened.on_stage = self._on_stage
+        return opened
+
+    # -- what dies
+
+    def _at(self, point: str) -> None:
+        world = self.world
+        if point == self._crash:
+            self._crash = None
+            self.crashed[point] += 1
+            raise Crash(point)
+        if point == self._overtake:
+            self._overtaken_at(point)
+        if point == self._kill and world.running is not None:
+            others = sorted(set(world.there) - {world.running})
+            victim = self._draw.choice([world.running, *others])
+            self._kill = None
+            self.died[point] += 1
+            if not others or self._draw.random() < 0.5:
+                world.come()
+            world.lose(victim)
+            if victim == world.running:
+                raise Died(point)
+
+    def _overtaken_at(self, point: str) -> None:
+        """Another driver takes over and runs this batch, while this one stands still at a point."""
+        self._count()
+        self._overtake, (kill, crash) = None, (self._kill, self._crash)
+        self._kill = self._crash = None
+        self.overtaken[point] += 1
+        self.hung, self.placed, self.drained = self.placed, self._open(), None
+        self._give(self.placed, self.truth.batches, self._rows)
+        self._kill, self._crash = kill, crash
+
+    def _on_stage(self, batch: int, subtopology: int) -> None:
+        """Visit executors while a batch runs, as the replicator's thread would."""
+        if self._draw.random() < 0.3:
+            self._visit(self.placed, "visits within a batch")
+
+    def _visit(self, placed: Placed, name: str) -> None:
+        try:
+            self.totals[name] += self.world.follow(placed, self._draw.randrange(1, 6))
+        except JobLostError:  # the replicator tries again
+            self.totals["lost visits"] += 1
+
+    def _replace(self, *, crashed: bool) -> None:
+        """Go on with another driver: with the spare one if there is one, at times as another application."""
+        self._count()
+        before, spare, self.spare = self.placed, self.spare, None
+        self.hung = before if self._draw.random() < 0.5 else None
+        if crashed and self._draw.random() < 0.3:
+            self.hung = spare = None  # they have gone with their application
+            self.world.restart(self._draw.randrange(1, 4))
+            self.totals["applications"] += 1
+        if self.hung is None:
+            before.close()
+        self.totals["spares"] += spare is not None
+        self.placed = spare or self._open()
+        self.drained = None  # drivers do not know what those before them have drained
+
+    # -- a batch
+
+    def run(self, batches: int, *, kill: float, crash: float, overtake: float) -> None:
+        """Run so many batches; how probably an executor, or the driver, dies in one, or the driver is overtaken."""
+        for _ in range(batches):
+            draw, rows = self._draw, rows_of(self.truth.batches, self._draw)
+            if self._kill is None and draw.random() < kill:
+                self._kill = next(self._kills)
+            if self._crash is None and draw.random() < crash:
+                self._crash = next(self._crashes)
+            if self._overtake is None and draw.random() < overtake:
+                self._overtake = next(self._overtakes)
+            self._come_and_go()
+            self._batch(rows)
+            self._look_after_drains()
+            if draw.random() < 0.7:
+                self._visit(self.placed, "visits")
+            self._disturb(rows)
+        self._kill = self._crash = self._overtake = None
+
+    def calm(self) -> None:
+        """Run two batches in which nothing dies, and let all followers catch up."""
+        for _ in range(2):
+            self._batch(rows_of(self.truth.batches, self._draw))
+            assert self.world.follow(self.placed, 200) < 200, "visits never come to an end"
+        self._count()
+
+    def _come_and_go(self) -> None:
+        draw, world = self._draw, self.world
+        if len(world.there) < MOST_EXECUTORS and (len(world.there) < 2 or draw.random() < 0.1):
+            world.come()
+            self.totals["come"] += 1
+        elif len(world.there) > 2 and draw.random() < 0.05:
+            world.lose(draw.choice(sorted(world.there)))
+            self.totals["gone between batches"] += 1
+        if self.spare is None and draw.random() < 0.1:
+            self.spare = self._open()
+        elif self.spare is not None and draw.random() < 0.3:
+            self._replace(crashed=False)
+
+    def _batch(self, rows: list[Row]) -> None:
+        self._rows = rows
+        while True:
+            placed = self.placed
+            try:
+                self._give(placed, self.truth.batches, rows)
+                break
+            except Crash:
+                if self._draw.random() < 0.3:
+                    self._crash = next(self._crashes)  # maybe before the batch has ended
+                self._replace(crashed=True)
+            except (Fenced, CheckpointError) as error:
+                if placed is not self.placed:  # it was overtaken, and noticed
+                    self.totals["overtaken and refused"] += 1
+                    break
+                # A spare driver that was made before the one in charge had begun.
+                assert "another driver has begun, or changed, it" in str(error)
+                self.totals["spares refused"] += 1
+                self._replace(crashed=False)
+        self.truth.take(rows)
+
+    def _give(self, placed: Placed, number: int, rows: list[Row]) -> None:
+        self.world.batch(placed, number, **{"in": table(rows)})
+
+    def _look_after_drains(self) -> None:
+        known = sorted(self.placed.members.by_instance)
+        if self.drained not in known:
+            self.drained = None
+        if self.drained is None:
+            if len(known) > 2 and self._draw.random() < 0.4:
+                self.drained = self._draw.choice(known)
+                self.placed.drain(self.drained)
+                self.totals["drained"] += 1
+        elif self.placed.can_remove(self.drained):
+            self.world.lose(self.drained.removeprefix("executor-"))
+            self.totals["emptied"] += 1
+            self.drained = None
+
+    def _disturb(self, rows: list[Row]) -> None:
+        """Let a driver that was replaced go on: it may visit executors, and runs no batch."""
+        if self.hung is None or self._draw.random() < 0.5:
+            return
+        try:
+            self.totals["visits of the replaced"] += self.world.follow(self.hung, 3)
+        except Exception as error:  # its replicator tries again
+            self.totals[f"{type(error).__name__} of the replaced"] += 1
+        with pytest.raises((Fenced, CheckpointError)):
+            self._give(self.hung, self.truth.batches - self._draw.randrange(2), rows)
+        self.totals["fenced"] += 1
+        self.hung = None
+
+    # -- the end
+
+    def _count(self) -> None:
+        stats = self.placed.stats
+        for name in ("losses", "promotions", "replayed", "restored", "scratch", "followed"):
+            self.totals[name] += getattr(stats, name)
+
+    def check(self) -> None:
+        """All that was sent, batch by batch, and all that is kept, read from outside and copy by copy, is the truth."""
+        world, placed, truth = self.world, self.placed, self.truth
+        for sink in ("users", "windows", "paid", "sums", "joined"):
+            sent = world.sent(sink)
+            for batch in range(truth.batches):
+                assert sent.get(batch, []) == truth.sent[sink].get(batch, []), f"sink {sink}, batch {batch}"
+            assert set(sent) == set(truth.sent[sink]), f"sink {sink}"
+        for program in placed.programs:
+            for store in program.stores:
+                assert sorted(world.stored(placed, store)) == truth.store(store), f"store {store}, read"
+        history = placed.journal.history
+        at_the_end = [
+            placed.state_root / f"{world.app_id}.{member.executor.id}" / str(task)
+            for name, member in placed.members.by_instance.items()
+            for part in placed.cluster.roles(name)
+            for task in part
+            if str(task) in history
+        ]
+        assert check_copies(
+            world.folder, history, placed.programs, truth.store, at_the_end, placed.watermark
+        ) >= len(history)
+
+    def __str__(self) -> str:
+        return (
+            f"seed {self.seed}, {self.truth.batches} batches; executors died {dict(self.died)}; "
+            f"drivers crashed {dict(self.crashed)}; overtaken {dict(self.overtaken)}; "
+            f"directories taken over {self.world.adopted}; "
+            f"{dict(sorted(self.totals.items()))}"
+        )
+
+
+def live(folder: Path, seed: int, batches: int) -> Life:
+    """Live a life to its end, and see that all of it is the truth."""
+    print(f"seed {seed}")
+    with pytest.MonkeyPatch.context() as patch:
+        life = Life(World(folder, patch, executors=3), seed)
+        try:
+            life.run(batches, kill=0.4, crash=0.3, overtake=0.2)
+            life.calm()
+            life.check()
+        finally:
+            print(life)
+    return life
+
+
+def check_what_happened(lives: list[Life]) -> None:
+    """A life in which nothing dies proves nothing."""
+    for points, what in (
+        (DRIVER_POINTS, "crashed"),
+        (DRIVER_POINTS, "overtaken"),
+        (WORKER_POINTS, "died"),
+    ):
+        assert set(points) <= {point for life in lives for point in getattr(life, what)}, what
+    for name in (
+        "losses",
+        "promotions",
+        "emptied",
+        "spares",
+        "fenced",
+        "applications",
+        "restored",
+        "replayed",
+    ):
+        assert sum(life.totals[name] for life in lives), name
+    assert sum(life.world.adopted for life in lives)
+
+
+def test_whatever_dies_comes_and_goes_the_truth_is_sent_and_kept(tmp_path):
+    check_what_happened([live(tmp_path / str(seed), seed, 30) for seed in (1, 2, 3)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 112))
+def test_long_lives(tmp_path, seed):
+    check_what_happened([live(tmp_path, seed, 150)])
