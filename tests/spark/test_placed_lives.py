@@ -34,7 +34,7 @@ DELAY, TTL, WINDOW, GRACE = 5 * SECOND, 20 * SECOND, 10 * SECOND, 5 * SECOND
 PRICES = 50
 #: A balance above this is paid out: the key begins anew.
 LIMIT = 400
-MOST_EXECUTORS = 5
+FEW_EXECUTORS, MOST_EXECUTORS = 3, 6
 
 #: A user, a group, a value, a time, and the row's number.
 Row = tuple[str, int, int, datetime, int]
@@ -206,7 +206,7 @@ class Truth:
 class Life:
     """One stream, under executors and drivers that die; `totals` says what happened.
 
-    What is drawn for a batch depends on the seed and the batch alone, and on what there is at that time.
+    All is drawn from the seed, in the order in which it is needed.
     """
 
     def __init__(self, world: World, seed: int) -> None:
@@ -333,13 +333,13 @@ class Life:
 
     def _come_and_go(self) -> None:
         draw, world = self._draw, self.world
-        if len(world.there) < MOST_EXECUTORS and (len(world.there) < 2 or draw.random() < 0.1):
+        if len(world.there) < MOST_EXECUTORS and (len(world.there) < FEW_EXECUTORS or draw.random() < 0.1):
             world.come()
             self.totals["come"] += 1
         elif len(world.there) > 2 and draw.random() < 0.05:
             world.lose(draw.choice(sorted(world.there)))
             self.totals["gone between batches"] += 1
-        if self.spare is None and draw.random() < 0.1:
+        if self.spare is None and draw.random() < 0.2:
             self.spare = self._open()
         elif self.spare is not None and draw.random() < 0.3:
             self._replace(crashed=False)
@@ -369,11 +369,12 @@ class Life:
         self.world.batch(placed, number, **{"in": table(rows)})
 
     def _look_after_drains(self) -> None:
-        known = sorted(self.placed.members.by_instance)
+        there = {executor.instance for executor in self.world.executors()}
+        known = sorted(there & set(self.placed.members.by_instance))
         if self.drained not in known:
             self.drained = None
         if self.drained is None:
-            if len(known) > 2 and self._draw.random() < 0.4:
+            if len(known) > 2 and self._draw.random() < 0.8:
                 self.drained = self._draw.choice(known)
                 self.placed.drain(self.drained)
                 self.totals["drained"] += 1
