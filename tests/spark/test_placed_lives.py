@@ -258,7 +258,7 @@ class Life:
         if point == self._overtake:
             self._overtaken_at(point)
         if point == self._kill and world.running is not None:
-            others = sorted(set(world.there) - {world.running})
+            others = sorted(world.usable() - {world.running})
             victim = self._draw.choice([world.running, *others])
             self._kill = None
             self.died[point] += 1
@@ -333,12 +333,16 @@ class Life:
 
     def _come_and_go(self) -> None:
         draw, world = self._draw, self.world
-        if len(world.there) < MOST_EXECUTORS and (len(world.there) < FEW_EXECUTORS or draw.random() < 0.1):
+        for id in sorted(world.leaving):
+            world.lose(id)
+        there = sorted(world.usable())
+        if len(there) < MOST_EXECUTORS and (len(there) < FEW_EXECUTORS or draw.random() < 0.1):
             world.come()
             self.totals["come"] += 1
-        elif len(world.there) > 2 and draw.random() < 0.05:
-            world.lose(draw.choice(sorted(world.there)))
-            self.totals["gone between batches"] += 1
+        elif len(there) > 2 and draw.random() < 0.1:
+            leave, name = draw.choice([(world.leave, "decommissioned"), (world.lose, "gone between batches")])
+            leave(draw.choice(there))
+            self.totals[name] += 1
         if self.spare is None and draw.random() < 0.2:
             self.spare = self._open()
         elif self.spare is not None and draw.random() < 0.3:
