@@ -476,7 +476,7 @@ def check_what_happened(lives: list[Life]) -> None:
 
 
 def test_whatever_dies_comes_and_goes_the_truth_is_sent_and_kept(tmp_path):
-    check_what_happened([live(tmp_path / str(seed), seed, 30) for seed in (1, 2, 3)])
+    check_what_happened([live(tmp_path / str(seed), seed, 24) for seed in (1, 2, 3)])
 
 
 @pytest.mark.slow
