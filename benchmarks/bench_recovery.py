@@ -144,15 +144,15 @@ def snapshots(stream: Stream) -> int:
 
 
 def settled(stream: Stream) -> bool:
-    """Return whether every executor has a share again and no copy is behind or about to move."""
+    """Return whether every executor has a share again and no copy is behind or warmed up.
+
+    Standbys beyond their number, which go with the next probing rebalance, do not matter.
+    """
     if stream.placed is None:
         return executors(stream.spark) >= EXECUTORS
     views = stream.placed.placement()
-    plan = stream.placed.loop.plan
     return (
         len(views) == EXECUTORS
-        and plan is not None
-        and not plan.followup
         and all(view.active == PARTITIONS // EXECUTORS and not view.warmup for view in views)
         and followers_up_to_date(stream.placed)
     )
