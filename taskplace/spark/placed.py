@@ -351,8 +351,9 @@ class Placed:
         reports: dict[str, Report] = {}
         for number in self.built.order:
             with clock.phase(f"subtopology {number}"):
-                reports |= self._stage(df, batch_id, number, reports)
-                self._bind_keys(reports.values())
+                found = self._stage(df, batch_id, number, reports)
+                self._bind_keys(found.values())
+                reports |= found
         changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
         sinks: dict[str, list[StagedFile]] = {}
         for task in sorted(reports):

@@ -39,7 +39,6 @@ class Charge:
                     "make another one"
                 )
             self.check_batch(batch_id)
-            self._publisher.check(declaration["id"])
 
         if not self._journal.epoch:
             look()
