@@ -203,19 +203,19 @@ def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
 
 
 def pieces(
-    store: str, entries: Iterable[tuple[bytes, Value]], rows: int | None = None
+    store: str, entries: Iterable[tuple[bytes, Value]], rows: int | None = None, most: int | None = None
 ) -> Iterator[list[tuple[bytes, Value]]]:
-    """Yield a store's entries in pieces of at most `rows` (None: `ROWS_PER_BATCH`) and `BYTES_PER_BATCH`.
+    """Yield a store's entries in pieces of at most `rows` and `most` bytes (None: what a batch of a file takes).
 
     An entry that is larger is a piece by itself. Errors: `InputError` for a key or value that no file can hold.
     """
-    rows = rows or ROWS_PER_BATCH
+    rows, most = rows or ROWS_PER_BATCH, most or BYTES_PER_BATCH
     piece: list[tuple[bytes, Value]] = []
     size = 0
     for entry in entries:
         key, value = entry
         more = len(key) + (len(value) if value else 0)
-        if size + more > BYTES_PER_BATCH:
+        if size + more > most:
             if (longest := max(len(key), len(value or b""))) > LARGEST:
                 raise InputError(
                     f"stores.{store}",

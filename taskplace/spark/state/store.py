@@ -8,7 +8,7 @@ A store may forget by event time (`taskplace.spark.state.expiry`): what has expi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, takewhile
 
@@ -19,14 +19,12 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes
+from taskplace.spark.state.files import Changes, pieces
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 
 SCAN_ROWS = 65_536
 #: How many bytes of encoded keys and values are decoded at once; a decoded piece needs several times as much.
 SCAN_BYTES = 16 << 20
-
-Entry = tuple[bytes, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +234,8 @@ class Store:
             stored[key], self._index[entry] = value, None
             size, number = size + added, number + 1
         gone = []
-        for piece in _pieces((key, value) for key, value in stored.items() if value is not None):
+        there = ((key, value) for key, value in stored.items() if value is not None)
+        for piece in pieces(self.schema.name, there, SCAN_ROWS, SCAN_BYTES):
             found = self._table(piece)
             stale = self.schema.expired(found, found, self._watermark)
             self.writes.update((key, None) for (key, _), old in zip(piece, stale, strict=True) if old)
@@ -264,7 +263,7 @@ class Store:
         stored = self._copy.scan(self._name)
         if self.writes:
             stored = (entry for entry in stored if entry[0] not in self.writes)
-        for piece in _pieces(chain(pending, stored)):
+        for piece in pieces(self.schema.name, chain(pending, stored), SCAN_ROWS, SCAN_BYTES):
             table = self._table(piece)
             stale = self.schema.expired(table, table, self._watermark)
             yield table.filter(pa.array(~stale)) if stale.any() else table
@@ -292,18 +291,3 @@ class Store:
         return pa.table(
             [*keys.columns, *values.columns], schema=pa.schema([*self.schema.key, *self.schema.value])
         )
-
-
-def _pieces(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yield the entries in pieces of so many rows and bytes at most; an entry of more bytes comes alone."""
-    piece: list[Entry] = []
-    size = 0
-    for entry in entries:
-        added = len(entry[0]) + len(entry[1])
-        if piece and (len(piece) == SCAN_ROWS or size + added > SCAN_BYTES):
-            yield piece
-            piece, size = [], 0
-        piece.append(entry)
-        size += added
-    if piece:
-        yield piece
