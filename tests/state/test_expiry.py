@@ -454,21 +454,17 @@ def test_an_aggregate_that_a_late_row_would_end_stays_and_is_sent_as_it_is(runs)
     assert [row["k"] for row in r.task.batch(120, lambda s: next(s["g"].scan()).to_pylist())] == ["a", "d"]
 
 
+def remembering(function, **output):
+    """A time by key, remembered for 100 seconds; `output` is what is sent on beside the key."""
+    layout = {"by": {"k": "string"}, "state": {"at": "timestamp"}, "output": {"k": "string", **output}}
+    return PerKey("s", function, **layout, ttl="100 seconds", time="at")
+
+
 def test_a_state_that_has_expired_already_is_not_taken(runs):
     def newest(key, rows, state):
         return {"at": rows[-1]["at"]}, [{"k": key["k"], "before": state and state["at"]}]
 
-    r = runs(
-        PerKey(
-            "s",
-            newest,
-            by={"k": "string"},
-            state={"at": "timestamp"},
-            output={"k": "string", "before": "timestamp"},
-            ttl="100 seconds",
-            time="at",
-        )
-    )
+    r = runs(remembering(newest, before="timestamp"))
     assert r.batch(0, table([("a", 0, 60)]))[1] == 0
     assert r.batch(120, table([("a", 0, 10)])) == ([{"k": "a", "before": at(60)}], 1)
     assert r.batch(120, table([("a", 0, 61)])) == ([{"k": "a", "before": at(60)}], 0)
@@ -478,17 +474,7 @@ def test_state_per_key_is_forgotten(runs):
     def newest(key, rows, state):
         return {"at": max(r["at"] for r in rows)}, [{"k": key["k"], "known": state is not None}]
 
-    r = runs(
-        PerKey(
-            "s",
-            newest,
-            by={"k": "string"},
-            state={"at": "timestamp"},
-            output={"k": "string", "known": "bool"},
-            ttl="100 seconds",
-            time="at",
-        )
-    )
+    r = runs(remembering(newest, known="bool"))
     assert [row["known"] for row in r.batch(0, table([("a", 0, 0)]))[0]] == [False]
     assert [row["known"] for row in r.batch(60, table([("a", 0, 61)]))[0]] == [True]
     assert [row["known"] for row in r.batch(160, table([("a", 0, 162)]))[0]] == [True]
