@@ -149,7 +149,7 @@ def test_a_limit_of_what_is_sent_at_once_loses_nothing_behind_it(data, tmp_path_
 
 
 def test_the_number_of_partitions_does_not_show(tmp_path):
-    rows = [clicks(*((f"u{i % 7}", 9 * b + (i * 5) % 31) for i in range(20))) for b in range(12)]
+    rows = [clicks(*((f"u{i % 7}", 9 * b + (i * 11) % 61) for i in range(20))) for b in range(12)]
     found = []
     for partitions in (1, 2, 5):
         with pytest.MonkeyPatch.context() as patch:
