@@ -46,6 +46,7 @@ from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stats import Phases, Stats
+from taskplace.spark.driver.ticks import Ticks, carries_ticks
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
@@ -163,6 +164,8 @@ class Placed:
         self.error: Exception | None = None
         self.on_stage: Callable[[int, int], None] | None = None
         self._idle = Idle()
+        self._ticks: Ticks | None = None
+        self._told_of_ticks = False
         self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
         self._batch = threading.Lock()
 
@@ -189,20 +192,43 @@ class Placed:
         name: str | None = None,
     ) -> PlacedQuery:
         """Start one streaming query over all sources and return its handle; Spark's own part of the
-        checkpoint is kept beside the rest. `trigger` is what `DataStreamWriter.trigger` takes."""
-        writer = self.unite(sources).writeStream.foreachBatch(self.process_batch)
-        writer = writer.option("checkpointLocation", str(self.checkpoint / "spark"))
+        checkpoint is kept beside the rest. `trigger` is what `DataStreamWriter.trigger` takes.
+
+        What is due by event time runs without rows as well, unless the checkpoint was made without ticks: a warning
+        says so then.
+        """
+        spark_checkpoint = self.checkpoint / "spark"
+        ticks = carries_ticks(spark_checkpoint)
+        if ticks is False and self._by_time:
+            log.warning(
+                "%s: made without ticks, and Spark adds no source to a checkpoint. While all sources are silent, "
+                "windows do not close and state does not expire: that waits for the next rows. A new checkpoint has "
+                "ticks",
+                self.checkpoint,
+            )
+            self._told_of_ticks = True
+        united = self.unite(sources, ticks=self._by_time if ticks is None else ticks)
+        writer = united.writeStream.foreachBatch(self.process_batch)
+        writer = writer.option("checkpointLocation", str(spark_checkpoint))
         if name:
             writer = writer.queryName(name)
         if trigger:
             writer = writer.trigger(**trigger)
         return PlacedQuery(self, writer.start())
 
-    def unite(self, sources: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the one data frame that `process_batch` takes, for a topology with several sources."""
+    def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
+        """Return the one data frame that `process_batch` takes, for a topology with several sources.
+
+        With `ticks`, it has one more source for Spark, which brings no rows and has batches run when something is due
+        (`due`). It belongs to Spark's checkpoint like any other source: one that was made without it refuses it.
+        """
         united = make.unite(self.built, sources)
         self.journal.bind_keys(make.key_types(self.built, sources))
-        return united
+        if not ticks:
+            return united
+        self._ticks = Ticks(self.checkpoint)
+        self._tick()
+        return self._ticks.added_to(united)
 
     def process_batch(self, df: DataFrame, batch_id: int) -> None:
         """Run one batch; this is the function for `foreachBatch`.
@@ -213,11 +239,39 @@ class Placed:
         """
         try:
             self._process(df, batch_id)
+            self._tick()
         except Exception as error:
             self.error = error
             if self.journal.epoch:  # a copy that has seen a newer driver refuses: say so, not how it showed
                 self._stop_if_fenced()
             raise
+
+    def due(self) -> bool:
+        """Return whether the next batch has something to do without rows: windows to close, or state to forget."""
+        last, watermark = self.journal.last, self.watermark
+        if last is None or watermark is None or not self._by_time:
+            return False
+        return watermark != last.watermark or self._idle.expiring
+
+    @property
+    def _by_time(self) -> bool:
+        """Whether a moved watermark gives any task something to do."""
+        return bool(self._event_times) and any(p.forgets or p.every_batch for p in self.programs)
+
+    def _tick(self) -> None:
+        """Ask Spark for a batch without rows, if something is due."""
+        if not self.due():
+            return
+        if self._ticks is not None:
+            with told_when_full(self.checkpoint):
+                self._ticks.ask(self.journal.last_batch + 1)
+        elif not self._told_of_ticks:
+            self._told_of_ticks = True
+            log.warning(
+                "%s: windows to close and state to forget wait for the next batch, and Spark runs none while all "
+                "sources are silent; `start`, or `unite(sources, ticks=True)` on a new Spark checkpoint, has it run",
+                self.checkpoint,
+            )
 
     def _stop_if_fenced(self) -> None:
         try:

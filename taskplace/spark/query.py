@@ -65,7 +65,7 @@ class PlacedQuery:
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802
-        """Wait until all input that is there now is processed."""
+        """Wait until all input that is there now is processed, and nothing is due by event time any more."""
         self.query.processAllAvailable()
 
     def stop(self) -> None:

@@ -57,6 +57,11 @@ class Idle:
             idle = idle[1:]
         return frozenset(idle)
 
+    @property
+    def expiring(self) -> bool:
+        """Whether time may have more to remove: the last batch said so, or this driver has committed none yet."""
+        return bool(self._expiring) or not self._applied
+
     def committed(self, reports: Mapping[str, Report]) -> None:
         """Take note that the batch under way is committed; without that, it will be run again as it was."""
         self._applied.update(self._pending)
