@@ -20,6 +20,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -45,6 +46,7 @@ from taskplace.spark.driver.journal import Journal, Manifest
 from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.silence import Duration, Silence
 from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
 from taskplace.spark.driver.watermarks import Watermarks
@@ -70,6 +72,9 @@ class Placed:
     - `bytes_per_task`: the most input that one task takes in one batch
     - `tags`: by host, the tags of its executors ({"host-1": {"zone": "a"}}), for `rack.aware.assignment.tags`; the tag
       "host" is always there
+    - `idle_closing`: when no source has brought rows for that long ("10 minutes"), event time goes on by the clock, so
+      that windows close; None: only rows move it. What is sent then depends on the clock, and rows that come later may
+      be late
     - `weights`: by task ("1_3") or subtopology ("1"), its share of the load, 1 by default
     - `reporter`: shows what happens (`taskplace.report`)
 
@@ -101,6 +106,7 @@ class Placed:
         locality_wait_ms: int = 30_000,
         tags: Mapping[str, Mapping[str, str]] | None = None,
         weights: Mapping[str, float] | None = None,
+        idle_closing: Duration | None = None,
         reporter: Reporter | None = None,
     ) -> None:
         self.built = topology.build() if isinstance(topology, Topology) else topology
@@ -164,6 +170,7 @@ class Placed:
         self.error: Exception | None = None
         self.on_stage: Callable[[int, int], None] | None = None
         self._idle = Idle()
+        self._silence = self._watched(idle_closing)
         self._ticks: Ticks | None = None
         self._told_of_ticks = False
         self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
@@ -181,6 +188,16 @@ class Placed:
         for task in self.built.tasks():
             found[task.id.subtopology].append(str(task.id))
         return {subtopology: tuple(tasks) for subtopology, tasks in found.items()}
+
+    def _watched(self, idle_closing: Duration | None) -> Silence:
+        if idle_closing is not None and not self._by_time:
+            raise InputError(
+                "idle_closing",
+                found=idle_closing,
+                expected="a topology with windows, or with state that is forgotten by event time",
+            )
+        longest = sum(store.ttl for program in self.programs for store in program.stores.values())
+        return Silence(idle_closing, self._event_times, longest)
 
     # -- embedding
 
@@ -237,6 +254,7 @@ class Placed:
         source of a topology that has just one.
         Errors: what a processor raises; `Fenced` when another driver has taken over; `CheckpointError`.
         """
+        self._silence.stop()
         try:
             self._process(df, batch_id)
             self._tick()
@@ -259,13 +277,15 @@ class Placed:
         return bool(self._event_times) and any(p.forgets or p.every_batch for p in self.programs)
 
     def _tick(self) -> None:
-        """Ask Spark for a batch without rows, if something is due."""
-        if not self.due():
-            return
+        """Ask Spark for a batch without rows, if something is due: now, or after a silence of all sources."""
         if self._ticks is not None:
-            with told_when_full(self.checkpoint):
-                self._ticks.ask(self.journal.last_batch + 1)
-        elif not self._told_of_ticks:
+            if self.due():
+                with told_when_full(self.checkpoint):
+                    self._ticks.ask(self.journal.last_batch + 1)
+            elif (last := self.journal.last) is not None:
+                ask = partial(self._ticks.ask, last.batch + 1)
+                self._silence.watch(last.event_times, self.watermark, ask)
+        elif self.due() and not self._told_of_ticks:
             self._told_of_ticks = True
             log.warning(
                 "%s: windows to close and state to forget wait for the next batch, and Spark runs none while all "
@@ -330,6 +350,7 @@ class Placed:
 
     def close(self) -> None:
         """Stop following; the checkpoint and the copies stay."""
+        self._silence.stop()
         self._replicator.stop()
         shutil.rmtree(self.reads, ignore_errors=True)
 
@@ -425,7 +446,12 @@ class Placed:
                 changes,
                 sinks,
                 self.cluster.assignment(),
-                _newest(report.event_times for report in reports.values()),
+                self._silence.newest(
+                    _newest(report.event_times for report in reports.values()),
+                    self.journal.last.event_times if self.journal.last else {},
+                    rows,
+                    self.watermark,
+                ),
                 rows,
                 watermarks.now,
                 watermarks.stores,

@@ -11,10 +11,13 @@ from functools import partialmethod
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from placed_harness import wait_until
 from placed_without_spark import World
 from pyspark.errors import StreamingQueryException
 
+from taskplace.errors import InputError
 from taskplace.spark import Placed
+from taskplace.spark.driver import silence
 from taskplace.spark.driver.ticks import OFFSET, Ticks, carries_ticks
 from taskplace.spark.processors import Count, Tumbling
 from taskplace.spark.sinks import ParquetSink
@@ -145,6 +148,69 @@ def test_a_tick_never_goes_back_and_is_private(tmp_path):
     assert (tmp_path / "tick").stat().st_mode & 0o777 == 0o600
 
 
+# ------------------------------------------------------------------------- silence
+
+
+class Clock:
+    """Stands for the module `time`; begins some hours after the first clicks."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def time_ns(self) -> int:
+        return int((START + timedelta(hours=5)).timestamp() + self.seconds) * 10**9
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    monkeypatch.setattr(silence, "time", found := Clock())
+    return found
+
+
+def test_silence_closes_windows_by_the_clock_and_ends(world, clock):
+    placed = world.open(hours(world.folder), idle_closing="10 minutes")
+    placed._ticks = Ticks(placed.checkpoint)
+    world.batch(placed, 0, clicks=rows(("a", 1), ("b", 290)))
+    assert quiet(world, placed) == 1
+    assert sent(world.folder) == {("a", 0): 1}
+    runs = 0
+    while placed._silence._timer is not None:
+        world.batch(placed, placed.journal.last_batch + 1, clicks=rows())
+        assert not placed.due(), "too early"
+        clock.seconds += 600
+        world.batch(placed, placed.journal.last_batch + 1, clicks=rows())
+        assert quiet(world, placed) == 1
+        assert placed.watermark == clock.time_ns() // 1000 - 600 * 10**6, "the clock, less the delay"
+        runs += 1
+    assert sent(world.folder) == {("a", 0): 1, ("b", 4): 1}
+    assert 1 < runs < 12
+    watermark = placed.watermark
+    placed.close()
+    placed = world.open(hours(world.folder))
+    assert placed.watermark == watermark, "a driver that has no clock goes on from there"
+    world.batch(placed, placed.journal.last_batch + 1, clicks=rows(("c", 295)))
+    assert placed.stats.late == 1
+
+
+def test_without_being_asked_for_nothing_goes_by_the_clock(world, clock):
+    placed = world.open(hours(world.folder))
+    world.batch(placed, 0, clicks=rows(("a", 1)))
+    assert quiet(world, placed) == 1
+    clock.seconds += 10**6
+    world.batch(placed, 2, clicks=rows())
+    assert not placed.due()
+
+
+def test_silence_is_asked_for_with_a_time_and_where_there_is_time(world):
+    with pytest.raises(InputError, match="idle_closing: found '-1 s', expected a time above 0"):
+        world.open(hours(world.folder), idle_closing="-1 s")
+    with pytest.raises(InputError, match=r"idle_closing: .* expected a topology with windows"):
+        world.open(hours(world.folder, windows=False), idle_closing="1 s")
+
+
 # ------------------------------------------------------------------------- with Spark
 
 
@@ -157,14 +223,15 @@ class Stream:
         (folder / "in").mkdir()
         self.placed = self.open()
 
-    def open(self, **options) -> Placed:
+    def open(self, *, windows: bool = True, **options) -> Placed:
         """Make the next driver."""
         self.placed = Placed(
             self.spark,
-            hours(self.folder, **options),
+            hours(self.folder, windows=windows),
             checkpoint=self.checkpoint,
             state_dir=self.folder / "state",
             config={"num.standby.replicas": 0},
+            **options,
         )
         return self.placed
 
@@ -280,3 +347,15 @@ def test_a_topology_without_time_has_no_ticks(stream, caplog):
     assert stream.to_the_end() == 0
     assert carries_ticks(stream.checkpoint / "spark") is False
     assert "ticks" not in caplog.text
+
+
+@pytest.mark.spark
+def test_silence_makes_a_batch_run(stream):
+    stream.open(idle_closing="1 second")
+    query = stream.start()
+    try:
+        stream.put(("a", 1))
+        wait_until(lambda: sent(stream.folder) == {("a", 0): 1}, "the clock closes the window")
+        wait_until(lambda: not stream.placed.due(), "all is done")
+    finally:
+        query.stop()
