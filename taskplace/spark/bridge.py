@@ -9,23 +9,28 @@ What is used beyond the public API, and why:
 - `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and says which partitions have rows at all.
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: which executors there are;
   `TaskScheduler.getExecutorDecommissionState`: which of them are about to go.
+- `DataSourceRegistration` with a stand-in for the session: a source that is planned by the driver's Python.
 """
 
 from __future__ import annotations
 
 import json
 import re
+import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyspark
 from pyspark import RDD, InheritableThread
 from pyspark.serializers import BatchedSerializer, CPickleSerializer, NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.errors import UnsupportedSpark
@@ -337,3 +342,31 @@ class _Conf:
                 self._spark.conf.unset(key)
             else:
                 self._spark.conf.set(key, value)
+
+
+_registered: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
+
+
+def register(spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
+    """Make a source known to a session, once; it is planned on the driver, with the driver's Python.
+
+    Spark would take the executors' Python for that as well, which may not be there.
+    """
+    if name in _registered.setdefault(spark, set()):
+        return
+    here: Any = SimpleNamespace(
+        sparkContext=_OfDriver(spark.sparkContext), _jsparkSession=spark._jsparkSession
+    )
+    DataSourceRegistration(here).register(source())
+    _registered[spark].add(name)
+
+
+class _OfDriver:
+    """A Spark context whose Python is this one."""
+
+    def __init__(self, context: Any) -> None:
+        self._context = context
+        self.pythonExec = sys.executable or context.pythonExec
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)

@@ -6,6 +6,7 @@
       changelog/<task>/<version>-<attempt>.arrow
       snapshots/<task>/<version>-<attempt>.arrow
       batches/0000000012/             attempts' reports, rows between subtopologies, staged sink output
+      tick                            the batch that has something to do even without rows, when one has
       spark/                          Spark's own checkpoint of the query, when taskplace starts it
 
 Properties:

@@ -22,25 +22,22 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-from weakref import WeakSet
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.datasource import DataSource, DataSourceRegistration, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+
+from taskplace.spark.bridge import register
 
 FORMAT = "taskplace-ticks"
 NAME = "taskplace_ticks"
 OFFSET = "taskplace-tick"
 NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 END = "\n"  # a number without it is half written
-
-_registered: WeakSet[SparkSession] = WeakSet()
 
 
 class Ticks:
@@ -61,12 +58,10 @@ class Ticks:
     def added_to(self, united: DataFrame) -> DataFrame:
         """Return a united streaming frame with the source of ticks as one more branch, which has no rows."""
         spark = united.sparkSession
-        _register(spark)
+        register(spark, FORMAT, _source)
         reader = spark.readStream.format(FORMAT)
-        if (
-            str(spark.conf.get(NAMED_SOURCES, "false")).lower() == "true"
-        ):  # then each source has to have a name
-            reader = reader.name(NAME)
+        if str(spark.conf.get(NAMED_SOURCES, "false")).lower() == "true":
+            reader = reader.name(NAME)  # each source has to have one then
         ticks = reader.load(str(self._file))
         columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in united.schema.fields]
         return united.unionByName(ticks.where("false").select(*columns))
@@ -94,31 +89,6 @@ def _is_tick(line: str) -> bool:
     except ValueError:
         return False
     return isinstance(offset, dict) and list(offset) == [OFFSET] and isinstance(offset[OFFSET], int)
-
-
-def _register(spark: SparkSession) -> None:
-    """Make the source known to a session.
-
-    It runs on the driver, so with the driver's Python: the executors' need not be there.
-    """
-    if spark in _registered:
-        return
-    here: Any = SimpleNamespace(
-        sparkContext=_OfDriver(spark.sparkContext), _jsparkSession=spark._jsparkSession
-    )
-    DataSourceRegistration(here).register(_source())
-    _registered.add(spark)
-
-
-class _OfDriver:
-    """A Spark context whose Python is this one."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self.pythonExec = sys.executable or context.pythonExec
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
 
 
 def _source() -> type[DataSource]:
