@@ -122,9 +122,9 @@ def test_who_embeds_without_ticks_is_told_once(world, caplog):
     ]
 
 
-def offsets(folder, number: int, *lines: str) -> None:
+def offsets(folder, number: int, *lines: str, version: str = "v1") -> None:
     (folder / "offsets").mkdir(exist_ok=True)
-    (folder / "offsets" / str(number)).write_text("\n".join(("v1", '{"batchWatermarkMs":0}', *lines)))
+    (folder / "offsets" / str(number)).write_text("\n".join((version, '{"batchWatermarkMs":0}', *lines)))
 
 
 def test_spark_s_offsets_say_whether_a_checkpoint_has_ticks(tmp_path):
@@ -135,8 +135,12 @@ def test_spark_s_offsets_say_whether_a_checkpoint_has_ticks(tmp_path):
     assert carries_ticks(tmp_path) is False
     offsets(tmp_path, 10, '{"logOffset":3}', json.dumps({OFFSET: 0}))
     assert carries_ticks(tmp_path) is True
-    (tmp_path / "offsets" / "11").write_text("")
-    (tmp_path / "offsets" / ".12.crc").write_text("...")
+    offsets(tmp_path, 11, 'mine:{"logOffset":3}', version="v2")
+    assert carries_ticks(tmp_path) is False
+    offsets(tmp_path, 12, 'mine:{"logOffset":3}', f"taskplace_ticks:{json.dumps({OFFSET: 7})}", version="v2")
+    assert carries_ticks(tmp_path) is True
+    (tmp_path / "offsets" / "13").write_text("")
+    (tmp_path / "offsets" / ".14.crc").write_text("...")
     assert carries_ticks(tmp_path) is True
 
 

@@ -70,22 +70,23 @@ class Ticks:
 def carries_ticks(spark_checkpoint: Path) -> bool | None:
     """Return whether a Spark checkpoint was made with the source of ticks; None: no batch of it was ever begun.
 
-    Spark's offset log says so: after its version and a line of metadata, a file has one line per source.
+    Spark's offset log says so: after its version and a line of metadata, a file has one line per source, which begins
+    with the source's name in version 2.
     """
     offsets = spark_checkpoint / "offsets"
     if not offsets.exists():
         return None
     numbers = [int(path.name) for path in offsets.iterdir() if path.name.isdigit()]
     for number in sorted(numbers, reverse=True):
-        lines = (offsets / str(number)).read_text(errors="replace").splitlines()[2:]
-        if lines:  # else half written, when the host crashed
-            return any(map(_is_tick, lines))
+        version, *lines = (offsets / str(number)).read_text(errors="replace").splitlines() or [""]
+        if lines[1:]:  # else half written, when the host crashed
+            return any(_is_tick(line if version == "v1" else line.partition(":")[2]) for line in lines[1:])
     return None
 
 
-def _is_tick(line: str) -> bool:
+def _is_tick(text: str) -> bool:
     try:
-        offset = json.loads(line)
+        offset = json.loads(text)
     except ValueError:
         return False
     return isinstance(offset, dict) and list(offset) == [OFFSET] and isinstance(offset[OFFSET], int)
