@@ -224,11 +224,14 @@ class Stream:
     def __init__(self, spark, folder) -> None:
         self.spark, self.folder = spark, folder
         self.checkpoint, self.files = folder / "checkpoint", 0
+        self.placed: Placed | None = None
         (folder / "in").mkdir()
-        self.placed = self.open()
+        self.open()
 
     def open(self, *, windows: bool = True, **options) -> Placed:
         """Make the next driver."""
+        if self.placed is not None:
+            self.placed.close()
         self.placed = Placed(
             self.spark,
             hours(self.folder, windows=windows),
