@@ -196,7 +196,9 @@ class Placed:
                 found=idle_closing,
                 expected="a topology with windows, or with state that is forgotten by event time",
             )
-        longest = sum(store.ttl for program in self.programs for store in program.stores.values())
+        kept = (store.ttl for program in self.programs for store in program.stores.values())
+        behind = (operator.lag for program in self.programs for operator in program.operators)
+        longest = sum(kept) + sum(behind)
         return Silence(idle_closing, self._event_times, longest)
 
     # -- embedding

@@ -6,7 +6,6 @@ import json
 import shutil
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from functools import partialmethod
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -21,7 +20,7 @@ from taskplace.spark.driver import silence
 from taskplace.spark.driver.ticks import OFFSET, Ticks, carries_ticks
 from taskplace.spark.processors import Count, Tumbling
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.store import Store
+from taskplace.spark.state import expiry
 from topology import Topology
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -86,7 +85,7 @@ def test_a_batch_is_due_when_the_watermark_has_moved_and_then_no_more(world):
 
 
 def test_a_batch_is_due_while_there_is_more_to_remove_than_one_may(world, monkeypatch):
-    monkeypatch.setattr(Store, "expire", partialmethod(Store.expire, limit=10))
+    monkeypatch.setattr(expiry, "REMOVED_PER_BATCH", 10)
     placed = world.open(hours(world.folder))
     users = [f"u{i}" for i in range(60)]
     world.batch(placed, 0, clicks=rows(*((user, 1) for user in users)))
