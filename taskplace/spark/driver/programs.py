@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.keyed import check_keys
+from taskplace.spark.keyed import check_keys, splits
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
+from taskplace.spark.worker.splits import check_splits
 from topology import BuiltTopology, Subtopology
 
 PARTITION = "__partition"
@@ -36,7 +40,11 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store nobody gave a layout."""
     check_keys(built)
     tags, times = external_topics(built), event_times(built)
-    found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
+    check_names(built)
+    found = tuple(
+        replace(_program(sub, tags, times, built.copartition_groups), splits=splits(built, sub))
+        for sub in built.subtopologies
+    )
     forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         raise InputError(
@@ -116,6 +124,7 @@ def _program(
             key=node.key,
             partitions=node.partitions or 0,
             processor=node.processor,
+            reserved=tuple(getattr(node.target, "reserved", ())),
         )
         for node in sub.nodes
     )
@@ -218,6 +227,43 @@ def key_types(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> dict[st
     }
 
 
+def _check_splits(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
+    types = {
+        topic: {
+            column: kind
+            for column in _key(built, topic)
+            if (kind := _as_arrow(df.schema[column].dataType)) is not None
+        }
+        for topic, df in sources.items()
+    }
+    for sub in built.subtopologies:
+        check_splits(splits(built, sub), types)
+
+
+def _as_arrow(kind: DataType) -> pa.DataType | None:
+    """Return the type in which a column comes to a task; None if it cannot come there."""
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except PySparkTypeError:
+        return None
+
+
+def check_names(built: BuiltTopology) -> None:
+    """Refuse topics whose columns in the united input would be taken for each other, or for its own.
+
+    Errors: `InputError`. Spark resolves names without case.
+    """
+    taken: dict[str, str] = {TAG: TAG, PARTITION: PARTITION}
+    for topic in external_topics(built):
+        if (other := taken.get(topic.lower())) is not None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a topic called like {other!r}, for Spark",
+                expected="a name of its own, whatever its case",
+            )
+        taken[topic.lower()] = topic
+
+
 def _quoted(column: str) -> str:
     """Return a column's name as Spark reads it whole: with a dot, it would look for a field."""
     return "`" + column.replace("`", "``") + "`"
@@ -262,3 +308,4 @@ def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
                 found=f"co-partitioned keys of different types: {found}",
                 expected="equal types; cast the keys first",
             )
+    _check_splits(built, sources)

@@ -17,7 +17,15 @@ import pyarrow.compute as pc
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
 from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.sums import addable, check_sums, has_digits, has_wrapped, is_exact, may_wrap, room_of
+from taskplace.spark.processors.sums import (
+    addable,
+    check_sums,
+    has_digits,
+    has_wrapped,
+    is_exact,
+    may_wrap,
+    room_of,
+)
 from taskplace.spark.state.expiry import micros, milliseconds, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats
 from taskplace.spark.state.store import Store
@@ -191,6 +199,11 @@ class Aggregate:
                 )
             taken.add(column.lower())
 
+    @property
+    def windowed(self) -> bool:
+        """Whether the key has the start of a window, which no row brings."""
+        return self._window is not None
+
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
 
@@ -294,7 +307,9 @@ class Aggregate:
                 values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
             return values
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
-            raise InputError(path, found=f"{column!r}, {values.type}", expected=f"{kind} ({refused})") from None
+            raise InputError(
+                path, found=f"{column!r}, {values.type}", expected=f"{kind} ({refused})"
+            ) from None
 
     def _fitted(
         self,

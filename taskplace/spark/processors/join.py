@@ -24,7 +24,7 @@ class TableJoin:
     on how the two were interleaved. Of several table rows of one key the last stays: as they come, or by `order_by`,
     columns of the table that are compared in turn. There a null is before all else, NaN is the greatest float, and of
     equal rows the later one wins. Are all of them in the store (among `on` and `columns`), an older row of a later
-    batch is left out as well; otherwise nothing is known of the order of the row that is stored, and a later batch wins.
+    batch is left out as well; otherwise the stored row has no order, and a later batch wins.
 
     `deleted` names a column of booleans of the table: a row in which it is true removes its key's row, under the same
     rules. Nothing remains of a row that is removed: a row of a later batch is taken, however old it is.
@@ -124,7 +124,9 @@ class TableJoin:
             if (field := fields.get(name)) is not None:
                 column = RowCodec(pa.schema([field]), path).canonical(table)[name]
             if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
-                raise InputError(f"{path}.{name}", found=str(column.type), expected="values that can be compared")
+                raise InputError(
+                    f"{path}.{name}", found=str(column.type), expected="values that can be compared"
+                )
             columns.append(ranks(column))
         return pa.table(columns, [str(i) for i in range(len(columns))])
 

@@ -49,7 +49,9 @@ def check_sums(path: str, kinds: Mapping[str, object]) -> None:
     for field in arrow_schema(kinds, path):
         if not is_added(field.type):
             raise InputError(
-                f"{path}.{field.name}", found=f"a sum kept as {field.type}", expected="a type of numbers: 'int64'"
+                f"{path}.{field.name}",
+                found=f"a sum kept as {field.type}",
+                expected="a type of numbers: 'int64'",
             )
 
 

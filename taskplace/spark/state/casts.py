@@ -6,7 +6,7 @@ text to a number does ("7" and "07"), a timestamp to a date does.
 
 Properties:
 - judged are the checked casts of `RowCodec`. A cast that refuses what does not fit (`int64` to `int32`, decimals to
-  fewer digits behind the point, timestamps to a coarser unit) makes an error of such a value, never another value's twin;
+  fewer digits behind the point, timestamps to a coarser unit) fails for such a value;
 - NaN is one value, and so are 0.0 and -0.0: they are hashed so, and kept so;
 - a time zone is a way to show an instant: casts to another one, or to none, change nothing;
 - what is not listed counts as a cast that merges values. So do floats as integers, which hold only some of them.

@@ -12,6 +12,7 @@ from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.splits import Split, check_splits
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class Operator:
     key: tuple[str, ...] = ()
     partitions: int = 0
     processor: object = None
+    #: Of a sink: names of columns that its target keeps for itself, in lower case.
+    reserved: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,20 @@ class Program:
     #: Per co-partition group, the topics read here and the key columns of each.
     groups: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
 
+    #: Where state is kept by what a topic is split by.
+    splits: tuple[Split, ...] = ()
+
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
-        """Raise `InputError` if co-partitioned topics have keys of different types: equal keys would not meet."""
+        """Raise `InputError` if rows of one key would not meet: for co-partitioned topics whose keys have different
+        types, and for keys that are kept as types which do not tell all of their values apart."""
+        check_splits(
+            self.splits,
+            {
+                topic: {field.name: field.type for field in rows.schema}
+                for topic, rows in inputs.items()
+                if rows.num_rows  # an empty table may have been made from nothing
+            },
+        )
         for group in self.groups:
             # An empty table may have been made from nothing, and have columns of any type.
             some = [(topic, key) for topic, key in group if inputs[topic].num_rows]
@@ -123,7 +138,7 @@ class Program:
             elif operator.kind == "merge":
                 rows[operator.name] = self._merged(operator, parents)
             elif operator.kind == "sink":
-                sinks[operator.name] = parents[0]
+                sinks[operator.name] = self._named(operator, parents[0])
             elif operator.kind == "repartition":
                 topics[operator.topic] = parents[0]
             else:
@@ -131,6 +146,20 @@ class Program:
                 context = Context(task, partition, batch_id, own, at)
                 rows[operator.name] = call(operator.processor, context, *parents)
         return Outputs(sinks, topics)
+
+    @staticmethod
+    def _named(operator: Operator, rows: pa.Table) -> pa.Table:
+        """Return a sink's rows. Errors: `InputError` for names that Spark, which ignores case, would mix up."""
+        taken = dict.fromkeys(operator.reserved, "the sink's own")
+        for name in rows.column_names if rows.num_rows else ():
+            if (other := taken.get(name.lower())) is not None:
+                raise InputError(
+                    f"sink {operator.name!r}",
+                    found=f"a column {name!r} beside {other}",
+                    expected="names that differ by more than their case; rename it in a processor before the sink",
+                )
+            taken[name.lower()] = f"a column {name!r}"
+        return rows
 
     @staticmethod
     def _merged(operator: Operator, parents: list[pa.Table]) -> pa.Table:
