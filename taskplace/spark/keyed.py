@@ -29,8 +29,6 @@ import pyarrow as pa
 
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin
 from taskplace.spark.processors.aggregate import WINDOW
-from taskplace.spark.processors.base import layouts
-from taskplace.spark.state.rows import arrow_schema
 from taskplace.spark.worker.splits import Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
@@ -117,11 +115,11 @@ def _keys(node: Node, known: Mapping[str, Keys]) -> Keys:
     return known[node.parents[0]] if type(node.processor) in _KEEP else None
 
 
-def splits(built: BuiltTopology, sub: Subtopology) -> tuple[Split, ...]:
+def splits(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Split, ...]:
     """Return where a subtopology keeps state by what a topic is split by, and as what. O(nodes x topics).
 
-    Each topic that a node's rows come from, whatever lies between, if the key of a store of the node has all columns of
-    the topic's key. None where there is but one task, or a layout is not known here.
+    `keys`: of each store. Judged is each topic that a node's rows come from, whatever lies between, if the key of a
+    store of the node has all columns of the topic's key. None where there is but one task.
     """
     found: dict[Split, None] = {}
     topics: dict[str, dict[str, tuple[str, ...]]] = {}
@@ -129,13 +127,10 @@ def splits(built: BuiltTopology, sub: Subtopology) -> tuple[Split, ...]:
         topics[node.name] = {topic: key for parent in node.parents for topic, key in topics[parent].items()}
         if node.kind == "source" and node.topic and node.key:
             topics[node.name] = {node.topic: node.key}
-        for store, layout in layouts(node.processor).items() if sub.partitions != 1 else ():
-            if not isinstance(columns := layout.get("key"), pa.Schema | Mapping):
-                continue
-            kept = arrow_schema(columns, f"stores.{store}.key")
-            own = _of_rows(node.processor, kept.names)
+        for store in node.stores if sub.partitions != 1 else ():
+            own = set(_of_rows(node.processor, keys[store].names))
             for topic, key in topics[node.name].items():
-                if set(key) <= set(own):
-                    types = tuple((name, kept.field(name).type) for name in key)
+                if set(key) <= own:
+                    types = tuple((name, keys[store].field(name).type) for name in key)
                     found[Split(node.name, store, topic, types)] = None
     return tuple(found)

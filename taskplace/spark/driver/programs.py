@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 
 import pyarrow as pa
@@ -41,10 +41,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     check_keys(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
-    found = tuple(
-        replace(_program(sub, tags, times, built.copartition_groups), splits=splits(built, sub))
-        for sub in built.subtopologies
-    )
+    found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         raise InputError(
@@ -128,18 +125,7 @@ def _program(
         )
         for node in sub.nodes
     )
-    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
-    stores = {
-        store.name: StoreSchema.of(
-            store.name,
-            {
-                "retention_ms": store.retention_ms,
-                **(store.options if store.options.get("key") else declared.get(store.name, {})),
-            },
-            logged=store.logged,
-        )
-        for store in sub.stores
-    }
+    stores = _stores(sub)
     for node in sub.nodes:
         if node.kind in ("processor", "join") and node.processor is None:
             raise InputError(
@@ -162,7 +148,24 @@ def _program(
             for group in groups
             if sum(topic in keys for topic in group) > 1
         ),
+        splits=splits(sub, {name: store.key for name, store in stores.items()}),
     )
+
+
+def _stores(sub: Subtopology) -> dict[str, StoreSchema]:
+    """Return the schemas of a subtopology's stores. Errors: `InputError` for one that nobody gave a layout."""
+    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
+    return {
+        store.name: StoreSchema.of(
+            store.name,
+            {
+                "retention_ms": store.retention_ms,
+                **(store.options if store.options.get("key") else declared.get(store.name, {})),
+            },
+            logged=store.logged,
+        )
+        for store in sub.stores
+    }
 
 
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
@@ -237,7 +240,7 @@ def _check_splits(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> Non
         for topic, df in sources.items()
     }
     for sub in built.subtopologies:
-        check_splits(splits(built, sub), types)
+        check_splits(splits(sub, {name: store.key for name, store in _stores(sub).items()}), types)
 
 
 def _as_arrow(kind: DataType) -> pa.DataType | None:

@@ -55,10 +55,11 @@ def count(column: str | None = None) -> Aggregation:
 def sum_(column: str, type: str = "float64") -> Aggregation:
     """Add up `column`; null as long as no value was seen.
 
-    Kept as integers or decimals, sums are exact: a value that has no place in `type` (1.5 in an int64) is an error, and
-    so is a sum that `type` cannot hold after a batch. Kept as floats they are rounded, batch by batch: the last digits
-    depend on the order of the rows and on where batches are cut, and so does whether values that cancel each other
-    overflow. Sums of integers are exact there up to 2^53.
+    Kept as integers or decimals, sums are exact: a value with more digits behind the point than `type` has (1.5 in an
+    int64) is an error, and so is a sum that `type` cannot hold after a batch. Floats that are kept as decimals are
+    rounded one by one. Kept as floats they are rounded, batch by batch: the last digits depend on the order of the rows
+    and on where batches are cut, and so does whether values that cancel each other overflow. Sums of integers are exact
+    there up to 2^53.
     """
     return Aggregation("sum", column, type, "sum")
 

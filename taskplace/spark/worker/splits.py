@@ -4,9 +4,9 @@
 the topic's key, cast to declared types. If the cast makes one value of two ("7" and "07" as an integer), those two lie
 in different tasks, each with a state of its own. And topics that meet in one store have to be hashed alike.
 
-Properties: types are judged, not values. A source is judged before anything starts. A repartition's types are known when
-rows come: a task judges them before it writes anything. The type in which a topic was split is compared with the type in
-which the store keeps the column of that name, whatever lies between the two.
+Properties: types are judged, not values. A source is judged before anything starts. A repartition's types are known
+when rows come: a task judges them before it writes anything. The type in which a topic was split is compared with the
+type in which the store keeps the column of that name, whatever lies between the two.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
             if name in found and not keeps_apart(found[name], kept):
                 raise InputError(
                     f"node {split.node!r}, column {name!r}",
-                    found=f"a {kept} to keep state by, and a {found[name]} by which {split.topic} is split",
-                    expected=f"a type that keeps all values of a {found[name]} apart, or rows of one key lie in "
+                    found=f"state kept by {kept}, and {split.topic!r} split by {found[name]}",
+                    expected=f"a type that keeps all values of {found[name]} apart, or rows of one key lie in "
                     "several tasks",
                     hint=f"keep it as {found[name]}; or cast it to {kept} in the source, or in a processor with a "
                     "repartition by it behind; a column that a processor has made anew needs a name of its own",
