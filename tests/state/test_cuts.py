@@ -148,7 +148,7 @@ def encoded(processor: Any, rows: list[dict[str, Any]]) -> list[tuple[bytes, byt
     return sorted(zip(RowCodec(schema.key).encode(table), RowCodec(schema.value).encode(table), strict=True))
 
 
-@settings(print_blob=True, deadline=None, max_examples=150)
+@settings(print_blob=True, deadline=None, max_examples=50)
 @given(cases(), cuts, st.integers(1, 3))
 @example(("max", "int64", pa.table({"k": ["a", "a"], "v": ["9", "10"]})), [1], 1)
 @example(("max", "int64", pa.table({"k": ["a", "a"], "v": [1.5, 2.0]})), [1], 1)
@@ -185,7 +185,7 @@ def spark_order(one: float, other: float) -> int:
     return (one > other) - (one < other)
 
 
-@settings(print_blob=True, deadline=None, max_examples=60)
+@settings(print_blob=True, deadline=None, max_examples=40)
 @given(
     st.lists(st.none() | floats | st.sampled_from([math.inf, -math.inf]), min_size=1, max_size=6),
     cuts,
@@ -276,7 +276,7 @@ tables = st.lists(
 )
 
 
-@settings(print_blob=True, deadline=None, max_examples=80)
+@settings(print_blob=True, deadline=None, max_examples=50)
 @given(tables, cuts, st.integers(1, 3))
 def test_a_table_ordered_by_what_it_stores_does_not_depend_on_cuts(bench, drawn, at, tasks):
     kinds = [("k", pa.string()), ("at", pa.float64()), ("v", pa.int64()), ("gone", pa.bool_())]
@@ -309,7 +309,7 @@ def _rank(time: float | None) -> tuple[int, float]:
     return (2, 0.0) if math.isnan(time) else (1, time + 0.0)
 
 
-@settings(print_blob=True, deadline=None, max_examples=80)
+@settings(print_blob=True, deadline=None, max_examples=50)
 @given(tables, cuts, st.integers(1, 3))
 def test_a_row_that_is_marked_removes_its_key(bench, drawn, at, tasks):
     """As they come, the marks make the same of the rows however they are cut."""
