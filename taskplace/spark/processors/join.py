@@ -54,7 +54,7 @@ class TableJoin:
         self._on, self._columns = dict(on), dict(columns)
         self._how = how
         self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
-        self._order_by, self._deleted = tuple(order_by), deleted
+        self.order_by, self.deleted = tuple(order_by), deleted
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
@@ -83,15 +83,15 @@ class TableJoin:
     def _update(self, store: Store, table: pa.Table) -> None:
         """Apply the table's rows of a batch."""
         gone = self._marks(table)
-        if self._order_by:
+        if self.order_by:
             order = self._order(store, table)
             places = in_order(order)
-            if set(self._order_by) <= {*self._on, *self._columns}:
+            if set(self.order_by) <= {*self._on, *self._columns}:
                 kept, found = store.get_many(table)
                 older = found & ~not_before(order, self._order(store, self._beside(table, kept)))
                 places = places.filter(pa.array(~older).take(places))
             table, gone = table.take(places), gone.take(places)
-        if self._deleted is None:
+        if self.deleted is None:
             store.put_many(table)
             return
         if self._forgetting:
@@ -106,12 +106,12 @@ class TableJoin:
 
     def _marks(self, table: pa.Table) -> pa.Array | pa.ChunkedArray:
         """Return which rows remove their key's."""
-        if self._deleted is None:
+        if self.deleted is None:
             return pa.array(np.zeros(table.num_rows, np.bool_))
         path = f"TableJoin({self.store!r}).deleted"
-        column = self._column(table, self._deleted, path)
+        column = self._column(table, self.deleted, path)
         if not pa.types.is_boolean(column.type):
-            raise InputError(path, found=f"{self._deleted!r}, {column.type}", expected="a column of booleans")
+            raise InputError(path, found=f"{self.deleted!r}, {column.type}", expected="a column of booleans")
         return pc.fill_null(column, False)
 
     def _order(self, store: Store, table: pa.Table) -> pa.Table:
@@ -119,7 +119,7 @@ class TableJoin:
         path = f"TableJoin({self.store!r}).order_by"
         fields = {field.name: field for part in (store.schema.key, store.schema.value) for field in part}
         columns = []
-        for name in self._order_by:
+        for name in self.order_by:
             column = self._column(table, name, path)
             if (field := fields.get(name)) is not None:
                 column = RowCodec(pa.schema([field]), path).canonical(table)[name]
