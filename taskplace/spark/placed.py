@@ -46,6 +46,7 @@ from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stats import Phases, Stats
+from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.history import Change, History
@@ -292,7 +293,7 @@ class Placed:
 
     @property
     def watermark(self) -> int | None:
-        """The watermark of the next batch, microseconds since 1970 (UTC): from what is committed; None: unknown yet."""
+        """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: unknown yet."""
         last = self.journal.last
         return make.watermark(self._event_times, last.event_times, last.watermark) if last else None
 
@@ -349,9 +350,10 @@ class Placed:
             self._rebalance(batch_id)
         self._replicator.start()
         reports: dict[str, Report] = {}
+        watermarks = Watermarks(self.watermark, self.journal.last)
         for number in self.built.order:
             with clock.phase(f"subtopology {number}"):
-                found = self._stage(df, batch_id, number, reports)
+                found = self._stage(df, batch_id, number, reports, watermarks)
                 self._bind_keys(found.values())
                 reports |= found
         changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
@@ -371,7 +373,9 @@ class Placed:
                 self.cluster.assignment(),
                 _newest(report.event_times for report in reports.values()),
                 rows,
-                self.watermark,
+                watermarks.now,
+                watermarks.stores,
+                watermarks.held,
             )
             self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
             self._idle.committed(reports)
@@ -390,7 +394,12 @@ class Placed:
             self.journal.bind_keys({topic: b.key for topic, b in report.boundaries.items() if b.key})
 
     def _stage(
-        self, df: DataFrame, batch_id: int, number: int, before: Mapping[str, Report]
+        self,
+        df: DataFrame,
+        batch_id: int,
+        number: int,
+        before: Mapping[str, Report],
+        watermarks: Watermarks,
     ) -> dict[str, Report]:
         program, tasks = self.programs[number], self._task_ids[number]
         arrow = None
@@ -411,12 +420,17 @@ class Placed:
             compression=self._compression,
             bytes_per_task=self._bytes,
             boundaries=boundaries,
-            watermark=self.watermark,
+            watermarks=watermarks.topics(program),
+            late=watermarks.late(program),
         )
         brought = Counter(rows_by_partition(before.values(), program.internal))
         brought.update(dict(enumerate(arrow.sizes if arrow else ())))
         idle = self._idle.tasks(
-            program, tasks, lambda partition: brought[partition] > 0, setting.watermark, self.cluster.behind()
+            program,
+            tasks,
+            lambda partition: brought[partition] > 0,
+            setting.watermarks,
+            self.cluster.behind(),
         )
         if self.on_stage is not None:
             self.on_stage(batch_id, number)
@@ -436,7 +450,9 @@ class Placed:
             self.cluster.owners,
             lambda: self.loop.generation,
             lost,
+            watermarks.held_before,
         )
+        watermarks.passed(program, len(tasks), reports.values())
         with self.cluster.lock:
             for report in reports.values():
                 if program.stateful:

@@ -23,6 +23,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.bridge import Executor
+from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.processors import Deduplicate, TableJoin
 from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.state.rows import RowCodec
@@ -193,7 +194,8 @@ class StoreReader:
                 histories[task] = history
                 keys, file = wanted[task], (files or {}).get(task, "")
                 root, app = str(self._placed.state_root), self._placed.bridge.app_id
-                question = Question(task, history, root, app, keys, file, self._placed.watermark)
+                at = of_store(self._placed.journal.last, self.schema, task=task)
+                question = Question(task, history, root, app, keys, file, at)
                 asked.append(question.encode())
                 locations.append(None if self._placed.bridge.local else holder.location)
             if not asked:

@@ -34,7 +34,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, update_wrapper
 from typing import Any
 
 from taskplace.errors import InputError
@@ -82,6 +82,10 @@ TYPES = (
     "int64",
     "float64",
 )
+
+
+#: Options of a node, not of its processor: see `taskplace.spark.processors.times`.
+DECLARED = ("event_time", "delay")
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
@@ -148,16 +152,20 @@ def _own(name: str) -> Callable[..., Any]:
 
 
 def _bound(function: Any, /, **options: Any) -> Any:
-    return partial(function, **options) if options else function
+    """Return a function with its options; what it declares by attributes (`every_batch`, `event_time`) stays."""
+    return update_wrapper(partial(function, **options), function) if options else function
 
 
 # By position alone, so that an option may have any name.
 def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **options: Any) -> Any:
     """Call a factory, after a look at the names of the options: Python's own message has no nearest one.
 
-    `given` are the parameters that a batch gives, so that options may not; `of` has the signature.
+    `given` are the parameters that a batch gives, so that options may not; `of` has the signature. Options that declare
+    the event time of the node stay on it, unless the factory takes them itself.
     """
     parameters = [p for p in _parameters(of or factory) if p.name not in given]
+    taken = {p.name for p in parameters}
+    options = {name: value for name, value in options.items() if name in taken or name not in DECLARED}
     names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         for option in options:
@@ -273,13 +281,16 @@ def _per_key(
     output: object,
     ttl: Any = None,
     time: Any = None,
+    event_time: Any = None,
+    delay: Any = None,
 ) -> PerKey:
     try:
         run = load(function)
     except TopologyError as error:
         raise TopologyError(f"function: {error}") from error
     keys, kept, sent = _columns("by", by), _columns("state", state), _columns("output", output)
-    return PerKey(store, run, by=keys, state=kept, output=sent, ttl=ttl, time=time)
+    declared = {"event_time": event_time, "delay": delay}
+    return PerKey(store, run, by=keys, state=kept, output=sent, ttl=ttl, time=time, **declared)
 
 
 def _columns(path: str, found: object) -> dict[str, str]:

@@ -92,45 +92,54 @@ class Truth:
 
     def __init__(self) -> None:
         self.newest: datetime | None = None
+        self.before: datetime | None = None  # the newest when the last batch began
         self.seen: dict[int, tuple[datetime, int]] = {}
         self.windows: Counter[tuple[str, datetime]] = Counter()
         self.users: dict[str, tuple[int, datetime]] = {}
         self.sent: dict[str, list[list[tuple]]] = {sink: [] for sink in SINKS}
 
     def take(self, rows: Sequence[Click]) -> None:
-        watermark = self.newest and self.newest - DELAY
+        late, watermark = (newest and newest - DELAY for newest in (self.before, self.newest))
+        self.before = self.newest
         number = len(self.sent["once"])
         known = [] if self.newest is None else [self.newest]
         self.newest = max([*known, *(at for *_, at in rows)], default=None)
 
-        def gone(at: datetime, ttl: timedelta) -> bool:
+        def gone(at: datetime, ttl: timedelta, watermark: datetime | None = late) -> bool:
             return watermark is not None and at + ttl <= watermark
 
-        self.seen = {id: (at, first) for id, (at, first) in self.seen.items() if not gone(at, SEEN)}
         once = [
             (id, user, at)
             for id, user, at in dict.fromkeys(rows)
             if id not in self.seen and not gone(at, SEEN)
         ]
         self.seen |= {id: (at, number) for id, _, at in once}
+        self.seen = {
+            id: (at, first) for id, (at, first) in self.seen.items() if not gone(at, SEEN, watermark)
+        }
 
-        closed = sorted(
-            (user, start, n) for (user, start), n in self.windows.items() if gone(start, WINDOW + GRACE)
-        )
-        for user, start, _ in closed:
-            del self.windows[user, start]
         self.windows.update(
             (user, start)
             for _, user, at in once
             if not gone(start := at - (at - EPOCH) % WINDOW, WINDOW + GRACE)
         )
 
-        self.users = {user: known for user, known in self.users.items() if not gone(known[1], USERS)}
+        closed = sorted(
+            (user, start, n)
+            for (user, start), n in self.windows.items()
+            if gone(start, WINDOW + GRACE, watermark)
+        )
+        for user, start, _ in closed:
+            del self.windows[user, start]
+
         touched: dict[str, tuple[int, datetime]] = {}
         for _, user, at in once:
             n, newest = touched.get(user) or self.users.get(user) or (0, at)
             touched[user] = n + 1, max(newest, at)
         self.users |= {user: known for user, known in touched.items() if not gone(known[1], USERS)}
+        self.users = {
+            user: known for user, known in self.users.items() if not gone(known[1], USERS, watermark)
+        }
 
         self.sent["once"].append(sorted(once))
         self.sent["windows"].append(closed)
@@ -138,14 +147,11 @@ class Truth:
 
     def store(self, name: str) -> list[tuple]:
         """Return what can be read of a store before the next batch."""
-        assert self.newest is not None
-        watermark = self.newest - DELAY
         if name == "seen":
-            return sorted((id, first, at) for id, (at, first) in self.seen.items() if at + SEEN > watermark)
+            return sorted((id, first, at) for id, (at, first) in self.seen.items())
         if name == "windows":
-            known = ((*key, n) for key, n in self.windows.items())
-            return sorted(entry for entry in known if entry[1] + WINDOW + GRACE > watermark)
-        return sorted((user, *known) for user, known in self.users.items() if known[1] + USERS > watermark)
+            return sorted((*key, n) for key, n in self.windows.items())
+        return sorted((user, *known) for user, known in self.users.items())
 
     def check_sinks(self, folder: Path) -> None:
         """Each batch directory holds what that batch has sent, each row once, and there are no others."""

@@ -316,7 +316,7 @@ class Pipeline:
             for task in part
             if str(task) in placed.journal.history
         ]
-        history, watermark = placed.journal.history, placed.watermark
+        history, watermark = placed.journal.history, placed.journal.last.watermark
         check_copies(self.folder, history, placed.programs, self.truth, at_the_end, watermark)
 
     def followers_caught_up(self) -> bool:

@@ -28,7 +28,7 @@ def program(*, ttl=None, every_batch=False, repartition=False):
     if every_batch:
         plain.every_batch = True
     columns = {"k": "string"} | ({"at": "timestamp"} if ttl else {})
-    counted = source.process(plain, name="plain").process(
+    counted = source.process(plain, name="plain", event_time="at").process(
         Count("n", by=columns, ttl=ttl, time="at" if ttl else None), name="count"
     )
     if repartition:
@@ -41,7 +41,8 @@ def report(task, **what):
 
 
 def idle(state, found, rows=(), watermark=None, behind=()):
-    return sorted(state.tasks(found, TASKS, lambda p: p in rows, watermark, frozenset(behind)))
+    watermarks = {"t": watermark}
+    return sorted(state.tasks(found, TASKS, lambda p: p in rows, watermarks, frozenset(behind)))
 
 
 def test_a_task_without_rows_does_not_run():

@@ -130,6 +130,7 @@ class Truth:
 
     batches: int = 0
     newest: datetime | None = None
+    before: datetime | None = None
     users: Counter[str] = field(default_factory=Counter)
     seen: dict[tuple[str, int], tuple[int, datetime]] = field(default_factory=dict)
     sums: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -139,15 +140,19 @@ class Truth:
     sent: dict[str, dict[int, list[tuple]]] = field(default_factory=lambda: defaultdict(dict))
 
     def gone(self, at: datetime, ttl: timedelta = TTL) -> bool:
-        """Return whether what is of this time has expired, given what was committed."""
-        return self.newest is not None and at + ttl <= self.newest - DELAY
+        """Return whether what is of this time has expired by the last batch's watermark: it is late, and not seen."""
+        return self.before is not None and at + ttl <= self.before - DELAY
+
+    def closes(self, start: datetime) -> bool:
+        """Return whether a window closes with this batch, when its rows have been taken."""
+        return self.newest is not None and start + WINDOW + GRACE <= self.newest - DELAY
 
     def take(self, rows: list[Row]) -> None:
-        closed = {w: n for w, n in self.windows.items() if self.gone(w[1], WINDOW + GRACE)}
-        self.windows -= Counter(closed)
         self.windows.update(
             (k, start) for k, _, _, at, _ in rows if not self.gone(start := window_of(at), WINDOW + GRACE)
         )
+        closed = {w: n for w, n in self.windows.items() if self.closes(w[1])}
+        self.windows -= Counter(closed)
         self.users.update(row[0] for row in rows)
         sums = {g: self.sums[g] for g in self._summed(rows)}
         paid = self._paid(rows)
@@ -161,6 +166,7 @@ class Truth:
         }.items():
             if found:
                 self.sent[sink][self.batches] = sorted(found, key=repr)
+        self.before = self.newest
         self.newest = max([row[3] for row in rows] + ([self.newest] if self.newest else []), default=None)
         self.batches += 1
 
@@ -427,7 +433,7 @@ class Life:
             if str(task) in history
         ]
         assert check_copies(
-            world.folder, history, placed.programs, truth.store, at_the_end, placed.watermark
+            world.folder, history, placed.programs, truth.store, at_the_end, placed.journal.last.watermark
         ) >= len(history)
 
     def __str__(self) -> str:

@@ -165,7 +165,7 @@ def test_operators_run_whatever_the_watermark_is(watermark):
         Operator("one", "processor", ("a",), processor=look),
         Operator("two", "processor", ("one",), processor=look),
     )
-    Program(0, operators, {}).run("0_0", 0, 0, {"A": pa.table({"x": [1]})}, {}, watermark)
+    Program(0, operators, {}).run("0_0", 0, 0, {"A": pa.table({"x": [1]})}, {}, {"A": watermark})
     assert seen == 2 * [(datetime.min if watermark < 0 else datetime.max).replace(tzinfo=UTC)]
 
 

@@ -91,6 +91,9 @@ def test_names_of_an_aggregate_differ_by_more_than_their_case(by, aggregates, na
 def test_what_a_window_adds_is_no_other_column_s_name():
     with pytest.raises(InputError, match="window_start"):
         Count("s", by={"Window_Start": "timestamp"}, window=Tumbling("at", "1 hour"))
+    for time in ("Window_Start", "K", "COUNT"):
+        with pytest.raises(InputError, match="twice"):
+            Count("s", by={"k": "timestamp"}, window=Tumbling("at", "1 hour", time=time))
 
 
 @pytest.mark.parametrize(

@@ -25,27 +25,27 @@ class Idle:
     """
 
     def __init__(self) -> None:
-        self._applied: dict[int, int | None] = {}
+        self._applied: dict[int, Mapping[str, int | None]] = {}
         self._expiring: frozenset[str] = frozenset()
-        self._pending: dict[int, int | None] = {}
+        self._pending: dict[int, Mapping[str, int | None]] = {}
 
     def tasks(
         self,
         program: Program,
         tasks: Sequence[str],
         rows: Callable[[int], bool],
-        watermark: int | None,
+        watermarks: Mapping[str, int | None],
         behind: Collection[str],
     ) -> frozenset[str]:
         """Return those of a subtopology's tasks, which are in order of partition, that have nothing to do in a batch.
 
-        `rows` tells whether a partition has any, `behind` are tasks whose active copy may not be where its changelog
-        ends.
+        `rows` tells whether a partition has any, `watermarks` are those of the topics that are read, `behind` are
+        tasks whose active copy may not be where its changelog ends.
         """
         moved = program.forgets and (
-            program.subtopology not in self._applied or self._applied[program.subtopology] != watermark
+            program.subtopology not in self._applied or self._applied[program.subtopology] != watermarks
         )
-        self._pending[program.subtopology] = watermark
+        self._pending[program.subtopology] = watermarks
         if program.every_batch or moved:
             return frozenset()
         idle = [

@@ -53,8 +53,10 @@ class Manifest:
     `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
     manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
     of each source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose
-    manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch. `watermark`: the
-    batch's own.
+    manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch. `watermark`: of
+    the sources, in this batch; `watermarks`: what each store that forgets went by, None in manifests of older
+    versions, whose stores went by `watermark`; `held`: by task, where that was another one
+    (`taskplace.spark.driver.watermarks`).
     """
 
     batch: int
@@ -70,6 +72,8 @@ class Manifest:
     needs: int = 0
     rows: int = 0
     watermark: int | None = None
+    watermarks: Mapping[str, int | None] | None = None
+    held: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the manifest as JSON, with its own checksum."""
@@ -282,6 +286,8 @@ class Journal:
         event_times: Mapping[str, int] = MappingProxyType({}),
         rows: int = 0,
         watermark: int | None = None,
+        watermarks: Mapping[str, int | None] = MappingProxyType({}),
+        held: Mapping[str, Mapping[str, int | None]] = MappingProxyType({}),
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
@@ -308,6 +314,8 @@ class Journal:
             max(0, min(_first_needed(after, full, batch), batch - 1)),
             rows,
             watermark,
+            dict(watermarks),
+            dict(held),
         )
         faults.point("batch.checked")
         self._publish(manifest)

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.spark.driver.times import with_times
 from taskplace.spark.keyed import check_keys, splits
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.expiry import milliseconds
@@ -49,6 +50,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
             found="a time to live, and no source with an event time",
             expected='a source that says it: topology.source(..., event_time="at", delay="10 minutes")',
         )
+    found = with_times(built, found, {topic: time.column for topic, time in times.items()})
     for program in found:
         if len(program.databases) > MAX_STORES:
             raise InputError(

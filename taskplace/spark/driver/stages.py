@@ -41,12 +41,14 @@ def run(
     where: Where,
     generation: Callable[[], int],
     on_lost: Callable[[frozenset[str]], None],
+    held: Callable[[str], Mapping[str, int | None]] = lambda task: {},
 ) -> dict[str, Report]:
     """Run one batch of one subtopology and return a report per task.
 
     `tasks` are all of the subtopology's, in order of partition; those that are `idle` do not run.
     `generation` is that of the assignment that `where` tells: attempts of older ones are refused by copies that have
-    seen a newer. `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
+    seen a newer. `held` tells what stores of a task went by in the batch before, where that is not what `setting` says.
+    `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
     Errors: what an attempt raises; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[str, Report] = {}
@@ -56,7 +58,10 @@ def run(
         missing = [i for i, task in enumerate(tasks) if task not in reports and task not in idle]
         if not missing:
             break
-        descriptors = [_descriptor(task, owners.get(task), histories.get(task, History())) for task in tasks]
+        descriptors = [
+            Descriptor(task, _instance(owners.get(task)), histories.get(task, History()), held(task))
+            for task in tasks
+        ]
         locations = [
             owner.location if (owner := owners.get(task)) and not bridge.local else None for task in tasks
         ]
@@ -112,5 +117,5 @@ def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) ->
     return found
 
 
-def _descriptor(task: str, owner: Executor | None, history: History) -> Descriptor:
-    return Descriptor(task, owner.instance if owner else "", history)
+def _instance(owner: Executor | None) -> str:
+    return owner.instance if owner else ""

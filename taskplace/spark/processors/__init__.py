@@ -15,6 +15,7 @@ from taskplace.spark.processors.aggregate import (
 from taskplace.spark.processors.base import Context, PerKey, Processor
 from taskplace.spark.processors.deduplicate import Deduplicate
 from taskplace.spark.processors.join import TableJoin
+from taskplace.spark.processors.times import event_time
 
 __all__ = [
     "Aggregate",
@@ -27,6 +28,7 @@ __all__ = [
     "Tumbling",
     "avg",
     "count",
+    "event_time",
     "first",
     "last",
     "max_",

@@ -26,7 +26,8 @@ from taskplace.spark.processors.sums import (
     may_wrap,
     room_of,
 )
-from taskplace.spark.state.expiry import micros, milliseconds, slot_starts
+from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.state.expiry import LAST, micros, milliseconds, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats
 from taskplace.spark.state.store import Store
 
@@ -95,13 +96,18 @@ class Tumbling:
 
     `column`: the rows' event time. `grace`: how long after a window's end rows are still taken, by the watermark;
     then the window closes and is forgotten. `emit`: "changes" sends on every window that a batch touched,
-    "final" each window once, when it closes.
+    "final" each window once, when it closes. `time`: the name of a further column of the output, the event time of a
+    window's row: its end less a microsecond, as Spark's `window_time`. Windows of windows go by it, or by
+    `window_start`.
+
+    A row without an event time is in no window: it is dropped, and counted as late.
     """
 
     column: str
     size: str | timedelta | int
     grace: str | timedelta | int = 0
     emit: Literal["changes", "final"] = "changes"
+    time: str | None = None
 
     @property
     def size_ms(self) -> int:
@@ -120,6 +126,13 @@ class Tumbling:
         times, known = micros(rows[self.column])
         starts = slot_starts(times, 1000 * self.size_ms)
         return pa.array(starts, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))
+
+    def times(self, starts: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the event times of windows with these starts: the last microsecond of each."""
+        known, length = starts.is_valid().to_numpy(), 1000 * self.size_ms - 1
+        found = pc.fill_null(starts.cast(pa.int64()), 0).to_numpy()
+        ends = np.minimum(found, LAST - length) + length
+        return pa.chunked_array([pa.array(ends, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))])
 
 
 WINDOW = "window_start"
@@ -168,8 +181,14 @@ class Aggregate:
             )
         if window is not None and window.emit not in ("changes", "final"):
             raise InputError(f"{path}.window.emit", found=window.emit, expected="'changes' or 'final'")
+        if window is not None and window.time in {*by, *aggregates, WINDOW}:
+            raise InputError(
+                f"{path}.window.time",
+                found=f"the column {window.time!r} twice",
+                expected="a name unlike the keys and aggregates",
+            )
         self.store = store
-        self._window = window
+        self._window, self._time = window, time
         self._by = dict(by) if window is None else {**by, WINDOW: "timestamp"}
         self._forgetting = (
             forgetting(path, ttl, time)
@@ -183,6 +202,8 @@ class Aggregate:
         for key in self._by:
             self._take(key, [key], stored)
         sent = set(stored)
+        if window is not None and window.time is not None:
+            self._take(window.time, [window.time], sent)
         for name, whole in aggregates.items():
             parts = whole.parts(name)
             check_sums(path, {part: how.type for part, how in parts.items() if how.function == "sum"})
@@ -216,6 +237,32 @@ class Aggregate:
             meaning["window"] = f"{self._window.size_ms} ms"
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
+    def input_time(self) -> TimeColumn | None:
+        """Return the column of the input by whose event time this forgets; None if it never does."""
+        if self._window is not None:
+            return TimeColumn(0, self._window.column)
+        part = self._parts.get(self._time or "")
+        column = part.column if part is not None else self._time
+        return None if column is None else TimeColumn(0, column)
+
+    def output_times(self, times: Times) -> Times:
+        """Return the time columns of the output, given the input's."""
+        if self._window is None:
+            # A key is a row's own time, and the newest time of a key is that of a row of the batch, or newer.
+            sent = {name: name for name in self._by}
+            sent |= {name: part.column or "" for name, part in self._parts.items() if part.function == "max"}
+            kinds = arrow_schema({**self._by, **{name: part.type for name, part in self._parts.items()}})
+            lags = {name: times.lag(column) for name, column in sent.items()}
+            stamps = {
+                name: lag
+                for name, lag in lags.items()
+                if lag is not None and pa.types.is_timestamp(kinds.field(name).type)
+            }
+            return Times(stamps, hidden_by=times.hidden_by)
+        closed = (times.lag(self._window.column) or 0) + 1000 * self._window.closes_ms
+        ends = {self._window.time: closed - 1000 * self._window.size_ms} if self._window.time else {}
+        return Times({WINDOW: closed - 1, **ends})
+
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return (key, aggregates) of the keys in `rows`, this batch included, or of the windows that closed.
 
@@ -223,8 +270,7 @@ class Aggregate:
         """
         store = context.store(self.store)
         if self._window is not None:
-            rows = rows.append_column(WINDOW, self._window.starts(rows))
-            rows = rows.filter(pa.array(~store.is_late(rows)))
+            rows = self._in_windows(store, rows)
         keys = list(self._by)
         batch = self._grouped(
             rows, {name: (part.function, part.column) for name, part in self._parts.items()}
@@ -239,8 +285,21 @@ class Aggregate:
                 both = pa.concat_tables([known.filter(pa.array(found)), batch])
                 batch = self._grouped(both, {name: (part.merge, name) for name, part in self._parts.items()})
             batch = self._put(store, batch)
-        final = self._window is not None and self._window.emit == "final"
-        return self._shown(store.gone if final else batch)
+        if self._window is not None and self._window.emit == "final":
+            store.expire()
+            batch = store.gone
+        return self._shown(batch)
+
+    def _in_windows(self, store: Store, rows: pa.Table) -> pa.Table:
+        """Return the rows that are in open windows, with the start of each; the others count as late."""
+        starts = self._window.starts(rows)  # type: ignore[union-attr]
+        if WINDOW in rows.column_names:  # of windows that these are windows of
+            rows = rows.drop_columns([WINDOW])
+        rows = rows.append_column(WINDOW, starts)
+        if starts.null_count:
+            store.late += starts.null_count
+            rows = rows.filter(pc.is_valid(starts))
+        return rows.filter(pa.array(~store.is_late(rows)))
 
     def _put(self, store: Store, batch: pa.Table) -> pa.Table:
         """Put the keys' rows, and return them as the store then has them; as they are where it has nothing."""
@@ -260,6 +319,8 @@ class Aggregate:
         columns = {key: batch[key] for key in self._by}
         for name, whole in self._aggregates.items():
             columns[name] = self._mean(batch, name) if whole.function == "mean" else batch[name]
+        if self._window is not None and self._window.time is not None:
+            columns[self._window.time] = self._window.times(batch[WINDOW])
         return pa.table(columns)
 
     def _grouped(self, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]) -> pa.Table:

@@ -48,9 +48,10 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
 class Context:
     """Where and when a processor runs, and its stores.
 
-    `watermark`: no rows older than this are expected any more; None as long as that is unknown. It is fixed before
-    the batch begins, and the same in all tasks and replays of it. Beyond what a datetime can say it is the first or the
-    last there is.
+    `watermark`: after this batch, no rows older than this are expected any more; None as long as that is unknown. What
+    has expired by it goes when the batch's rows have been taken. `late_watermark`: the one of the batch before; rows of
+    this batch that are older are late. Both are fixed before the batch begins, and the same in all replays of it.
+    Beyond what a datetime can say they are the first or the last there is.
     """
 
     task: str
@@ -58,6 +59,7 @@ class Context:
     batch_id: int
     stores: Mapping[str, Store]
     watermark: datetime | None = None
+    late_watermark: datetime | None = None
 
     def store(self, name: str) -> Store:
         """Return one of the stores that the processor was connected to. Errors: `InputError` for any other."""
@@ -109,6 +111,9 @@ class PerKey:
     column `time`, by event time. A new state that has expired already is not taken, and counts as late: the key keeps
     the one it has. The rows are sent on all the same.
 
+    `event_time`: the column of the output that is an event time, for nodes behind this one that go by time; `delay`:
+    how far it may lie behind the watermark of the input.
+
     >>> def longest(key, rows, state):
     ...     best = max([r["delay"] for r in rows] + ([state["best"]] if state else []))
     ...     return {"best": best}, [{**key, "best": best}]
@@ -129,8 +134,11 @@ class PerKey:
         output: Mapping[str, object],
         ttl: Any = None,
         time: str | None = None,
+        event_time: str | None = None,
+        delay: Any = None,
     ) -> None:
         self.store = store
+        self.event_time, self.delay = event_time, delay
         self._forgetting = forgetting(f"PerKey({store!r})", ttl, time)
         self._function = function
         self._by, self._state = dict(by), dict(state)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
 from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.state.rows import RowCodec
 
 _BATCH = "seen_in_batch"
@@ -43,12 +44,21 @@ class Deduplicate:
         self.store = store
         self._by = dict(by)
         self._forgetting = forgetting(f"Deduplicate({store!r})", ttl, time)
+        self._time = time
         self._kept = [time] if time is not None and time not in self._by else []
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store."""
         value = {_BATCH: "int64", **dict.fromkeys(self._kept, "timestamp")}
         return {self.store: {"key": self._by, "value": value, **self._forgetting}}
+
+    def input_time(self) -> TimeColumn | None:
+        """Return the column by whose event time keys are forgotten; None if they never are."""
+        return None if self._time is None else TimeColumn(0, self._time)
+
+    def output_times(self, times: Times) -> Times:
+        """Return the time columns of the output: those of the input, whose rows pass as they are."""
+        return times
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows whose key was never seen before, in their order. O(rows)."""

@@ -13,6 +13,7 @@ from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
+from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import Store
 
@@ -55,10 +56,19 @@ class TableJoin:
         self._how = how
         self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
         self.order_by, self.deleted = tuple(order_by), deleted
+        self._time = time
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
         return {self.store: {"key": self._on, "value": self._columns, **self._forgetting}}
+
+    def input_time(self) -> TimeColumn | None:
+        """Return the table's column by which its rows are forgotten; None if they never are."""
+        return None if self._time is None else TimeColumn(1, self._time, strict=False)
+
+    def output_times(self, stream: Times, table: Times) -> Times:
+        """Return the time columns of the output: those of the stream, whose rows pass with more columns."""
+        return stream
 
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:
         """Return the stream's rows with the table's columns behind them.

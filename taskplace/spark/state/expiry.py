@@ -1,11 +1,12 @@
 """Forgetting by event time: when an entry of a store has had its time, and how the ones that have are found.
 
-An entry's time is one of its own columns. It has expired when `time + ttl <= watermark`; the watermark is that of
-the batch, fixed before the batch begins, so every replay and every copy forgets the same entries. An entry without
-a time (null) never expires. All of it holds as far as 64 bits of microseconds go, far beyond the years that Python's
-`datetime` has: a wild time in one row is a time like any other. Times beyond 64 bits count as the nearest within.
+An entry's time is one of its own columns. It has expired when `time + ttl <= watermark`. Watermarks are fixed before
+the batch begins, so every replay and every copy forgets the same entries. An entry without a time (null) never
+expires. All of it holds as far as 64 bits of microseconds go, far beyond the years that Python's `datetime` has: a
+wild time in one row is a time like any other. Times beyond 64 bits count as the nearest within.
 
-Expired entries are invisible at once. They are removed a batch at a time, through an index beside the store:
+What has expired by the watermark of the batch before is invisible, and rows of it are late. What has expired by the
+batch's own watermark is removed when its rows have been taken, through an index beside the store:
 
     [due, 8 bytes, big-endian][digest of the key, 16 bytes] -> key
 
@@ -149,12 +150,17 @@ def slot_starts(times: Times, slot: int) -> Times:
     return np.asarray(np.maximum(times, FIRST + into) - into, np.int64)
 
 
+def slot_of(ttl: int) -> int:
+    """Return the length of a time slot: a fraction of the TTL, and a second at least."""
+    return max(ttl // SLOTS, SECOND)
+
+
 def due(times: Times, ttl: int) -> Times:
-    """Return the end of each time's slot; a slot is a fraction of the TTL, and a second at least.
+    """Return the end of each time's slot.
 
     What ends after the last time there is, is never due.
     """
-    slot = max(ttl // SLOTS, SECOND)
+    slot = slot_of(ttl)
     left = slot - times % slot
     return np.asarray(np.minimum(times, LAST - left) + left, np.int64)
 

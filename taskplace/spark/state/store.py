@@ -3,13 +3,17 @@
 Writes of a batch are kept in memory, last value per key, and reach the copy and the changelog in one piece
 when the batch's attempt is sealed. Reads see them at once.
 
-A store may forget by event time (`taskplace.spark.state.expiry`): what has expired is not seen, and goes.
+A store may forget by event time (`taskplace.spark.state.expiry`), by two watermarks. By the one of the batch before,
+`late`, rows are late and entries are no longer visible. By the batch's own, `now`, entries expire and are removed,
+after the batch's rows have been written. So a row never meets a store that has forgotten what the row may still
+change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from itertools import chain, islice, takewhile
 
 import numpy as np
@@ -128,13 +132,20 @@ def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:
 class Store:
     """One store of one task during one batch.
 
+    `late`: the watermark of the batch before, `now`: the batch's own (microseconds; None: unknown yet); without `now`
+    both are the same.
+
     >>> store.put_many(table)                              # doctest: +SKIP
     >>> values, found = store.get_many(table)              # doctest: +SKIP
     """
 
-    def __init__(self, schema: StoreSchema, copy: Copy, watermark: int | None = None) -> None:
+    def __init__(
+        self, schema: StoreSchema, copy: Copy, late: int | None = None, now: int | None = None
+    ) -> None:
         self.schema = schema
-        self._copy, self._watermark = copy, watermark
+        self._copy, self._late = copy, late
+        #: The watermark by which entries expire in this batch.
+        self.now = late if now is None else now
         self._name, self._index_name = schema.database, expiry.index_of(schema.database)
         self._keys = RowCodec(schema.key, f"stores.{schema.name}.key")
         self._values = RowCodec(schema.value, f"stores.{schema.name}.value")
@@ -146,8 +157,25 @@ class Store:
         self.gone = pa.schema([*schema.key, *schema.value]).empty_table()
         #: How many rows were not taken because they had expired before they came.
         self.late = 0
-        #: Whether `expire` has left some for the next batch.
-        self.expiring = False
+        #: Whether `expire` has been called in this batch.
+        self.expired = False
+        #: The least time of what `expire` has left for the next batch (microseconds); None if nothing is left.
+        self.held: int | None = None
+
+    @property
+    def _slot(self) -> int:
+        """How long before it is due in the index an entry's time may lie."""
+        return 0 if self.schema.time in self.schema.key.names else expiry.slot_of(self.schema.ttl)
+
+    @property
+    def late_watermark(self) -> int | None:
+        """The watermark by which rows are late; None: unknown yet."""
+        return self._late
+
+    @property
+    def expiring(self) -> bool:
+        """Whether `expire` has left some for the next batch."""
+        return self.held is not None
 
     def changes(self) -> Changes:
         """Return what this batch changes, by the name under which it lies in the copy."""
@@ -163,7 +191,7 @@ class Store:
         """
         raw = self._get(self._keys.encode(keys))
         values = self._decoded(raw)
-        if self.schema.ttl and (stale := self.schema.expired(keys, values, self._watermark)).any():
+        if self.schema.ttl and (stale := self.schema.expired(keys, values, self._late)).any():
             raw = [None if old else value for value, old in zip(raw, stale, strict=True)]
             values = self._decoded(raw)
         return values, np.fromiter((value is not None for value in raw), np.bool_, len(raw))
@@ -185,7 +213,7 @@ class Store:
         if not self.schema.ttl:
             self.writes.update(zip(keys, values, strict=True))
             return
-        stale = self.schema.expired(rows, rows, self._watermark)
+        stale = self.schema.expired(rows, rows, self._late)
         self.late += int(stale.sum())
         live = np.flatnonzero(~stale).tolist()
         last = {keys[row]: row for row in live}
@@ -196,7 +224,7 @@ class Store:
         """Enter keys in the index, unless they are there for that slot; `rows` tells each key's row."""
         times, known = expiry.micros(column)
         # A time in the key is there for good; such entries (windows!) go when they expire, and not a slot later.
-        ends = times if self.schema.time in self.schema.key.names else expiry.due(times, self.schema.ttl)
+        ends = expiry.due(times, self.schema.ttl) if self._slot else times
         wanted = {expiry.index_key(int(ends[row]), key): key for key, row in rows.items() if known[row]}
         new = [entry for entry in wanted if entry not in self._index]
         there = self._copy.get_many(self._index_name, new)
@@ -206,7 +234,7 @@ class Store:
 
     def is_late(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return which rows (with the column `time`) had expired before they came, and count them as late."""
-        stale = self.schema.expired(rows, rows, self._watermark)
+        stale = self.schema.expired(rows, rows, self._late)
         self.late += int(stale.sum())
         return stale
 
@@ -214,22 +242,27 @@ class Store:
         """Remove `keys`; one that is not there is fine. O(rows)."""
         self.writes.update(dict.fromkeys(self._keys.encode(keys)))
 
-    def expire(
-        self, limit: int = expiry.REMOVED_PER_BATCH, limit_bytes: int = expiry.REMOVED_BYTES_PER_BATCH
-    ) -> None:
-        """Remove what has expired; what went is in `gone` then. O(entries removed).
+    def expire(self, limit: int | None = None, limit_bytes: int | None = None) -> None:
+        """Remove what has expired by `now`, this batch's own writes included; `gone` has it then. O(entries removed).
 
-        `limit` entries at most, and as many as have `limit_bytes` of encoded keys and values; one at least.
-        The runtime calls it before the operators run.
+        `limit` entries at most (`expiry.REMOVED_PER_BATCH`), and as many as have `limit_bytes` of encoded keys and
+        values (`expiry.REMOVED_BYTES_PER_BATCH`); one at least. What is left goes with the next batches. The runtime
+        calls it after the last node that uses the store; a processor that sends on what has expired calls it itself,
+        when it has written its rows. It works once a batch.
         """
-        if not self.schema.ttl or self._watermark is None:
+        if self.expired:
             return
+        self.expired = True
+        if not self.schema.ttl or self.now is None:
+            return
+        limit = expiry.REMOVED_PER_BATCH if limit is None else limit
+        limit_bytes = expiry.REMOVED_BYTES_PER_BATCH if limit_bytes is None else limit_bytes
         stored: dict[bytes, bytes | None] = {}
         size = number = 0
-        for entry, key, value in self._due(self._watermark - self.schema.ttl):
+        for entry, key, value in self._due(self.now - self.schema.ttl):
             added = 0 if key in stored else len(key) + len(value or b"")
             if number and (number >= limit or size + added > limit_bytes):
-                self.expiring = True
+                self.held = expiry.due_of(entry) - self._slot
                 break
             stored[key], self._index[entry] = value, None
             size, number = size + added, number + 1
@@ -237,7 +270,7 @@ class Store:
         there = ((key, value) for key, value in stored.items() if value is not None)
         for piece in pieces(self.schema.name, there, SCAN_ROWS, SCAN_BYTES):
             found = self._table(piece)
-            stale = self.schema.expired(found, found, self._watermark)
+            stale = self.schema.expired(found, found, self.now)
             self.writes.update((key, None) for (key, _), old in zip(piece, stale, strict=True) if old)
             gone.append(found.filter(pa.array(stale)))
         if gone:
@@ -248,10 +281,16 @@ class Store:
 
         Values are read ahead, more and more of them as they turn out to be small.
         """
-        due = takewhile(lambda item: expiry.due_of(item[0]) <= by, self._copy.scan(self._index_name))
+        stored = takewhile(lambda item: expiry.due_of(item[0]) <= by, self._copy.scan(self._index_name))
+        written = sorted(
+            (entry, key)
+            for entry, key in self._index.items()
+            if key is not None and expiry.due_of(entry) <= by
+        )
+        due = merge(stored, written)
         ahead, largest = 1, 1
         while chunk := list(islice(due, ahead)):
-            values = self._copy.get_many(self._name, [key for _, key in chunk])
+            values = self._get([key for _, key in chunk])
             for (entry, key), value in zip(chunk, values, strict=True):
                 yield entry, key, value
             largest = max(largest, *(len(value or b"") for value in values))
@@ -265,7 +304,7 @@ class Store:
             stored = (entry for entry in stored if entry[0] not in self.writes)
         for piece in pieces(self.schema.name, chain(pending, stored), SCAN_ROWS, SCAN_BYTES):
             table = self._table(piece)
-            stale = self.schema.expired(table, table, self._watermark)
+            stale = self.schema.expired(table, table, self._late)
             yield table.filter(pa.array(~stale)) if stale.any() else table
 
     def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:

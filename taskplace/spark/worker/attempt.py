@@ -30,6 +30,7 @@ from taskplace.spark.state.history import EMPTY, Change, History, Position
 from taskplace.spark.state.meta import Fence
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity
+from taskplace.spark.worker.clock import Watermark
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
 
@@ -46,8 +47,8 @@ class Setting:
 
     `schema`: of the external input, serialised, united if there are several sources; None without any. `run`: the id
     of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
-    often executors were lost within the run so far. `watermark`: of the batch, microseconds since 1970 (UTC); None:
-    unknown yet.
+    often executors were lost within the run so far. `watermarks`: of the topics that the stage reads, in microseconds
+    since 1970 (UTC), None: unknown yet; `late`: what each store that forgets went by in the batch before.
     """
 
     checkpoint: str
@@ -62,28 +63,33 @@ class Setting:
     boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
     run: str = ""
     round: int = 0
-    watermark: int | None = None
+    watermarks: Mapping[str, Watermark] = field(default_factory=dict)
+    late: Mapping[str, Watermark] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Descriptor:
-    """What one attempt must start from: the task, where it was planned to run, and its committed history."""
+    """What one attempt must start from: the task, where it was planned to run, and its committed history.
+
+    `held`: what stores of this task went by in the batch before, where that is not what the stage says, as windows of
+    this task that were due had not all been sent.
+    """
 
     task: str
     instance: str
     history: History
+    held: Mapping[str, Watermark] = field(default_factory=dict)
 
     def encode(self) -> bytes:
         """Return the descriptor as JSON bytes."""
-        return json.dumps(
-            {"task": self.task, "instance": self.instance, "history": self.history.to_dict()}
-        ).encode()
+        plain = {"task": self.task, "instance": self.instance, "history": self.history.to_dict()}
+        return json.dumps({**plain, "held": dict(self.held)}).encode()
 
     @classmethod
     def decode(cls, data: bytes) -> Descriptor:
         """Return the descriptor that `encode` wrote."""
         raw = json.loads(data)
-        return cls(raw["task"], raw["instance"], History.from_dict(raw["history"]))
+        return cls(raw["task"], raw["instance"], History.from_dict(raw["history"]), raw["held"])
 
 
 @dataclass(frozen=True)
@@ -101,7 +107,8 @@ class Report:
     """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
 
     `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows
-    that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet.
+    that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet;
+    `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic that it wrote to.
     """
 
     task: str
@@ -117,6 +124,8 @@ class Report:
     event_times: Mapping[str, int] = field(default_factory=dict)
     late: int = 0
     expiring: bool = False
+    watermarks: Mapping[str, Watermark] = field(default_factory=dict)
+    behind: Mapping[str, Watermark] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """Return the report as JSON."""
@@ -175,6 +184,7 @@ def run_attempt(
     root = Path(setting.checkpoint)
     instance = f"executor-{identity.executor()[0]}"
     inputs = _inputs(program, setting, root, partition, batches)
+    late = {**setting.late, **descriptor.held}
     rows_in = sum(inputs[topic].num_rows for topic in program.external)
     clock.lap("read")
 
@@ -183,13 +193,11 @@ def run_attempt(
         faults.point("attempt.positioned")
         attempt = f"{setting.epoch}-{uuid.uuid4().hex}"  # a new one also when a full map makes it run again
         stores = (
-            {name: Store(schema, copy, setting.watermark) for name, schema in program.stores.items()}
+            {name: Store(schema, copy, late.get(schema.database)) for name, schema in program.stores.items()}
             if copy is not None
             else {}
         )
-        for store in stores.values():
-            store.expire()
-        outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores, setting.watermark)
+        outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores, setting.watermarks)
         clock.lap("process")
         faults.point("attempt.processed")
         boundaries, sinks = _sealed_outputs(program, setting, root, descriptor.task, attempt, outputs)
@@ -223,6 +231,8 @@ def run_attempt(
             program.newest(inputs),
             sum(store.late for store in stores.values()),
             any(store.expiring for store in stores.values()),
+            outputs.watermarks,
+            outputs.behind,
         )
 
     with told_when_full(root, Path(setting.state_root)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import pyarrow as pa
 
@@ -11,13 +12,14 @@ from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.worker.clock import Clock, Watermark, slowest
 from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.splits import Split, check_splits
 
 
 @dataclass(frozen=True)
 class Operator:
-    """One node: what it is, whose output it takes, and what it runs."""
+    """One node: what it is, whose output it takes, and what it runs; as to time see `taskplace.spark.worker.clock`."""
 
     name: str
     kind: str
@@ -29,14 +31,23 @@ class Operator:
     processor: object = None
     #: Of a sink: names of columns that its target keeps for itself, in lower case.
     reserved: tuple[str, ...] = ()
+    #: How far the time by which it forgets lies behind the watermark of its input, in microseconds.
+    lag: int = 0
+    #: The column of its output that it declares as event time; "" if it declares none.
+    event_time: str = ""
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a run gave: rows per sink, and rows per internal topic."""
+    """What a run gave: rows per sink, rows per internal topic, and how far time has gone.
+
+    `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic's rows.
+    """
 
     sinks: Mapping[str, pa.Table]
     topics: Mapping[str, pa.Table]
+    watermarks: Mapping[str, Watermark] = field(default_factory=dict)
+    behind: Mapping[str, Watermark] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -124,14 +135,20 @@ class Program:
         batch_id: int,
         inputs: Mapping[str, pa.Table],
         stores: Mapping[str, Store],
-        watermark: int | None = None,
+        watermarks: Mapping[str, Watermark] = MappingProxyType({}),
     ) -> Outputs:
-        """Run all operators on a batch's rows of one partition."""
+        """Run all operators on a batch's rows of one partition; `watermarks` are those of the topics that it reads.
+
+        What has expired in a store goes when the last operator that uses it has run.
+        """
         rows: dict[str, pa.Table] = {}
         sinks: dict[str, pa.Table] = {}
         topics: dict[str, pa.Table] = {}
-        at = as_datetime(watermark)
+        behind: dict[str, Watermark] = {}
+        clock = Clock(watermarks)
+        last_user = {name: operator.name for operator in self.operators for name in operator.stores}
         for operator in self.operators:
+            sends_expired: list[Store] = []
             parents = [rows[parent] for parent in operator.parents]
             if operator.kind == "source":
                 rows[operator.name] = inputs[operator.topic]
@@ -143,9 +160,64 @@ class Program:
                 topics[operator.topic] = parents[0]
             else:
                 own = {name: stores[name] for name in operator.stores}
-                context = Context(task, partition, batch_id, own, at)
-                rows[operator.name] = call(operator.processor, context, *parents)
-        return Outputs(sinks, topics)
+                for store in own.values():
+                    store.now = clock.of_store(operator, store.schema, store.late_watermark)
+                rows[operator.name] = self._called(operator, task, partition, batch_id, own, clock, parents)
+                sends_expired = [store for store in own.values() if store.expired]
+                for name, store in own.items():
+                    if last_user[name] == operator.name:
+                        store.expire()
+            clock.passed(operator, sends_expired)
+            if operator.kind == "repartition":
+                behind[operator.topic] = clock.behind(operator)
+        forgetting = {store.schema.database: store.now for store in stores.values() if store.schema.ttl}
+        return Outputs(sinks, topics, forgetting, behind)
+
+    def _called(
+        self,
+        operator: Operator,
+        task: str,
+        partition: int,
+        batch_id: int,
+        stores: Mapping[str, Store],
+        clock: Clock,
+        parents: list[pa.Table],
+    ) -> pa.Table:
+        before = clock.before(operator)
+        now = None if before is None else before - operator.lag
+        late = slowest(store.late_watermark for store in stores.values())
+        context = Context(task, partition, batch_id, stores, as_datetime(now), as_datetime(late))
+        found = call(operator.processor, context, *parents)
+        if operator.event_time and found.num_rows:
+            kind = (
+                found.schema.field(operator.event_time).type
+                if operator.event_time in found.schema.names
+                else None
+            )
+            if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+                raise InputError(
+                    f"{operator.name}.event_time",
+                    found=f"{operator.event_time!r}, {'no column' if kind is None else kind}",
+                    expected=f"a timestamp or date column of its output: {found.schema.names}",
+                )
+        return found
+
+    def watermarks(
+        self, topics: Mapping[str, Watermark], late: Mapping[str, Watermark]
+    ) -> tuple[dict[str, Watermark], dict[str, Watermark]]:
+        """Return what each store that forgets goes by, and the watermark of each internal topic that is written here.
+
+        That is how it is in a task in which nothing holds time back; `run` says how it was. `topics`: the watermarks of
+        the topics that are read; `late`: what each store went by in the batch before.
+        """
+        clock = Clock(topics)
+        found: dict[str, Watermark] = {}
+        for operator in self.operators:
+            for schema in (self.stores[name] for name in operator.stores):
+                if schema.ttl:
+                    found[schema.database] = clock.of_store(operator, schema, late.get(schema.database))
+            clock.passed(operator)
+        return found, {o.topic: clock.behind(o) for o in self.operators if o.kind == "repartition"}
 
     @staticmethod
     def _named(operator: Operator, rows: pa.Table) -> pa.Table:

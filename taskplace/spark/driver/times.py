@@ -1,0 +1,104 @@
+"""Event time along a topology: by which column and how far behind the watermark each node goes, and who cannot know.
+
+**Idea.** Each node is asked, parents first, which columns of its output are event times
+(`taskplace.spark.processors.times`); the answer for a repartition goes on in the subtopologies that read it. A node
+that forgets by time gets the lag of the column that it goes by.
+
+Errors: `TopologyError` naming the node, for a window or a de-duplication over a column that is no event time, and for a
+node behind one that does not declare the event time of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from taskplace.spark.processors.times import TimeColumn, Times, declared, merged
+from taskplace.spark.worker.program import Operator, Program
+from topology import BuiltTopology, Node, TopologyError
+
+
+def with_times(
+    built: BuiltTopology, programs: Sequence[Program], event_times: Mapping[str, str]
+) -> tuple[Program, ...]:
+    """Return the programs with the lags of their operators; `event_times` has the column of each source that has one.
+
+    O(nodes + edges).
+    """
+    found = list(programs)
+    topics: dict[str, Times] = {}
+    for number in built.order:
+        program, known = found[number], dict[str, Times]()
+        nodes = {node.name: node for node in built.subtopologies[number].nodes}
+        operators = []
+        for operator in program.operators:
+            inputs = [known[parent] for parent in operator.parents]
+            node = nodes[operator.name]
+            if operator.kind == "source":
+                known[operator.name] = _source(operator, topics, event_times)
+            elif operator.kind in ("processor", "join"):
+                known[operator.name] = _output(node, inputs)
+                lag = _lag(node, inputs, forgets=any(program.stores[name].ttl for name in operator.stores))
+                operator = replace(operator, lag=lag, event_time=_declared(node))
+            else:
+                known[operator.name] = merged(inputs)
+            if operator.kind == "repartition":
+                topics[operator.topic] = known[operator.name]
+            operators.append(operator)
+        found[number] = replace(program, operators=tuple(operators))
+    return tuple(found)
+
+
+def _source(operator: Operator, topics: Mapping[str, Times], event_times: Mapping[str, str]) -> Times:
+    if operator.topic in topics:
+        return topics[operator.topic]
+    column = event_times.get(operator.topic)
+    return Times(every=bool(event_times)) if column is None else Times({column: 0})
+
+
+def _declared(node: Node) -> str:
+    return str(node.options.get("event_time") or getattr(node.processor, "event_time", None) or "")
+
+
+def _output(node: Node, inputs: Sequence[Times]) -> Times:
+    of_processor = getattr(node.processor, "output_times", None)
+    if of_processor is not None and "event_time" not in node.options:
+        found: Times = of_processor(*inputs)
+        return found
+    return declared(
+        node.processor, node.options, merged(inputs) if len(inputs) == 1 else _all(inputs), node.name
+    )
+
+
+def _all(inputs: Sequence[Times]) -> Times:
+    """Return the time columns of whatever a node with several inputs reads: it may take any of them."""
+    hidden = next((times.hidden_by for times in inputs if times.hidden_by), "")
+    lags: dict[str, int] = {}
+    for times in inputs:
+        lags |= {name: max(lag, lags.get(name, 0)) for name, lag in times.lags.items()}
+    return Times(lags, any(times.every for times in inputs), hidden)
+
+
+def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
+    """Return how far behind its input's watermark a node goes by time."""
+    asked = getattr(node.processor, "input_time", None)
+    column: TimeColumn | None = asked() if asked is not None else None
+    read = [inputs[column.input]] if column is not None and column.input < len(inputs) else list(inputs)
+    times = _all(read)
+    if forgets and times.hidden_by:
+        raise TopologyError(
+            f"node {node.name!r}: goes by event time, but its rows come through {times.hidden_by!r}, which does not "
+            "declare theirs; process(..., event_time='at', delay='0 s') names the column of its output, and how far "
+            "that lies behind the watermark of its input",
+            node=node.name,
+        )
+    if column is None or not column.strict or not forgets:
+        return times.largest
+    lag = times.lag(column.column)
+    if lag is None and times.known:
+        raise TopologyError(
+            f"node {node.name!r}: goes by the time {column.column!r}, which is no event time of its input; expected "
+            f"one of {sorted(times.lags)}: name it as the source's event_time, or use the one that it has",
+            node=node.name,
+        )
+    return lag or 0

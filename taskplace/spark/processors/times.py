@@ -1,0 +1,124 @@
+"""Event time along the nodes: which columns of a stream are event times, and how far they lag behind its watermark.
+
+**Idea.** A watermark W says: no rows older than W are expected. Behind a node the rows have other columns, and some of
+them are older by nature: the start of a window lies its size and grace behind the rows that filled it. So a stream has
+*time columns*, each with a *lag*: rows that are not late have values of at least W - lag in it. A node that goes by
+such a column goes by the watermark W - lag.
+
+Units: microseconds.
+
+| node | time columns of its output |
+|---|---|
+| source with an event time | that column, lag 0 |
+| source without one, beside others that have one | every column, lag 0: rows are judged by the others' watermark |
+| `Deduplicate`, `TableJoin`, repartition | those of its (stream) input |
+| merge | those that all parents have; the largest lag counts |
+| `Aggregate` with a window | `window_start`: lag + size + grace; the column of `Tumbling(time=...)`: lag + grace |
+| `Aggregate` | time columns among its keys, and `max_` of one |
+| `PerKey`, your own | what it declares: `event_time`, a column of its output, and `delay`, its further lag |
+
+A processor or function declares its event time by attributes `event_time` and `delay`, a node by options of those names
+(`stream.process(f, event_time="at", delay="5 minutes")`). Without a declaration nobody knows, and a node behind it that
+needs event time is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from taskplace.errors import InputError
+from taskplace.spark.state.expiry import milliseconds
+
+
+@dataclass(frozen=True)
+class Times:
+    """The time columns of a stream.
+
+    `lags`: by column, how far it lies behind the watermark. `every`: any other column will do as well, with lag 0.
+    `hidden_by`: the node that does not declare its event time; "" if all do.
+
+    >>> times = Times({"at": 0, "window_start": 3_600_000_000})
+    >>> times.lag("at"), times.lag("id"), times.largest
+    (0, None, 3600000000)
+    """
+
+    lags: Mapping[str, int] = field(default_factory=dict)
+    every: bool = False
+    hidden_by: str = ""
+
+    def lag(self, column: str) -> int | None:
+        """Return the lag of a column; None if it is no event time."""
+        return self.lags.get(column, 0 if self.every else None)
+
+    @property
+    def largest(self) -> int:
+        """The largest lag of its columns: what holds for all of them."""
+        return max(self.lags.values(), default=0)
+
+    @property
+    def known(self) -> bool:
+        """Whether it has an event time at all."""
+        return self.every or bool(self.lags)
+
+
+class TimeColumn(NamedTuple):
+    """The column of an input that a processor goes by. `strict`: it has to be an event time of that input."""
+
+    input: int
+    column: str
+    strict: bool = True
+
+
+def merged(inputs: Sequence[Times]) -> Times:
+    """Return the time columns of several streams put into one.
+
+    >>> merged([Times({"at": 0, "seen": 5}), Times({"at": 7})]).lags
+    {'at': 7}
+    """
+    hidden = next((times.hidden_by for times in inputs if times.hidden_by), "")
+    names: Iterable[str] = dict.fromkeys(name for times in inputs for name in times.lags)
+    shared = {name: [times.lag(name) for times in inputs] for name in names}
+    lags = {name: max(lag or 0 for lag in found) for name, found in shared.items() if None not in found}
+    return Times(lags, bool(inputs) and all(times.every for times in inputs), hidden)
+
+
+def event_time(column: str, delay: object = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Declare the event time of a function's rows: `column` of its output, `delay` behind the input at most.
+
+    >>> @event_time("at", delay="5 minutes")
+    ... def late_ones(context, rows):
+    ...     return rows
+    >>> declared(late_ones, {}, Times({"at": 0}), "late").lags
+    {'at': 300000000}
+    """
+
+    def declare(function: Callable[..., Any]) -> Callable[..., Any]:
+        function.event_time, function.delay = column, delay  # type: ignore[attr-defined]
+        return function
+
+    return declare
+
+
+def declared(processor: object, options: Mapping[str, Any], times: Times, node: str) -> Times:
+    """Return the time columns that a node declares for its output, given its input's.
+
+    Errors: `InputError` for what is no column's name, and no duration.
+    """
+    column = options.get("event_time", getattr(processor, "event_time", None))
+    delay = options.get("delay", getattr(processor, "delay", None))
+    if column is None:
+        if delay is not None:
+            raise InputError(
+                f"{node}.delay",
+                found=delay,
+                expected="event_time as well: the column that lies so far behind",
+            )
+        return Times(hidden_by=times.hidden_by or (node if times.known else ""))
+    if not isinstance(column, str) or not column:
+        raise InputError(f"{node}.event_time", found=column, expected="the name of a column of its output")
+    if times.hidden_by or not times.known:
+        return Times(hidden_by=times.hidden_by)
+    further = 0 if delay in (None, 0) else 1000 * milliseconds(delay, f"{node}.delay")
+    return Times({column: times.largest + further})
