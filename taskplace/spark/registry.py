@@ -54,7 +54,7 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.aggregate import Aggregation
+from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.state.rows import ALIASES, arrow_schema
 from topology import TopologyError
 from topology.errors import nearest
