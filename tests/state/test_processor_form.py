@@ -79,7 +79,7 @@ def test_a_merge_of_different_columns_is_refused():
         Program(0, operators, {}).run("0_0", 0, 0, {"A": ROWS, "B": pa.table({"m": ["x"]})}, {})
 
 
-def test_a_processor_sees_its_own_stores_only():
+def test_a_processor_sees_its_own_stores_only(tmp_path):
     seen = []
 
     def look(context, rows):
@@ -90,7 +90,10 @@ def test_a_processor_sees_its_own_stores_only():
         Operator("a", "source", topic="A"),
         Operator("look", "processor", ("a",), ("s",), processor=look),
     )
-    Program(3, operators, {}).run("3_1", 1, 7, {"A": ROWS}, {"s": None, "other": None})  # type: ignore[dict-item]
+    with Copy(tmp_path / "copy", SCHEMA.databases) as copy:
+        copy.bring_to(History(), tmp_path)
+        stores = {name: Store(SCHEMA, copy) for name in ("s", "other")}
+        Program(3, operators, {}).run("3_1", 1, 7, {"A": ROWS}, stores)
     assert seen == [("3_1", 1, 7, ["s"])]
 
 

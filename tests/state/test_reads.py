@@ -66,7 +66,7 @@ def store(runtime):
         placed = SimpleNamespace(
             programs=programs,
             tasks_of=tasks.__getitem__,
-            journal=SimpleNamespace(history=runtime.history, identity={"keys": types}),
+            journal=SimpleNamespace(history=runtime.history, identity={"keys": types}, last=None),
             cluster=cluster,
             bridge=Bridge(runtime),
             state_root=runtime.state,

@@ -1,0 +1,160 @@
+"""By how many moves a target can be undercut: found without a flow solver, by exchanges that make it cheaper.
+
+**Idea.** A target that keeps both balances is a flow. It has fewest moves if and only if no cycle of exchanges saves
+one (Klein's theorem: a flow is of minimum cost if and only if its residual network has no negative cycle). An
+exchange hands one task of a subtopology from an instance to another; a cycle of exchanges keeps all balances. Cycles
+that save are carried out until there is none.
+
+It shares no code with the flow by which targets are made, so that a fault of the one shows in the other.
+
+Shapes: p instances with room, s subtopologies. A search is O(rounds * s * p^2), mostly a few rounds; there is one
+search for each cycle that saves, and a last one that finds none.
+Source: M. Klein, "A Primal Method for Minimal Cost Flows", 1967.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from taskplace.model.columns import Columns, Ints
+from taskplace.model.placement import FIXED, OPEN
+from taskplace.model.shares import floors_and_ceilings
+
+FAR = 1 << 20  # above any sum of costs: no way
+
+
+def saving(c: Columns, base: Ints, place: Ints) -> int:
+    """Return how many moves fewer are possible than with `place` ([n] instances), both balances kept.
+
+    0 proves that `place` is minimal. `place` has to keep both balances (`taskplace.verify` checks that first). Tasks
+    and instances: see `Columns`.
+    """
+    exchanges = _Exchanges(c, base, place)
+    before = exchanges.moves
+    while (cycle := exchanges.cycle()) is not None:
+        exchanges.carry_out(cycle)
+    return before - exchanges.moves
+
+
+class _Exchanges:
+    """The exchanges that are possible from a placement, as a network.
+
+    Nodes: one per (subtopology, instance), one per instance, one sink. `_cost[s, i, j]` is what it costs to hand the
+    cheapest task of subtopology s from i to j: -1, 0 or 1 move; FAR if there is none to hand over.
+    Lifetime: `_at` is the placement so far, in positions among the instances with room; the rest follows from it.
+    """
+
+    def __init__(self, c: Columns, base: Ints, place: Ints) -> None:
+        tasks = np.flatnonzero(c.stateful)
+        places = np.flatnonzero(c.room > 0)
+        position = np.full(c.m, -1, np.int64)
+        position[places] = np.arange(len(places))
+        self._p, self._s = len(places), len(c.subtopologies)
+        self._sub, self._at = c.sub[tasks], position[place[tasks]]
+        self._homes = [_homes(c, base, int(t), position) for t in tasks]
+        self._low, self._high = self._bounds(c.room[places])
+
+    def _bounds(self, room: Ints) -> tuple[Ints, Ints]:
+        """Return the least and the most tasks of each subtopology, and of all (last row), on each instance."""
+        counts = [*np.bincount(self._sub, minlength=self._s).tolist(), len(self._sub)]
+        bounds = [floors_and_ceilings(count, room) for count in counts]
+        return np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
+
+    @property
+    def moves(self) -> int:
+        """How many tasks are not at home."""
+        return sum(self._price(k, at) for k, at in enumerate(self._at.tolist()))
+
+    def _price(self, task: int, at: int) -> int:
+        homes = self._homes[task]
+        return 0 if homes is None or at in homes else 1
+
+    def _costs(self) -> Ints:
+        cost = np.full((self._s, self._p, self._p), FAR, np.int64)
+        rows = zip(self._sub.tolist(), self._at.tolist(), self._homes, strict=True)
+        for s, i, homes in set(rows):
+            here = 0 if homes is None or i in homes else 1
+            row = cost[s, i]
+            np.minimum(row, (0 if homes is None else 1) - here, out=row)
+            for j in homes or ():
+                row[j] = min(row[j], -here)
+        return cost
+
+    def cycle(self) -> list[int] | None:
+        """Return the nodes of a cycle of exchanges that saves moves; None if there is none (Bellman and Ford)."""
+        s, p = self._s, self._p
+        cost = self._costs()
+        load = np.zeros((s + 1, p), np.int64)
+        np.add.at(load, (self._sub, self._at), 1)
+        load[s] = load[:s].sum(axis=0)
+        more, fewer = load < self._high, load > self._low
+        seat, sink = s * p, s * p + p
+        near = np.zeros(sink + 1, np.int64)
+        before = np.full(sink + 1, -1, np.int64)
+        for _ in range(sink + 2):
+            changed = False
+
+            def improve(nodes: Ints, found: Ints, by: Ints) -> None:
+                nonlocal changed
+                better = found < near[nodes]
+                near[nodes[better]], before[nodes[better]] = found[better], by[better]
+                changed |= bool(better.any())
+
+            at = np.arange(p)
+            for k in range(s):
+                through = near[k * p : k * p + p, None] + cost[k]
+                best = through.argmin(axis=0)
+                improve(k * p + at, through[best, at], k * p + best)
+                improve(k * p + at[fewer[k]], near[seat + at[fewer[k]]], seat + at[fewer[k]])
+                improve(seat + at[more[k]], near[k * p + at[more[k]]], k * p + at[more[k]])
+            free = seat + at[more[s]]
+            improve(np.full(len(free), sink), near[free], free)
+            back = seat + at[fewer[s]]
+            improve(back, np.full(len(back), near[sink]), np.full(len(back), sink))
+            if not changed:
+                return None
+            if (found := _circle(before)) is not None:
+                return found
+        raise AssertionError("Bellman and Ford: no end and no cycle")
+
+    def carry_out(self, cycle: list[int]) -> None:
+        """Hand over a task for each step of a cycle between two instances of one subtopology."""
+        p = self._p
+        for tail, head in zip(cycle, [*cycle[1:], cycle[0]], strict=True):
+            if tail >= self._s * p or head >= self._s * p:
+                continue
+            (s, i), j = divmod(tail, p), head % p
+            there = np.flatnonzero((self._sub == s) & (self._at == i)).tolist()
+            task = min(there, key=lambda k: self._price(k, j) - self._price(k, i))
+            self._at[task] = j
+
+
+def _homes(c: Columns, base: Ints, task: int, position: Ints) -> frozenset[int] | None:
+    """Return where a task can be without a move, among the instances with room; None: anywhere."""
+    if base[task] == OPEN:
+        return None
+    if base[task] == FIXED:
+        found: Iterable[int] = [int(c.owner[task])]
+    else:
+        rows = slice(int(c.start[task]), int(c.start[task + 1]))
+        found = c.inst[rows][c.best[rows]].tolist()
+    return frozenset(int(position[i]) for i in found if position[i] >= 0)
+
+
+def _circle(before: Ints) -> list[int] | None:
+    """Return a cycle of predecessors, in the direction of its arcs; None if there is none."""
+    seen: dict[int, int] = {}
+    back = before.tolist()
+    for start in range(len(back)):
+        node = start
+        while node >= 0 and node not in seen:
+            seen[node] = start
+            node = back[node]
+        if node >= 0 and seen[node] == start:
+            cycle = [node]
+            while back[cycle[-1]] != node:
+                cycle.append(back[cycle[-1]])
+            return cycle[::-1]
+    return None
