@@ -9,27 +9,34 @@ Properties:
 - judged are the aggregates, counts, table joins and functions per key of `taskplace.spark.processors`. A
   de-duplication is not: an id mostly tells the key too, and equal ids then meet;
 - only where the key is known by name: behind a source or a repartition, and what keeps its columns (de-duplication,
-  table join, aggregates, merges of streams keyed alike). A processor of one's own may rename columns, and hides it;
-- topics of different numbers of partitions that are merged are refused where a processor keeps state by their key: one
-  key has its rows in one task for one topic, and in another one for the other;
+  table join, aggregates, merges). A processor of one's own may rename columns, and hides it;
+- topics that meet, in a merge or a join, have to be split by the same columns in the same order, and merged ones by the
+  same number of partitions: else one key has its rows in one task for one topic, and in another one for the other;
+- a window's start is made by its processor, so no input can be split by it;
 - a source without a key is not judged, nor is a subtopology of one task.
 
 Errors: `TopologyError` with the node, both lists of columns, and what to do.
+
+The columns' types are another matter: `splits` says which are to be compared, `taskplace.spark.worker.splits` does it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import pyarrow as pa
+
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin
-from topology import BuiltTopology, Node, TopologyError
+from taskplace.spark.processors.aggregate import WINDOW
+from taskplace.spark.worker.splits import Split
+from topology import BuiltTopology, Node, Subtopology, TopologyError
 
 # Exactly these: one that is derived from them may do otherwise.
 _BY_KEY = (Aggregate, Count, PerKey, TableJoin)
 _KEEP = (Aggregate, Count, Deduplicate, TableJoin)  # the key columns of their first input
 
-Key = tuple[str, ...] | None  # None: not known
+Keys = frozenset[tuple[str, ...]] | None  # of the topics that rows come from; None: not known
 
 
 def check_keys(built: BuiltTopology) -> None:
@@ -45,34 +52,39 @@ def check_keys(built: BuiltTopology) -> None:
 (origin), so rows of one key lie in several tasks; repartition it by (tailnum) first, or have 'origin' in `by`
     """
     for sub in built.subtopologies:
-        known: dict[str, Key] = {}
+        known: dict[str, Keys] = {}
         split: dict[str, frozenset[int]] = {}
         for node in sub.nodes:
             if sub.partitions != 1 and type(node.processor) in _BY_KEY:
                 _check(node, known)
                 _check_split(node, known, split)
-            known[node.name] = _key(node, known)
+            known[node.name] = _keys(node, known)
             split[node.name] = frozenset().union(*(split[parent] for parent in node.parents))
             if node.kind == "source":
                 split[node.name] = frozenset({built.partitions[node.topic or ""] or 0})
 
 
-def _check(node: Node, known: Mapping[str, Key]) -> None:
+def _check(node: Node, known: Mapping[str, Keys]) -> None:
     by = _by(node.processor)
-    for parent in node.parents:
-        key = known[parent]
-        lacking = [column for column in key or () if column not in by]
-        if key is None or not lacking:
-            continue
+    inputs = {key: parent for parent in reversed(node.parents) for key in sorted(known[parent] or ())}
+    for key, parent in sorted(inputs.items()):
+        if lacking := [column for column in key if column not in by]:
+            raise TopologyError(
+                f"node {node.name!r}: keeps state by ({', '.join(by)}), but its input {parent!r} is split by "
+                f"({', '.join(key)}), so rows of one key lie in several tasks; repartition it by ({', '.join(by)}) "
+                f"first, or have {', '.join(map(repr, lacking))} in `by`",
+                node=node.name,
+            )
+    if len(inputs) > 1:
+        split = " and ".join(f"({', '.join(key)})" for key in sorted(inputs))
         raise TopologyError(
-            f"node {node.name!r}: keeps state by ({', '.join(by)}), but its input {parent!r} is split by "
-            f"({', '.join(key)}), so rows of one key lie in several tasks; repartition it by ({', '.join(by)}) "
-            f"first, or have {', '.join(map(repr, lacking))} in `by`",
+            f"node {node.name!r}: keeps state by ({', '.join(by)}), but its rows come from topics that are split by "
+            f"{split}, so rows of one key lie in several tasks; repartition them by the same columns in the same order",
             node=node.name,
         )
 
 
-def _check_split(node: Node, known: Mapping[str, Key], split: Mapping[str, frozenset[int]]) -> None:
+def _check_split(node: Node, known: Mapping[str, Keys], split: Mapping[str, frozenset[int]]) -> None:
     for parent in node.parents:
         if known[parent] is not None and len(split[parent]) > 1:
             raise TopologyError(
@@ -84,14 +96,41 @@ def _check_split(node: Node, known: Mapping[str, Key], split: Mapping[str, froze
 
 
 def _by(processor: Any) -> tuple[str, ...]:
-    return tuple(processor.layouts()[processor.store]["key"])
+    return _of_rows(processor, processor.layouts()[processor.store]["key"])
 
 
-def _key(node: Node, known: Mapping[str, Key]) -> Key:
+def _of_rows(processor: Any, key: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of a store's key that are the rows' own."""
+    made = {WINDOW} if isinstance(processor, Aggregate) and processor.windowed else set()
+    return tuple(name for name in key if name not in made)
+
+
+def _keys(node: Node, known: Mapping[str, Keys]) -> Keys:
     """Return the columns by whose values the rows behind a node are split, if those are known to be in them."""
     if node.kind == "source":
-        return node.key or None
-    inputs = [known[parent] for parent in node.parents]
+        return frozenset({node.key}) if node.key else None
     if node.kind == "merge":
-        return inputs[0] if all(key == inputs[0] for key in inputs) else None
-    return inputs[0] if type(node.processor) in _KEEP else None
+        inputs = [known[parent] for parent in node.parents]
+        return None if None in inputs else frozenset().union(*(keys for keys in inputs if keys is not None))
+    return known[node.parents[0]] if type(node.processor) in _KEEP else None
+
+
+def splits(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Split, ...]:
+    """Return where a subtopology keeps state by what a topic is split by, and as what. O(nodes x topics).
+
+    `keys`: of each store. Judged is each topic that a node's rows come from, whatever lies between, if the key of a
+    store of the node has all columns of the topic's key. None where there is but one task.
+    """
+    found: dict[Split, None] = {}
+    topics: dict[str, dict[str, tuple[str, ...]]] = {}
+    for node in sub.nodes:
+        topics[node.name] = {topic: key for parent in node.parents for topic, key in topics[parent].items()}
+        if node.kind == "source" and node.topic and node.key:
+            topics[node.name] = {node.topic: node.key}
+        for store in node.stores if sub.partitions != 1 else ():
+            own = set(_of_rows(node.processor, keys[store].names))
+            for topic, key in topics[node.name].items():
+                if set(key) <= own:
+                    types = tuple((name, keys[store].field(name).type) for name in key)
+                    found[Split(node.name, store, topic, types)] = None
+    return tuple(found)

@@ -339,9 +339,9 @@ class Placed:
             )  # fmt: skip
 
     def _united(self, df: DataFrame) -> DataFrame:
-        if TAG in df.columns:
-            return df
         topics = make.external_topics(self.built)
+        if df.columns[:2] == [TAG, make.PARTITION] and set(df.columns[2:]) == set(topics):
+            return df
         if len(topics) != 1:
             raise InputError(
                 "process_batch",

@@ -70,7 +70,7 @@ class StoreReader:
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the value of one key, as a dict; None if there is none."""
         columns = {field.name: pa.array([_column(key, field.name)], field.type) for field in self.schema.key}
-        found: dict[str, Any] | None = self.get_many(pa.table(columns)).to_pylist()[0]["value"]
+        found: dict[str, Any] | None = self._values(pa.table(columns)).to_pylist()[0]
         return found
 
     def get_many(self, keys: pa.Table) -> pa.Table:
@@ -78,7 +78,18 @@ class StoreReader:
 
         A key is looked up in the task that its rows are sent to. Where an operator may have cast or rewritten keys on
         the way, it may be in another one; then, if it is not there, all others are asked as well.
+        Errors: `InputError` if `keys` has a column of that name already, in whatever case.
         """
+        if taken := [name for name in keys.column_names if name.lower() == "value"]:
+            raise InputError(
+                "keys",
+                found=f"a column {taken[0]!r}",
+                expected="none of that name: the values come as one; use get(), or to_df() for the whole store",
+            )
+        return keys.append_column("value", self._values(keys))
+
+    def _values(self, keys: pa.Table) -> pa.Array:
+        """Return the values of keys as structs, null where there is none."""
         encoded = RowCodec(self.schema.key).encode(keys)
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
@@ -89,7 +100,7 @@ class StoreReader:
                 for value, asked in zip(raw, first, strict=True)
             ]
             self._look_up(encoded, others, raw)
-        return keys.append_column("value", self._structs(raw))
+        return self._structs(raw)
 
     def _look_up(
         self, encoded: Sequence[bytes], tasks: Sequence[Sequence[str]], raw: list[bytes | None]

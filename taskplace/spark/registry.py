@@ -5,7 +5,7 @@
 | `aggregate` | `by`, `aggregates`, `window`, `store` | running aggregates by key |
 | `count` | `by`, `window`, `store` | a running count by key, in the column `count` |
 | `deduplicate` | `by`, `store` | lets each key through once: ever, or within `ttl` |
-| `table-join` | `by`, `columns`, `how`, `order_by`, `store` | adds a table's columns to each stream row |
+| `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `store` | adds a table's columns to each stream row |
 | `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
 | `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
 | `module:Class` | the arguments of the class | your own processor, made once |
@@ -54,7 +54,7 @@ from taskplace.spark.processors import (
     min_,
     sum_,
 )
-from taskplace.spark.processors.aggregate import Aggregation
+from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.state.rows import ALIASES, arrow_schema
 from topology import TopologyError
 from topology.errors import nearest
@@ -256,6 +256,7 @@ def _table_join(
     columns: object,
     how: Any = "left",
     order_by: Sequence[str] = (),
+    deleted: object = None,
     ttl: Any = None,
     time: Any = None,
 ) -> TableJoin:
@@ -264,9 +265,12 @@ def _table_join(
     ordered = [order_by] if isinstance(order_by, str) else order_by
     if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
         raise TopologyError(f"order_by: found {order_by!r}, expected a list of column names")
+    if not isinstance(deleted, str | None):
+        raise TopologyError(f"deleted: found {deleted!r}, expected the name of a column of booleans")
     kept = _columns("columns", columns)
     on = _columns("by", by)
-    return TableJoin(store, on=on, columns=kept, how=how, order_by=ordered, ttl=ttl, time=time)
+    more: dict[str, Any] = {"order_by": ordered, "deleted": deleted, "ttl": ttl, "time": time}
+    return TableJoin(store, on=on, columns=kept, how=how, **more)
 
 
 def _per_key(

@@ -2,7 +2,8 @@
 
 A target is any object with `publish(spark, batch_id, files)`; it has to be idempotent by batch id. A target with
 `check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, and one with
-`bind(checkpoint_id)` is told at the start.
+`bind(checkpoint_id)` is told at the start. A target's `reserved` are the names, in lower case, of columns that its rows
+may not have.
 """
 
 from __future__ import annotations
@@ -42,8 +43,12 @@ class ParquetSink:
     permissions that new files get.
 
     The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
-    Errors: `CheckpointError` for the output of another one: its batches would pass for this one's.
+    Errors: `CheckpointError` for the output of another one: its batches would pass for this one's. A task refuses rows
+    with a column `batch_id`, in whatever case: readers of the directory would have the batch's id in its place.
     """
+
+    #: Columns that rows may not have.
+    reserved = ("batch_id",)
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)

@@ -288,6 +288,10 @@ BAD = [
         "topology.nodes.more.options.how: found 'leftt', expected left or inner; did you mean 'left'?",
     ),
     (
+        {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, deleted=True)},
+        "topology.nodes.more.options.deleted: found True, expected the name of a column of booleans",
+    ),
+    (
         {"topology__nodes__more": node("per-key", function="x", by=1, state=1, output=1)},
         "options.function: found 'x'",
     ),
@@ -595,3 +599,11 @@ def test_the_plan_of_internal_topics_is_lines_to_print():
     stateless = Topology("t")
     stateless.source("a", partitions=2)
     assert internal_plan(stateless.build()) == ""
+
+
+def test_a_table_join_has_an_order_and_marks_that_remove():
+    made = Registry()["table-join"](
+        store="prices", by={"k": "string"}, columns={"at": "long"}, order_by="at", deleted="gone"
+    )
+    assert made.layouts() == {"prices": {"key": {"k": "string"}, "value": {"at": "long"}}}
+    assert (made.order_by, made.deleted) == (("at",), "gone")

@@ -13,6 +13,7 @@ from taskplace.settings import Settings
 from taskplace.spark.declared import Declared
 from taskplace.spark.keyed import check_keys
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
+from taskplace.spark.processors.aggregate import WINDOW
 from topology import Stream, Topology, TopologyError
 
 
@@ -103,15 +104,46 @@ def test_columns_that_are_kept_stay_known():
         judged(counted.process(Count("e", by=by("day")), name="days"))
 
 
-def test_streams_keyed_alike_stay_known_when_they_are_merged():
-    def merged(other):
+def test_streams_that_are_merged_have_to_be_keyed_alike():
+    def merged(*key, by_=("k", "m"), then=None):
         topo = Topology("t")
-        one, two = topo.source("a", key="k", partitions=4), topo.source("b", key=other, partitions=2)
-        return one.merge(two).process(Count("c", by=by("l")))
+        one, two = topo.source("a", key=["k"], partitions=4), topo.source("b", key=list(key), partitions=4)
+        both = one.merge(two)
+        return (both.process(then) if then else both).process(Count("c", by=by(*by_)), name="count")
 
+    judged(merged("k"))
     with pytest.raises(TopologyError, match=r"split by \(k\)"):
-        judged(merged("k"))
-    judged(merged("m"))  # what they are split by has no one name
+        judged(merged("k", by_=("l",)))
+    message = (
+        r"node 'count': .* topics that are split by \(k\) and \(m\), so rows of one key .* in the same order"
+    )
+    with pytest.raises(TopologyError, match=message):
+        judged(merged("m"))
+    with pytest.raises(TopologyError, match=message):
+        judged(merged("m", then=Deduplicate("seen", by=by("id"))))
+    with pytest.raises(TopologyError, match=r"split by \(m\)"):
+        judged(merged("m", by_=("k",)))
+    judged(merged("m", then=lambda context, rows: rows))  # it may have made k what m is
+
+
+@pytest.mark.parametrize("other", [["l", "k"], ["l"], ["k"]])
+def test_what_meets_is_split_by_the_same_columns_in_the_same_order(other):
+    """A row's task follows from the hash of its columns in turn: of (k, l) it is another one than of (l, k)."""
+    topo = Topology("t")
+    sides = [topo.source("a", key=["k", "l"], partitions=4), topo.source("b", key=other, partitions=4)]
+    with pytest.raises(TopologyError, match=r"split by \(.*\) and \(|cannot join"):
+        judged(sides[0].merge(sides[1]).process(Count("c", by=by("k", "l"))))
+    topo = Topology("t")
+    sides = [topo.source("a", key=["k", "l"], partitions=4), topo.source("b", key=other, partitions=4)]
+    with pytest.raises(TopologyError, match=r"split by \(.*\) and \(|cannot join"):
+        judged(sides[0].join_table(sides[1], TableJoin("w", on=by("l", "k"), columns=by("visib"))))
+
+
+def test_no_input_is_split_by_a_window_that_is_made_behind_it():
+    again = source("tailnum").repartition([WINDOW], name="again")
+    judged(again.process(Count("c", by=by(WINDOW))))
+    with pytest.raises(TopologyError, match=r"keeps state by \(tailnum\), .* split by \(window_start\)"):
+        judged(again.process(Count("d", by=by("tailnum"), window=Tumbling("at", "1 hour"))))
 
 
 def merging(one, other, key="k") -> Stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -117,3 +118,95 @@ def test_key_types_are_cast(bench, tmp_path):
     )
     assert out["v"].to_pylist() == ["x", None]
     assert out["k"].type == pa.int32(), "the stream's own columns are left as they are"
+
+
+# ----------------------------------------------------------------------------------- order, over batches
+
+
+def versioned(**more) -> TableJoin:
+    return TableJoin("planes", on={"tail": "string"}, columns={"seats": "int64", "at": "int64"}, **more)
+
+
+def test_a_null_in_order_by_is_before_all_else(bench, tmp_path):
+    for order in (["at"], ["at", "seats"]):
+        run = bench(tmp_path / str(len(order)), join(order_by=order))
+        assert seats(run.run(flights(("a", 0)), planes(("a", 1, 7), ("a", 2, None)))) == [("a", 0, 1)]
+
+
+def test_nan_in_order_by_is_after_all_else_as_in_spark(bench, tmp_path):
+    rows = pa.table({"tail": ["a"] * 4, "seats": [1, 2, 3, 4], "at": [1.0, math.nan, math.inf, None]})
+    assert seats(bench(tmp_path, join(order_by=["at"])).run(flights(("a", 0)), rows)) == [("a", 0, 2)]
+
+
+def test_an_older_row_of_a_later_batch_is_left_out_if_the_order_is_stored(bench, tmp_path):
+    run = bench(tmp_path, versioned(order_by=["at"]))
+    for row, stays in (((1, 5), 1), ((2, 4), 1), ((3, None), 1), ((4, 5), 4), ((5, 6), 5)):
+        out = run.run(flights(("a", 0)), planes(("a", *row)))
+        assert out["seats"].to_pylist() == [stays]
+    run = bench(tmp_path / "unordered", join(order_by=["at"]))
+    run.run(flights(), planes(("a", 1, 5)))
+    assert seats(run.run(flights(("a", 0)), planes(("a", 2, 4)))) == [("a", 0, 2)], "its order is not stored"
+
+
+def test_order_by_compares_what_is_stored(bench, tmp_path):
+    """As text, "9" is after "10"."""
+    run = bench(tmp_path, versioned(order_by=["at"]))
+    table = pa.table({"tail": ["a", "a"], "seats": [1, 2], "at": ["9", "10"]})
+    assert run.run(flights(("a", 0)), table)["seats"].to_pylist() == [2]
+    assert run.run(flights(("a", 0)), table.slice(0, 1))["seats"].to_pylist() == [2]
+
+
+# ------------------------------------------------------------------------------------------- marks
+
+
+def marked(*rows: tuple) -> pa.Table:
+    names = [*PLANES, pa.field("gone", pa.bool_())]
+    return pa.Table.from_pylist(
+        [dict(zip([f.name for f in names], row, strict=True)) for row in rows], schema=pa.schema(names)
+    )
+
+
+def test_a_mark_removes_the_row_of_its_key(bench, tmp_path):
+    run = bench(tmp_path, join(deleted="gone", how="inner"))
+    run.run(flights(), marked(("a", 1, 0, False), ("b", 2, 0, None), ("c", 3, 0, False)))
+    out = run.run(flights(("a", 1), ("b", 2), ("z", 3)), marked(("a", None, 0, True), ("z", None, 0, True)))
+    assert seats(out) == [("b", 2, 2)]
+    assert run.stored("planes") == [{"tail": "b", "seats": 2}, {"tail": "c", "seats": 3}]
+    assert seats(run.run(flights(("a", 1)), marked(("a", 4, 0, False)))) == [("a", 1, 4)]
+
+
+@pytest.mark.parametrize("arrival", [[0, 1, 2], [2, 1, 0], [1, 2, 0]])
+def test_marks_have_their_place_in_the_order(bench, tmp_path, arrival):
+    rows = [("a", 1, 1, False), ("a", None, 2, True), ("b", 5, 5, False), ("b", None, 4, True)]
+    run = bench(tmp_path, versioned(order_by=["at"], deleted="gone"))
+    out = run.run(flights(("a", 0), ("b", 0)), marked(*(rows[i] for i in [*arrival, 3])))
+    assert out["seats"].to_pylist() == [None, 5]
+
+
+def test_an_older_mark_of_a_later_batch_removes_nothing(bench, tmp_path):
+    run = bench(tmp_path, versioned(order_by=["at"], deleted="gone"))
+    for at, mark, stays in ((5, False, 9), (4, True, 9), (None, True, 9), (5, True, None)):
+        out = run.run(flights(("a", 0)), marked(("a", 9, at, mark)))
+        assert out["seats"].to_pylist() == [stays]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"deleted": "seats"},
+            r"TableJoin\('planes'\)\.deleted: found \"'seats', int64\", expected a column of boo",
+        ),
+        ({"deleted": "gone"}, r"\.deleted: found \['tail', 'seats', 'at'\], expected a column 'gone'"),
+        ({"order_by": ["when"]}, r"\.order_by: found \['tail', 'seats', 'at'\], expected a column 'when'"),
+    ],
+)
+def test_a_column_that_cannot_say_so_is_named(bench, tmp_path, more, message):
+    with pytest.raises(InputError, match=message):
+        bench(tmp_path, join(**more)).run(flights(), planes(("a", 1, 0)))
+
+
+def test_a_name_on_both_sides_is_refused_whatever_its_case(bench, tmp_path):
+    clash = flights(("a", 1)).append_column("Seats", pa.array([9]))
+    with pytest.raises(InputError, match=r"found \"\['Seats'\] on both sides\""):
+        bench(tmp_path, join()).run(clash, planes(("a", 100, 0)))

@@ -6,19 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.driver.times import with_times
-from taskplace.spark.keyed import check_keys
+from taskplace.spark.keyed import check_keys, splits
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
+from taskplace.spark.worker.splits import check_splits
 from topology import BuiltTopology, Subtopology
 
 PARTITION = "__partition"
@@ -37,6 +41,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store nobody gave a layout."""
     check_keys(built)
     tags, times = external_topics(built), event_times(built)
+    check_names(built)
     found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
     if forgetting and not times:
@@ -118,21 +123,11 @@ def _program(
             key=node.key,
             partitions=node.partitions or 0,
             processor=node.processor,
+            reserved=tuple(getattr(node.target, "reserved", ())),
         )
         for node in sub.nodes
     )
-    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
-    stores = {
-        store.name: StoreSchema.of(
-            store.name,
-            {
-                "retention_ms": store.retention_ms,
-                **(store.options if store.options.get("key") else declared.get(store.name, {})),
-            },
-            logged=store.logged,
-        )
-        for store in sub.stores
-    }
+    stores = _stores(sub)
     for node in sub.nodes:
         if node.kind in ("processor", "join") and node.processor is None:
             raise InputError(
@@ -155,7 +150,24 @@ def _program(
             for group in groups
             if sum(topic in keys for topic in group) > 1
         ),
+        splits=splits(sub, {name: store.key for name, store in stores.items()}),
     )
+
+
+def _stores(sub: Subtopology) -> dict[str, StoreSchema]:
+    """Return the schemas of a subtopology's stores. Errors: `InputError` for one that nobody gave a layout."""
+    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
+    return {
+        store.name: StoreSchema.of(
+            store.name,
+            {
+                "retention_ms": store.retention_ms,
+                **(store.options if store.options.get("key") else declared.get(store.name, {})),
+            },
+            logged=store.logged,
+        )
+        for store in sub.stores
+    }
 
 
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
@@ -220,6 +232,43 @@ def key_types(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> dict[st
     }
 
 
+def _check_splits(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
+    types = {
+        topic: {
+            column: kind
+            for column in _key(built, topic)
+            if (kind := _as_arrow(df.schema[column].dataType)) is not None
+        }
+        for topic, df in sources.items()
+    }
+    for sub in built.subtopologies:
+        check_splits(splits(sub, {name: store.key for name, store in _stores(sub).items()}), types)
+
+
+def _as_arrow(kind: DataType) -> pa.DataType | None:
+    """Return the type in which a column comes to a task; None if it cannot come there."""
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except PySparkTypeError:
+        return None
+
+
+def check_names(built: BuiltTopology) -> None:
+    """Refuse topics whose columns in the united input would be taken for each other, or for its own.
+
+    Errors: `InputError`. Spark resolves names without case.
+    """
+    taken: dict[str, str] = {TAG: TAG, PARTITION: PARTITION}
+    for topic in external_topics(built):
+        if (other := taken.get(topic.lower())) is not None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a topic called like {other!r}, for Spark",
+                expected="a name of its own, whatever its case",
+            )
+        taken[topic.lower()] = topic
+
+
 def _quoted(column: str) -> str:
     """Return a column's name as Spark reads it whole: with a dot, it would look for a field."""
     return "`" + column.replace("`", "``") + "`"
@@ -264,3 +313,4 @@ def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
                 found=f"co-partitioned keys of different types: {found}",
                 expected="equal types; cast the keys first",
             )
+    _check_splits(built, sources)

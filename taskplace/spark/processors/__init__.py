@@ -1,17 +1,7 @@
 """What a task does with its rows: the processor protocol, and the ones that come with taskplace."""
 
-from taskplace.spark.processors.aggregate import (
-    Aggregate,
-    Count,
-    Tumbling,
-    avg,
-    count,
-    first,
-    last,
-    max_,
-    min_,
-    sum_,
-)
+from taskplace.spark.processors.aggregate import Aggregate, Count, Tumbling
+from taskplace.spark.processors.aggregations import avg, count, first, last, max_, min_, sum_
 from taskplace.spark.processors.base import Context, PerKey, Processor
 from taskplace.spark.processors.deduplicate import Deduplicate
 from taskplace.spark.processors.join import TableJoin

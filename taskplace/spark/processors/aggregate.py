@@ -5,7 +5,7 @@ The batch is aggregated in Arrow, then merged with what the store has.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
@@ -15,67 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.base import Context, Layout, forgetting
-from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
+from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.sums import (
+    addable,
+    check_sums,
+    has_digits,
+    has_wrapped,
+    is_exact,
+    may_wrap,
+    room_of,
+)
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.state.expiry import LAST, micros, milliseconds, slot_starts
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats
 from taskplace.spark.state.store import Store
-
-
-@dataclass(frozen=True, slots=True)
-class Aggregation:
-    """One aggregate: how to compute it over a batch's rows, and how to merge two of them."""
-
-    function: str
-    column: str | None
-    type: str
-    merge: str
-
-    def parts(self, name: str) -> dict[str, Aggregation]:
-        """Return the columns kept in the store for it."""
-        if self.function != "mean":
-            return {name: self}
-        return {f"{name}_sum": sum_(self.column or "", self.type), f"{name}_count": count(self.column)}
-
-
-def count(column: str | None = None) -> Aggregation:
-    """Count rows, or the rows where `column` is not null."""
-    return Aggregation("count" if column else "count_all", column, "int64", "sum")
-
-
-def sum_(column: str, type: str = "float64") -> Aggregation:
-    """Add up `column`; null as long as no value was seen.
-
-    Kept as integers or decimals, sums are exact, and one that `type` cannot hold is an error; kept as floats, sums of
-    integers and decimals are exact as far as floats go.
-    """
-    return Aggregation("sum", column, type, "sum")
-
-
-def min_(column: str, type: str = "float64") -> Aggregation:
-    """Keep the least value of `column`."""
-    return Aggregation("min", column, type, "min")
-
-
-def max_(column: str, type: str = "float64") -> Aggregation:
-    """Keep the greatest value of `column`."""
-    return Aggregation("max", column, type, "max")
-
-
-def first(column: str, type: str = "string") -> Aggregation:
-    """Keep the first value of `column` that is not null."""
-    return Aggregation("first", column, type, "first")
-
-
-def last(column: str, type: str = "string") -> Aggregation:
-    """Keep the last value of `column` that is not null."""
-    return Aggregation("last", column, type, "last")
-
-
-def avg(column: str, type: str = "float64") -> Aggregation:
-    """Average `column`: kept as a sum (of `type`) and a count, sent on as their quotient (float64)."""
-    return Aggregation("mean", column, type, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +90,11 @@ class Aggregate:
     a key one that has expired already (`last("at")` of late rows), they are not taken, and the key counts as late: what
     is sent on is what the store has of it, or the batch's own aggregate if it has nothing.
 
+    Values are cast to an aggregate's type first, each by itself, and then aggregated: `max_("w", "int64")` of the texts
+    "9" and "10" is 10. Floats take the nearest value; elsewhere a value that does not fit is an error. So where batches
+    are cut does not show, but for the rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
+
+    >>> from taskplace.spark.processors import max_
     >>> delays = Aggregate("delays", by={"tailnum": "string"}, flights=count(), worst=max_("delay", "int64"))
     >>> delays.layouts()["delays"]["value"]
     {'flights': 'int64', 'worst': 'int64'}
@@ -181,15 +141,34 @@ class Aggregate:
         )
         self._aggregates = aggregates
         self._parts: dict[str, Aggregation] = {}
+        # Names of the store, and of what is sent on; without case, as Spark takes K and k for one name.
+        stored: set[str] = set()
+        for key in self._by:
+            self._take(key, [key], stored)
+        sent = set(stored)
+        if window is not None and window.time is not None:
+            self._take(window.time, [window.time], sent)
         for name, whole in aggregates.items():
             parts = whole.parts(name)
-            if taken := sorted(set(parts) & {*self._by, *self._parts}):
+            check_sums(path, {part: how.type for part, how in parts.items() if how.function == "sum"})
+            self._take(name, parts, stored)
+            self._take(name, [name], sent)
+            self._parts |= parts
+
+    def _take(self, name: str, columns: Iterable[str], taken: set[str]) -> None:
+        for column in columns:
+            if column.lower() in taken:
                 raise InputError(
-                    f"Aggregate({store!r}).{name}",
-                    found=f"the column {taken[0]!r} twice",
+                    f"Aggregate({self.store!r}).{name}",
+                    found=f"the column {column!r} twice",
                     expected="names unlike the keys and each other; an average x keeps x_sum and x_count",
                 )
-            self._parts |= parts
+            taken.add(column.lower())
+
+    @property
+    def windowed(self) -> bool:
+        """Whether the key has the start of a window, which no row brings."""
+        return self._window is not None
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
@@ -292,34 +271,51 @@ class Aggregate:
         """Group by the key and aggregate; the columns come back named and typed as the store has them."""
         keys = arrow_schema(self._by)
         types = arrow_schema({name: self._parts[name].type for name in wanted})
-        canonical = RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(rows)
-        columns = {name: canonical[name] for name in keys.names}
-        specs: list[tuple[str | list[str], str]] = []
-        names = []
-        rough = set()
-        for i, (name, (function, column)) in enumerate(wanted.items()):
-            # Each aggregate gets a column of its own: two of one column and function would get one name.
+        groups = Groups(RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(rows).columns)
+        numbers: dict[str, int] = {}
+        rough: dict[str, int] = {}  # of sums that may wrap, the same in floats
+        for name, (function, column) in wanted.items():
             if column is None:
-                specs.append(([], function))
-                names.append(function)
+                numbers[name] = groups.add(function)
                 continue
-            values = rows[column]
-            if function == "sum":
-                values = addable(values, types.field(name).type)
-                if may_wrap(values):
-                    columns[f"__{i}_about"] = values.cast(pa.float64(), safe=False)
-                    specs.append((f"__{i}_about", "sum"))
-                    rough.add(name)
-            columns[f"__{i}"] = values
-            specs.append((f"__{i}", function))
-            names.append(f"__{i}_{function}")
-        grouped = pa.table(columns).group_by(keys.names, use_threads=False).aggregate(specs)
-        found = {key: grouped[key] for key in keys.names}
-        for i, (name, source) in enumerate(zip(wanted, names, strict=True)):
-            result = grouped.column(grouped.schema.get_all_field_indices(source)[0])
-            about = grouped[f"__{i}_about_sum"] if name in rough else None
-            found[name] = self._fitted(name, *wanted[name], result, types.field(name).type, about)
+            values = self._values(name, function, rows, column, types.field(name).type)
+            if function == "sum" and may_wrap(values):
+                rough[name] = groups.add("sum", values.cast(pa.float64(), safe=False))
+            numbers[name] = groups.add(function, values)
+        found = dict(zip(keys.names, groups.keys, strict=True))
+        for name, (function, column) in wanted.items():
+            about = groups.of(rough[name]) if name in rough else None
+            result = groups.of(numbers[name])
+            found[name] = self._fitted(name, function, column, result, types.field(name).type, about)
         return pa.table(found)
+
+    def _values(
+        self, name: str, function: str, rows: pa.Table, column: str, kind: pa.DataType
+    ) -> pa.ChunkedArray:
+        """Return what is aggregated: the column's values as they are kept, and sums in what is wide enough.
+
+        They are cast before anything is compared or added up, so the answer is that of the rows one by one. Floats
+        take what is nearest; errors: `InputError` for a value that does not fit.
+        """
+        path = f"Aggregate({self.store!r}).{name}"
+        if column not in rows.column_names:
+            raise InputError(path, found=rows.column_names, expected=f"a column {column!r}")
+        values = rows[column]
+        if function == "count":
+            return values
+        try:
+            if function == "sum":
+                return addable(values, kind)
+            if values.type != kind:
+                values = values.cast(kind, safe=not pa.types.is_floating(kind))
+            if pa.types.is_floating(kind):
+                nulls = values.is_null().to_numpy(zero_copy_only=False)
+                values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
+            return values
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
+            raise InputError(
+                path, found=f"{column!r}, {values.type}", expected=f"{kind} ({refused})"
+            ) from None
 
     def _fitted(
         self,

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
+from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.state.rows import RowCodec
 
-_ROW, _BATCH = "__row", "seen_in_batch"
+_BATCH = "seen_in_batch"
 
 
 class Deduplicate:
@@ -23,6 +25,9 @@ class Deduplicate:
     With `ttl`, a key is remembered so long after the event time in the column `time` of its first row. A row that is
     so late that its key may have been forgotten already is dropped, and counted as late.
 
+    A key is what its declared types make of it: by={"id": "int64"}, the texts "7" and "07" are one key. `seen_in_batch`
+    is the store's own column: no key has that name, in whatever case.
+
     >>> Deduplicate("seen", by={"id": "int64"}).layouts()
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
@@ -30,6 +35,12 @@ class Deduplicate:
     def __init__(
         self, store: str, *, by: Mapping[str, object], ttl: Any = None, time: str | None = None
     ) -> None:
+        if taken := sorted(name for name in (*by, time or "") if name.lower() == _BATCH):
+            raise InputError(
+                f"Deduplicate({store!r})",
+                found=f"a column {taken[0]!r}",
+                expected=f"another name: the store keeps a column {_BATCH!r} of its own",
+            )
         self.store = store
         self._by = dict(by)
         self._forgetting = forgetting(f"Deduplicate({store!r})", ttl, time)
@@ -57,9 +68,9 @@ class Deduplicate:
         if self._forgetting:
             rows = rows.filter(pa.array(~store.is_late(rows)))
         canonical = RowCodec(store.schema.key, f"Deduplicate({self.store!r}).by").canonical(rows)
-        keys = canonical.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-        firsts = keys.group_by(list(self._by), use_threads=False).aggregate([(_ROW, "min")])[f"{_ROW}_min"]
-        candidates = rows.take(pa.array(np.sort(firsts.to_numpy())))
+        groups = Groups(canonical.columns)
+        first = groups.add("min", pa.chunked_array([pa.array(np.arange(rows.num_rows))]))
+        candidates = rows.take(pa.array(np.sort(groups.of(first).to_numpy())))
         new = candidates.filter(pa.array(~store.contains_many(candidates)))
         batch = pa.array(np.full(new.num_rows, context.batch_id, np.int64))
         if new.num_rows:

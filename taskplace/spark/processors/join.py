@@ -5,20 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, forgetting
+from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.store import Store
 
 
 class TableJoin:
     """Keeps the table's rows in a store and adds the current row's columns to each stream row.
 
     Within a batch the table's rows are applied before any stream row is joined, so the result does not depend
-    on how the two were interleaved. `order_by` names columns that decide which of several table rows of one
-    key and batch is the last, and so the one that stays. With `ttl`, a table row is forgotten so long after the event
-    time in its column `time`; one that comes later than that is not taken, and its key keeps the row it has.
+    on how the two were interleaved. Of several table rows of one key the last stays: as they come, or by `order_by`,
+    columns of the table that are compared in turn. There a null is before all else, NaN is the greatest float, and of
+    equal rows the later one wins. Are all of them in the store (among `on` and `columns`), an older row of a later
+    batch is left out as well; otherwise the stored row has no order, and a later batch wins.
+
+    `deleted` names a column of booleans of the table: a row in which it is true removes its key's row, under the same
+    rules. Nothing remains of a row that is removed: a row of a later batch is taken, however old it is.
+
+    With `ttl`, a table row is forgotten so long after the event time in its column `time`; one that comes later than
+    that is not taken, and its key keeps the row it has.
 
     >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
@@ -32,6 +45,7 @@ class TableJoin:
         columns: Mapping[str, object],
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),
+        deleted: str | None = None,
         ttl: Any = None,
         time: str | None = None,
     ) -> None:
@@ -41,7 +55,7 @@ class TableJoin:
         self._on, self._columns = dict(on), dict(columns)
         self._how = how
         self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
-        self._order_by = tuple(order_by)
+        self.order_by, self.deleted = tuple(order_by), deleted
         self._time = time
 
     def layouts(self) -> Mapping[str, Layout]:
@@ -60,20 +74,78 @@ class TableJoin:
         """Return the stream's rows with the table's columns behind them.
 
         A row without a match gets nulls (left) or is left out (inner). A null in a key matches a null.
-        Errors: `InputError` when both sides have a column of one name.
+        Errors: `InputError` when both sides have a column of one name, in whatever case; for a column of `order_by` or
+        `deleted` that the table does not have, or of a type that says nothing there.
         """
         store = context.store(self.store)
-        if table.num_rows:
-            if self._order_by:
-                table = table.sort_by([(column, "ascending") for column in self._order_by])
-            store.put_many(table)
-        if clash := set(stream.column_names) & set(self._columns):
+        mine = {name.lower() for name in self._columns}
+        if clash := sorted(name for name in stream.column_names if name.lower() in mine):
             raise InputError(
-                f"TableJoin({self.store!r})",
-                found=f"{sorted(clash)} on both sides",
-                expected="different names",
+                f"TableJoin({self.store!r})", found=f"{clash} on both sides", expected="different names"
             )
+        if table.num_rows:
+            self._update(store, table)
         values, found = store.get_many(stream)
         for name in self._columns:
             stream = stream.append_column(name, values[name])
         return stream if self._how == "left" else stream.filter(pa.array(found))
+
+    def _update(self, store: Store, table: pa.Table) -> None:
+        """Apply the table's rows of a batch."""
+        gone = self._marks(table)
+        if self.order_by:
+            order = self._order(store, table)
+            places = in_order(order)
+            if set(self.order_by) <= {*self._on, *self._columns}:
+                kept, found = store.get_many(table)
+                older = found & ~not_before(order, self._order(store, self._beside(table, kept)))
+                places = places.filter(pa.array(~older).take(places))
+            table, gone = table.take(places), gone.take(places)
+        if self.deleted is None:
+            store.put_many(table)
+            return
+        if self._forgetting:
+            live = pa.array(~store.is_late(table))
+            table, gone = table.filter(live), gone.filter(live)
+        groups = Groups(RowCodec(store.schema.key, f"TableJoin({self.store!r}).on").canonical(table).columns)
+        last = groups.add("max", pa.chunked_array([pa.array(np.arange(table.num_rows))]))
+        lasts = groups.of(last)
+        table, gone = table.take(lasts), gone.take(lasts)
+        store.delete_many(table.filter(gone))
+        store.put_many(table.filter(pc.invert(gone)))
+
+    def _marks(self, table: pa.Table) -> pa.Array | pa.ChunkedArray:
+        """Return which rows remove their key's."""
+        if self.deleted is None:
+            return pa.array(np.zeros(table.num_rows, np.bool_))
+        path = f"TableJoin({self.store!r}).deleted"
+        column = self._column(table, self.deleted, path)
+        if not pa.types.is_boolean(column.type):
+            raise InputError(path, found=f"{self.deleted!r}, {column.type}", expected="a column of booleans")
+        return pc.fill_null(column, False)
+
+    def _order(self, store: Store, table: pa.Table) -> pa.Table:
+        """Return the columns of `order_by`, those of the store as it has them, so that they can be compared."""
+        path = f"TableJoin({self.store!r}).order_by"
+        fields = {field.name: field for part in (store.schema.key, store.schema.value) for field in part}
+        columns = []
+        for name in self.order_by:
+            column = self._column(table, name, path)
+            if (field := fields.get(name)) is not None:
+                column = RowCodec(pa.schema([field]), path).canonical(table)[name]
+            if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
+                raise InputError(
+                    f"{path}.{name}", found=str(column.type), expected="values that can be compared"
+                )
+            columns.append(ranks(column))
+        return pa.table(columns, [str(i) for i in range(len(columns))])
+
+    def _beside(self, table: pa.Table, kept: pa.Table) -> pa.Table:
+        """Return the rows as they are stored: their keys, and what is stored for them."""
+        return pa.table({**{name: table[name] for name in self._on}, **{n: kept[n] for n in self._columns}})
+
+    @staticmethod
+    def _column(table: pa.Table, name: str, path: str) -> pa.ChunkedArray:
+        if name not in table.column_names:
+            raise InputError(path, found=table.column_names, expected=f"a column {name!r}")
+        return table[name]

@@ -7,24 +7,57 @@ wrapped is off by far more than floats are.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from taskplace.errors import InputError
+from taskplace.spark.state.rows import arrow_schema
 
 #: What sums of decimals, and of integers as decimals, are formed in: those of 38 digits cannot go beyond it.
 WIDE = 76
 
 
 def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in a type in which its sum is right, if there is one, for a sum that is kept as `kind`."""
+    """Return a column in a type in which its sum is right, if there is one, for a sum that is kept as `kind`.
+
+    Each value has to have a place in `kind` if that is exact, so that no sum of a batch is kept whose parts alone would
+    not be: 0.5 and 0.5 are no integers. Errors: Arrow's, for a value without.
+    """
+    if not is_added(column.type):
+        column = column.cast(kind)  # a text, say
+    if pa.types.is_floating(column.type) and is_exact(kind):
+        column = column.cast(kind)
+    if pa.types.is_float16(column.type):
+        column = column.cast(pa.float32())
     if pa.types.is_decimal(column.type):
-        column = column.cast(pa.decimal256(WIDE, column.type.scale))
+        scale = column.type.scale
+        if is_exact(kind):
+            scale = min(scale, kind.scale if pa.types.is_decimal(kind) else 0)
+        column = column.cast(pa.decimal256(WIDE, scale))
     elif pa.types.is_integer(column.type) and pa.types.is_decimal(kind):
         column = column.cast(pa.decimal256(WIDE, 0))
     return (
         column.cast(pa.float64(), safe=False) if pa.types.is_floating(kind) and may_wrap(column) else column
     )
+
+
+def check_sums(path: str, kinds: Mapping[str, object]) -> None:
+    """Refuse sums that are to be kept as anything but numbers. Errors: `InputError` with the sum's path."""
+    for field in arrow_schema(kinds, path):
+        if not is_added(field.type):
+            raise InputError(
+                f"{path}.{field.name}",
+                found=f"a sum kept as {field.type}",
+                expected="a type of numbers: 'int64'",
+            )
+
+
+def is_added(kind: pa.DataType) -> bool:
+    """Return whether sums may be kept in a type: a number."""
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def wraps_by(kind: pa.DataType) -> float:

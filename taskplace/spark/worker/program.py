@@ -14,6 +14,7 @@ from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.clock import Clock, Watermark, slowest
 from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.splits import Split, check_splits
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class Operator:
     key: tuple[str, ...] = ()
     partitions: int = 0
     processor: object = None
+    #: Of a sink: names of columns that its target keeps for itself, in lower case.
+    reserved: tuple[str, ...] = ()
     #: How far the time by which it forgets lies behind the watermark of its input, in microseconds.
     lag: int = 0
     #: The column of its output that it declares as event time; "" if it declares none.
@@ -66,8 +69,20 @@ class Program:
     #: Per co-partition group, the topics read here and the key columns of each.
     groups: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
 
+    #: Where state is kept by what a topic is split by.
+    splits: tuple[Split, ...] = ()
+
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
-        """Raise `InputError` if co-partitioned topics have keys of different types: equal keys would not meet."""
+        """Raise `InputError` if rows of one key would not meet: for co-partitioned topics whose keys have different
+        types, and for keys that are kept as types which do not tell all of their values apart."""
+        check_splits(
+            self.splits,
+            {
+                topic: {field.name: field.type for field in rows.schema}
+                for topic, rows in inputs.items()
+                if rows.num_rows  # an empty table may have been made from nothing
+            },
+        )
         for group in self.groups:
             # An empty table may have been made from nothing, and have columns of any type.
             some = [(topic, key) for topic, key in group if inputs[topic].num_rows]
@@ -140,7 +155,7 @@ class Program:
             elif operator.kind == "merge":
                 rows[operator.name] = self._merged(operator, parents)
             elif operator.kind == "sink":
-                sinks[operator.name] = parents[0]
+                sinks[operator.name] = self._named(operator, parents[0])
             elif operator.kind == "repartition":
                 topics[operator.topic] = parents[0]
             else:
@@ -203,6 +218,20 @@ class Program:
                     found[schema.database] = clock.of_store(operator, schema, late.get(schema.database))
             clock.passed(operator)
         return found, {o.topic: clock.behind(o) for o in self.operators if o.kind == "repartition"}
+
+    @staticmethod
+    def _named(operator: Operator, rows: pa.Table) -> pa.Table:
+        """Return a sink's rows. Errors: `InputError` for names that Spark, which ignores case, would mix up."""
+        taken = dict.fromkeys(operator.reserved, "the sink's own")
+        for name in rows.column_names if rows.num_rows else ():
+            if (other := taken.get(name.lower())) is not None:
+                raise InputError(
+                    f"sink {operator.name!r}",
+                    found=f"a column {name!r} beside {other}",
+                    expected="names that differ by more than their case; rename it in a processor before the sink",
+                )
+            taken[name.lower()] = f"a column {name!r}"
+        return rows
 
     @staticmethod
     def _merged(operator: Operator, parents: list[pa.Table]) -> pa.Table:
