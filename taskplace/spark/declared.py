@@ -71,6 +71,7 @@ class Declared:
 
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics, programs
+        from taskplace.spark.driver.staging import declared
         from taskplace.spark.keyed import check_keys
 
         output = entries("output", settings.output, OUTPUT)
@@ -86,6 +87,7 @@ class Declared:
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
         programs(built)  # judges the layouts of the stores
+        declared(built)  # and this the schemas of the sinks
 
     def topology(self) -> Topology:
         """Return the topology of the file."""

@@ -47,13 +47,14 @@ from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.silence import Duration, Silence
+from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.history import Change, History
-from taskplace.spark.worker.attempt import TAG, Report, Setting, StagedFile
+from taskplace.spark.worker.attempt import TAG, Report, Setting
 from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.hashing import HASH_VERSION
 from topology import BuiltTopology, Topology
@@ -135,6 +136,7 @@ class Placed:
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
         check_weights(weights or {}, self.built)
         self._publisher = Publisher(self.checkpoint, self.built)
+        self._sinks = SinkSchemas(self.built)
         self._new_id = uuid.uuid4().hex
         self.journal = Journal(
             self.checkpoint,
@@ -181,6 +183,7 @@ class Placed:
         epoch = last.epoch if last else None
         declared = structure.declare(self.checkpoint, self.built, self.programs, epoch, self._new_id)
         self._publisher.check(declared["id"])
+        self._sinks.check(self.checkpoint, last.identity if last else {})
         return declared
 
     def _tasks_by_subtopology(self) -> dict[int, tuple[str, ...]]:
@@ -434,14 +437,12 @@ class Placed:
                 self._bind_keys(found.values())
                 reports |= found
         changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
-        sinks: dict[str, list[StagedFile]] = {}
-        for task in sorted(reports):
-            for sink, staged in reports[task].sinks.items():
-                sinks.setdefault(sink, []).append(staged)
+        sinks, schemas = self._sinks.settle(self.checkpoint, reports, self.journal.identity)
         rows = sum(report.rows for report in reports.values())
         faults.point("batch.staged")
         with clock.phase("commit"), told_when_full(self.checkpoint), self.cluster.lock:
             before = self.journal.last.changes if self.journal.last else {}
+            self.journal.identity = {**self.journal.identity, SCHEMAS: schemas}
             manifest = self.journal.commit(
                 batch_id,
                 self.loop.generation,
@@ -504,6 +505,7 @@ class Placed:
             boundaries=boundaries,
             watermarks=watermarks.topics(program),
             late=watermarks.late(program),
+            sinks=self._sinks.of(program.sinks, self.journal.identity),
         )
         brought = Counter(rows_by_partition(before.values(), program.internal))
         brought.update(dict(enumerate(arrow.sizes if arrow else ())))

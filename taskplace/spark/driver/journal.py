@@ -38,6 +38,7 @@ from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.state.files import create_exclusively, sealed_json, sync_directory, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
+from taskplace.spark.worker.hashing import UNTYPED
 
 SCHEMA = "taskplace.manifest/5"
 SNAPSHOTS_KEPT = 2
@@ -249,10 +250,18 @@ class Journal:
         self.identity[name] = value
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
-        """Bind the checkpoint to the key types of its topics; one that it did not have may come."""
+        """Bind the checkpoint to the key types of its topics; one that it did not have may come.
+
+        A key without a type, of nothing but nulls, may be of any.
+        """
         bound: dict[str, Any] = dict(self.identity.get("keys") or {})
         for topic, types in keys.items():
-            if list(bound.setdefault(topic, list(types))) != list(types):
+            known = list(bound.get(topic, types))
+            if UNTYPED not in types:
+                bound[topic] = known
+            if len(known) != len(types) or any(
+                now not in (before, UNTYPED) for before, now in zip(known, types, strict=True)
+            ):
                 raise CheckpointError(
                     f"{self.root}: the key of topic {topic!r} was of {bound[topic]}, is of {list(types)}; "
                     "other types go to other partitions: cast it, or start a new checkpoint"

@@ -14,13 +14,12 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
@@ -29,7 +28,7 @@ from taskplace.spark.state.files import Changes, encode_changes, file_name, seal
 from taskplace.spark.state.history import EMPTY, Change, History, Position
 from taskplace.spark.state.meta import Fence
 from taskplace.spark.state.store import Store
-from taskplace.spark.worker import boundary, identity
+from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.clock import Watermark
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
@@ -49,6 +48,7 @@ class Setting:
     of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
     often executors were lost within the run so far. `watermarks`: of the topics that the stage reads, in microseconds
     since 1970 (UTC), None: unknown yet; `late`: what each store that forgets went by in the batch before.
+    `sinks`: the schemas of the sinks that have one already.
     """
 
     checkpoint: str
@@ -62,6 +62,7 @@ class Setting:
     bytes_per_task: int
     boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
     run: str = ""
+    sinks: Mapping[str, schemas.SinkSchema] = field(default_factory=dict)
     round: int = 0
     watermarks: Mapping[str, Watermark] = field(default_factory=dict)
     late: Mapping[str, Watermark] = field(default_factory=dict)
@@ -109,6 +110,7 @@ class Report:
     `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows
     that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet;
     `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic that it wrote to.
+    `staged_as`: the columns of what was staged, by sink.
     """
 
     task: str
@@ -121,6 +123,7 @@ class Report:
     rows: int
     recovery: Recovery
     seconds: Mapping[str, float]
+    staged_as: Mapping[str, schemas.Columns] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
     late: int = 0
     expiring: bool = False
@@ -200,6 +203,7 @@ def run_attempt(
         outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores, setting.watermarks)
         clock.lap("process")
         faults.point("attempt.processed")
+        outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))
         boundaries, sinks = _sealed_outputs(program, setting, root, descriptor.task, attempt, outputs)
         change = None
         writes: Changes = {}
@@ -228,6 +232,7 @@ def run_attempt(
             rows_in,
             recovery,
             clock.laps,
+            {sink: schemas.columns_of(rows.schema) for sink, rows in outputs.sinks.items()},
             program.newest(inputs),
             sum(store.late for store in stores.values()),
             any(store.expiring for store in stores.values()),
@@ -298,7 +303,7 @@ def _inputs(
     inputs = {}
     for topic in program.internal:
         written = [boundary.Boundary.from_dict(dict(raw)) for raw in setting.boundaries[topic]]
-        inputs[topic] = boundary.read(root, written, partition)
+        inputs[topic] = boundary.read(root, written, partition, topic)
     if program.external:
         size = sum(map(len, batches))
         if size > setting.bytes_per_task:
@@ -333,6 +338,15 @@ def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
     )
 
 
+def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Return the rows of each sink that got some, as they are staged. Errors: `InputError` for what does not fit."""
+    return {
+        sink: schemas.fitted(rows, sink, setting.sinks.get(sink))
+        for sink, rows in sinks.items()
+        if rows.num_rows
+    }
+
+
 def _sealed_outputs(
     program: Program, setting: Setting, root: Path, task: str, attempt: str, outputs: Outputs
 ) -> tuple[dict[str, boundary.Boundary], dict[str, StagedFile]]:
@@ -345,11 +359,7 @@ def _sealed_outputs(
         boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions, seed)
     sinks = {}
     for sink, rows in outputs.sinks.items():
-        if not rows.num_rows:
-            continue
-        out = pa.BufferOutputStream()
-        pq.write_table(rows, out)
-        data = out.getvalue()
+        data = schemas.parquet(rows, sink)
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
         write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; where it lies is private
         sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))

@@ -23,6 +23,8 @@ from taskplace.spark.state.rows import canonical_floats
 #: Written into manifests: a checkpoint made with another hash must not be continued.
 HASH_VERSION = "spark-murmur3-42/1"
 SEED = 42
+#: As what a key without a type is hashed, which is of nulls: they hash the same in every type.
+UNTYPED = "null"
 
 Words = npt.NDArray[np.uint32]
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
