@@ -56,6 +56,12 @@ class SinkSchemas:
 
     def __init__(self, built: BuiltTopology) -> None:
         self.declared = declared(built)
+        targets = {node.name: node.target for node in built.nodes if node.kind == "sink"}
+        self._reserved = {
+            sink: frozenset(getattr(target, "reserved", ())) for sink, target in targets.items()
+        }
+        for sink, schema in self.declared.items():
+            self._check_reserved(sink, schema.schema.names)
         self._told: set[tuple[str, SinkSchema]] = set()
 
     def check(self, root: Path, identity: Mapping[str, Any]) -> None:
@@ -74,6 +80,15 @@ class SinkSchemas:
                 self._told.add((sink, schema))
                 log.warning(
                     "%s: sink %r: its schema was %s, is %s", root, sink, before.written, schema.written
+                )
+
+    def _check_reserved(self, sink: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name.lower() in self._reserved.get(sink, ()):
+                raise InputError(
+                    f"sinks.{sink}.{name}",
+                    found="a column that the sink's target adds itself, which would hide these values",
+                    expected=f"another name than {sorted(self._reserved[sink])}",
                 )
 
     def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:
@@ -98,6 +113,7 @@ class SinkSchemas:
         for sink, by_task in staged.items():
             fixed = self.of([sink], identity).get(sink)
             schema = _settled(sink, {task: report.staged_as[sink] for task, report in by_task.items()}, fixed)
+            self._check_reserved(sink, schema.names)
             schemas[sink] = [list(column) for column in columns_of(schema)]
             files[sink] = [
                 _settled_file(root, sink, report.sinks[sink], report.staged_as[sink], schema)
@@ -125,11 +141,10 @@ def _settled(
     sink: str, by_task: Mapping[str, Sequence[Sequence[str]]], fixed: SinkSchema | None
 ) -> pa.Schema:
     """Return the schema that holds what all tasks have staged, in the sink's order."""
-    hint = "cast it in the processor, or declare the schema of the sink"
     found = united(
         [(f"task {task}", SinkSchema.of(columns).schema) for task, columns in by_task.items()],
         f"sinks.{sink}",
-        hint,
+        ", or declare the schema of the sink",
     )
     if fixed is not None:  # what each task has kept to, but for columns that had no type
         found = pa.schema([found.field(name) for name, _ in fixed.columns])

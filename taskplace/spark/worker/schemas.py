@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
 from taskplace.spark.worker.columns import Unreadable, check_names, parse, readable, text
-from taskplace.spark.worker.unify import PANDAS, common, converted
+from taskplace.spark.worker.unify import cast, common, converted
 
 T = pa.types
 #: In the metadata of a staged file: the columns that it leaves out, with their places, as JSON.
@@ -180,12 +180,6 @@ def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> 
             )
         fields.append((field.name, kind))
     return pa.schema(fields)
-
-
-def cast(*kinds: pa.DataType) -> str:
-    """Return what to do about types that do not fit together."""
-    numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in kinds} == {True}
-    return f"cast it in the processor ({PANDAS})" if numbers else "cast it in the processor"
 
 
 def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:

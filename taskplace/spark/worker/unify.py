@@ -102,11 +102,10 @@ def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     return pa.chunked_array([_converted(chunk, to) for chunk in column.chunks], to)
 
 
-def united(
-    schemas: Sequence[tuple[str, pa.Schema]], where: str, hint: str = "cast it in the processor"
-) -> pa.Schema:
+def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "") -> pa.Schema:
     """Return the schema that holds the rows of all `schemas`, each given with the name of its writer.
 
+    `more`: what else to do about types that do not fit, than to cast.
     Errors: `InputError` naming `where`, the column, both writers and both types.
     """
     name, first = schemas[0]
@@ -121,21 +120,21 @@ def united(
             kind = schema.field(column).type
             found = common(before, kind)
             if found is None:
-                raise mismatch(f"{where}, column {column!r}", before, said[column], kind, other, hint)
+                raise InputError(
+                    f"{where}, column {column!r}",
+                    found=f"{kind} from {other}, {before} from {said[column]}",
+                    expected="types of which one holds all values of the other",
+                    hint=cast(before, kind) + more,
+                )
             if not found.equals(before):
                 types[column], said[column] = found, other
     return pa.schema(list(types.items()))
 
 
-def mismatch(where: str, one: pa.DataType, by: str, other: pa.DataType, from_: str, hint: str) -> InputError:
-    """Return the error for two types of one column that no type holds without a loss."""
-    numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in (one, other)} == {True}
-    return InputError(
-        where,
-        found=f"{other} from {from_}, {one} from {by}",
-        expected="types of which one holds all values of the other",
-        hint=f"{hint}; {PANDAS}" if numbers else hint,
-    )
+def cast(*kinds: pa.DataType) -> str:
+    """Return what to do about types that do not fit together."""
+    numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in kinds} == {True}
+    return f"cast it in the processor ({PANDAS})" if numbers else "cast it in the processor"
 
 
 def concat(tables: Sequence[tuple[str, pa.Table]], where: str) -> pa.Table:
