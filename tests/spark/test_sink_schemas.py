@@ -12,14 +12,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from placed_without_spark import Frame, World
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver.journal import Manifest
 from taskplace.spark.placed import Placed
-from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from taskplace.spark.state.files import seal
 from taskplace.spark.worker.hashing import partition_of
 from topology import Topology
@@ -44,8 +44,9 @@ def made(folder, monkeypatch) -> World:
 class Stream:
     """A stream whose tasks send what they are told; `batch` runs the next one."""
 
-    def __init__(self, world: World, target: Any = None, **sink: Any) -> None:
+    def __init__(self, world: World, target: Any = None, checkpoint: str = "checkpoint", **sink: Any) -> None:
         self.world, self.target, self.sink = world, target, sink
+        self.checkpoint = checkpoint
         self.number = 0
         self.sends: Tables = {}
         self.placed = self.open()
@@ -56,7 +57,7 @@ class Stream:
         topo = Topology("t")
         rows = topo.source("in", key="k", partitions=TASKS).process(self._send, name="p")
         rows.sink("out", target=self.target or ParquetSink(self.world.folder / "out"), **self.sink)
-        self.placed = self.world.open(topo)
+        self.placed = self.world.open(topo, checkpoint=self.checkpoint)
         return self.placed
 
     def _send(self, context: Any, rows: pa.Table) -> pa.Table:
@@ -506,7 +507,7 @@ def batches(draw: st.DrawFn) -> list[list[pa.Table]]:
     return draw(st.lists(st.lists(columns(kinds), min_size=1, max_size=TASKS), min_size=1, max_size=3))
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(sends=batches())
 def test_a_batch_is_refused_before_its_manifest_or_is_published_as_it_was_sent(tmp_path_factory, sends):
     with pytest.MonkeyPatch.context() as patch:
@@ -517,7 +518,9 @@ def test_a_batch_is_refused_before_its_manifest_or_is_published_as_it_was_sent(t
             except InputError as error:
                 assert str(error).startswith("sinks.out"), error
                 assert stream.placed.journal.last_batch == number - 1
+                event("refused")
                 return
+            event("published")
             assert stream.placed.journal.last_batch == number
             expected = [row for rows in tables for row in rows.to_pylist()]
             path = stream.world.folder / "out" / f"batch_id={number}"
@@ -536,3 +539,79 @@ def canonical(row: dict[str, Any]) -> str:
         return str(float(value)) if isinstance(value, Decimal | int | float) else str(value)
 
     return repr(sorted((name, plain(value)) for name, value in row.items()))
+
+
+# ------------------------------------------------------------------------------------------ Spark itself
+
+#: What Spark reads of a type that is staged as another one.
+READ = {
+    pa.int8(): (7, "tinyint"),
+    pa.uint8(): (200, "smallint"),
+    pa.uint16(): (65_000, "int"),
+    pa.uint32(): (2**32 - 1, "bigint"),
+    pa.uint64(): (2**64 - 1, "decimal(20,0)"),
+    pa.float16(): (1.5, "float"),
+    pa.float64(): (0.1, "double"),
+    pa.bool_(): (True, "boolean"),
+    pa.dictionary(pa.int8(), pa.large_string()): ("ü", "string"),
+    pa.string_view(): ("", "string"),
+    pa.binary(3): (b"abc", "binary"),
+    pa.large_binary(): (b"", "binary"),
+    pa.uuid(): (b"sixteen bytes...", "binary"),
+    pa.date64(): (dt.date(1582, 10, 4), "date"),
+    pa.timestamp("ns"): (dt.datetime(1700, 1, 1, 0, 0, 0, 1), "timestamp_ntz"),
+    pa.timestamp("s", "Europe/Berlin"): (dt.datetime(2020, 1, 1, 12), "timestamp"),
+    pa.decimal256(38, 2): (Decimal("1.50"), "decimal(38,2)"),
+    pa.decimal128(5, -2): (Decimal(100), "decimal(7,0)"),
+    pa.list_(pa.dictionary(pa.int8(), pa.string())): (["a", None], "array<string>"),
+    pa.list_(pa.uint8(), 2): ([1, 2], "array<smallint>"),
+    pa.struct([("a b,;{}()=", pa.uint64()), ("c", pa.list_(pa.timestamp("ns")))]): (
+        {"a b,;{}()=": Decimal(1), "c": [dt.datetime(2020, 1, 1)]},
+        "struct<a b,;{}()=:decimal(20,0),c:array<timestamp_ntz>>",
+    ),
+    pa.map_(pa.string(), pa.uint32()): ({"a": 1}, "map<string,bigint>"),
+}
+
+
+def as_array(value: Any, kind: pa.DataType) -> pa.Array:
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, pa.array([value], kind.storage_type))
+    return pa.array([list(value.items()) if pa.types.is_map(kind) else value], kind)
+
+
+def as_it_is(value: Any) -> Any:
+    return (
+        value.asDict()
+        if hasattr(value, "asDict")
+        else bytes(value)
+        if isinstance(value, bytearray)
+        else value
+    )
+
+
+@pytest.mark.spark
+def test_spark_reads_what_is_published(spark, world):
+    stream = Stream(world)
+    columns = {f"c {i}.,;": (kind, *read) for i, (kind, read) in enumerate(READ.items())}
+    rows = pa.table({name: as_array(value, kind) for name, (kind, value, _) in columns.items()})
+    nothing = pa.table({name: pa.nulls(1) for name in columns})
+    stream.batch(table(k=["a"]).append_column("none", pa.nulls(1)), table(none=pa.nulls(1), k=["b"]))
+    published = sorted((world.folder / "out").glob("batch_id=0/*"))
+    seen: list[Any] = []
+    ForeachBatch(lambda df, _: seen.extend((df.schema.simpleString(), *df.sort("k").collect()))).publish(
+        spark, 0, published
+    )
+    assert seen == ["struct<k:string,none:void>", ("a", None), ("b", None)]
+
+    stream = Stream(world, ParquetSink(world.folder / "types"), "another")
+    stream.batch(rows, nothing)
+    stream.batch(nothing, rows)
+    df = spark.read.parquet(str(world.folder / "types"))
+    assert {name: kind for name, kind in df.dtypes if name != "batch_id"} == {
+        name: kind for name, (_, _, kind) in columns.items()
+    }
+    found = df.drop("batch_id").collect()
+    expected = [value for _, value, _ in columns.values()]
+    full = [[as_it_is(value) for value in row] for row in found if row[0] is not None]
+    assert full == [expected, expected]
+    assert [list(row) for row in found if row[0] is None] == [[None] * len(columns)] * 2

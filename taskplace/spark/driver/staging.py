@@ -46,8 +46,9 @@ def declared(built: BuiltTopology) -> dict[str, SinkSchema]:
     """Return the schemas that sinks were declared with. Errors: `InputError` for what is no schema."""
     return {
         node.name: SinkSchema.declare(node.name, node.options["schema"])
-        for node in built.nodes
-        if node.kind == "sink" and node.options.get("schema") is not None
+        for sub in built.subtopologies
+        for node in sub.sinks
+        if node.options.get("schema") is not None
     }
 
 
@@ -56,9 +57,10 @@ class SinkSchemas:
 
     def __init__(self, built: BuiltTopology) -> None:
         self.declared = declared(built)
-        targets = {node.name: node.target for node in built.nodes if node.kind == "sink"}
         self._reserved = {
-            sink: frozenset(getattr(target, "reserved", ())) for sink, target in targets.items()
+            node.name: frozenset(getattr(node.target, "reserved", ()))
+            for sub in built.subtopologies
+            for node in sub.sinks
         }
         for sink, schema in self.declared.items():
             self._check_reserved(sink, schema.schema.names)
