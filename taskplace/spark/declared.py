@@ -39,7 +39,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskplace.errors import ConfigError
+from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings, absolute
 from taskplace.spark.sections import entries, topology_section
 from topology import BuiltTopology, Topology, TopologyError
@@ -87,7 +87,11 @@ class Declared:
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
         programs(built)  # judges the layouts of the stores
-        declared(built)  # and this the schemas of the sinks
+        try:
+            declared(built)  # and this the schemas of the sinks
+        except InputError as error:
+            path = error.path.replace("sinks.", "topology.nodes.", 1)
+            raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
 
     def topology(self) -> Topology:
         """Return the topology of the file."""

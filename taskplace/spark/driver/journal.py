@@ -15,7 +15,8 @@ Properties:
 - A manifest says which attempt won each task, and what its files hold (length, checksum). Files that no
   manifest names do not exist.
 - What a checkpoint was made with is kept: the structure that the last manifest's driver declared, and in every
-  manifest key types, schemas of sinks, hash and Spark query. What does not fit is refused at start, before anything is touched.
+  manifest key types, schemas of sinks, hash and Spark query. What does not fit is refused at start, before anything is
+  touched.
 - A manifest says from which batch on manifests are needed. One that appears below that, by a driver that was stopped
   in its commit and goes on when others have long gone further, counts for nothing.
 """

@@ -19,8 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import CheckpointError
 from taskplace.spark.driver.staging import read_staged, write_staged
 from taskplace.spark.worker.attempt import StagedFile
 from taskplace.spark.worker.columns import Unreadable, readable, text, untyped
@@ -34,48 +35,48 @@ def agreeing(
     root: Path, sink: str, batch: int, staged: Sequence[StagedFile], declared: SinkSchema | None
 ) -> list[StagedFile]:
     """Return files with the same rows that are all of one schema: those that are there, or others."""
-    tables = [_numbered(read_staged(root, file)) for file in staged]
-    agree = all(table.schema.equals(tables[0].schema) for table in tables)
-    if declared is not None:
-        schema = _declared(sink, batch, tables, declared)
-    else:
-        try:
-            schema = _united(sink, batch, staged, tables)
-        except CheckpointError:
-            if agree:  # in what Spark may not read, but maybe the target does
-                return list(staged)
-            raise
-    if agree and schema.equals(tables[0].schema.remove_metadata()):
-        return list(staged)
-    log.warning("batch %d: what was staged for sink %r is published as %s", batch, sink, _written(schema))
-    return [
-        write_staged(root, sink, file, _as(table, schema, sink, batch))
-        for file, table in zip(staged, tables, strict=True)
-    ]
+    schemas = [_numbered(pq.read_schema(root / file.file)) for file in staged]
+    agree = all(schema.equals(schemas[0]) for schema in schemas)
+    try:
+        if declared is not None:
+            schema = _declared(sink, batch, schemas, declared)
+        else:
+            schema = _united(sink, batch, staged, schemas)
+        if agree and schema.equals(pq.read_schema(root / staged[0].file)):
+            return list(staged)
+        log.warning("batch %d: what was staged for sink %r is published as %s", batch, sink, _written(schema))
+        return [
+            write_staged(root, sink, file, _as(read_staged(root, file), schema, file, sink, batch))
+            for file in staged
+        ]
+    except CheckpointError:
+        if agree and declared is None:  # in what Spark may not read, but maybe the target does
+            return list(staged)
+        raise
 
 
-def _numbered(table: pa.Table) -> pa.Table:
-    """Return a table whose columns Spark tells apart: those of one name get numbers."""
+def _numbered(schema: pa.Schema) -> pa.Schema:
+    """Return a schema whose columns Spark tells apart: those of one name get numbers."""
     seen: dict[str, int] = {}
-    names = []
-    for name in table.column_names:
-        seen[name.lower()] = count = seen.get(name.lower(), 0) + 1
-        names.append(name if count == 1 else f"{name}_{count}")
-    return table if names == table.column_names else table.rename_columns(names)
-
-
-def _names(tables: Sequence[pa.Table]) -> list[str]:
-    return list(dict.fromkeys(name for table in tables for name in table.column_names))
-
-
-def _united(sink: str, batch: int, staged: Sequence[StagedFile], tables: Sequence[pa.Table]) -> pa.Schema:
     fields = []
-    for name in _names(tables):
+    for field in schema:
+        seen[field.name.lower()] = count = seen.get(field.name.lower(), 0) + 1
+        fields.append(field if count == 1 else field.with_name(f"{field.name}_{count}"))
+    return pa.schema(fields)
+
+
+def _names(schemas: Sequence[pa.Schema]) -> list[str]:
+    return list(dict.fromkeys(name for schema in schemas for name in schema.names))
+
+
+def _united(sink: str, batch: int, staged: Sequence[StagedFile], schemas: Sequence[pa.Schema]) -> pa.Schema:
+    fields = []
+    for name in _names(schemas):
         found: pa.DataType = pa.null()
-        for file, table in zip(staged, tables, strict=True):
-            if name not in table.column_names:
+        for file, schema in zip(staged, schemas, strict=True):
+            if name not in schema.names:
                 continue
-            given = table[name].type
+            given = schema.field(name).type
             try:
                 kind = common(found, readable(given))
             except Unreadable as error:
@@ -86,14 +87,7 @@ def _united(sink: str, batch: int, staged: Sequence[StagedFile], tables: Sequenc
         if untyped(found) and not pa.types.is_null(found):
             raise _stuck(sink, batch, name, f"{found}, of which nothing says the type")
         fields.append((name, found))
-    schema = pa.schema(fields)
-    for file, table in zip(staged, tables, strict=True):
-        for name in table.column_names:
-            try:
-                converted(table[name], schema.field(name).type)
-            except (pa.ArrowException, OverflowError) as error:
-                raise _stuck(sink, batch, name, f"{table[name].type} in {file.file} ({error})") from None
-    return schema
+    return pa.schema(fields)
 
 
 def _stuck(sink: str, batch: int, column: str, found: str) -> CheckpointError:
@@ -104,9 +98,9 @@ def _stuck(sink: str, batch: int, column: str, found: str) -> CheckpointError:
     )
 
 
-def _declared(sink: str, batch: int, tables: Sequence[pa.Table], declared: SinkSchema) -> pa.Schema:
+def _declared(sink: str, batch: int, schemas: Sequence[pa.Schema], declared: SinkSchema) -> pa.Schema:
     schema = declared.schema
-    if more := [name for name in _names(tables) if name not in schema.names]:
+    if more := [name for name in _names(schemas) if name not in schema.names]:
         raise CheckpointError(
             f"batch {batch} is committed, and cannot be published: sink {sink!r} has columns {more}, which its "
             f"declared schema {declared.written} leaves out; declare them too"
@@ -114,7 +108,8 @@ def _declared(sink: str, batch: int, tables: Sequence[pa.Table], declared: SinkS
     return schema
 
 
-def _as(table: pa.Table, schema: pa.Schema, sink: str, batch: int) -> pa.Table:
+def _as(table: pa.Table, schema: pa.Schema, file: StagedFile, sink: str, batch: int) -> pa.Table:
+    table = table.rename_columns(_numbered(table.schema).names)
     columns = []
     for field in schema:
         if field.name not in table.column_names:
@@ -125,13 +120,10 @@ def _as(table: pa.Table, schema: pa.Schema, sink: str, batch: int) -> pa.Table:
             columns.append(converted(column, field.type))
         except (pa.ArrowException, OverflowError) as error:
             if not pa.types.is_string(field.type):
-                found = f"{column.type} that is no {text(field.type)} ({error})"
+                found = f"{column.type} in {file.file}, not {text(field.type)} ({error})"
                 raise _stuck(sink, batch, field.name, found) from None
             columns.append(_texts(column))
-    try:
-        return pa.Table.from_arrays(columns, schema=schema)
-    except pa.ArrowException as error:
-        raise InputError(f"sinks.{sink}", found=str(error), expected=str(schema)) from None
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
