@@ -115,7 +115,7 @@ def test_a_null_that_makes_floats_of_integers_in_a_later_batch_is_refused(world)
         stream.refused(
             through_pandas(table(n=[7, None])),
             match=r"sinks.out.n: found 'double', expected int64, as its first batch was; .*pd.Int64Dtype.*"
-            r"schema=\{'n': 'int64'\}",
+            r"another name",
         )
         stream.open()
     stream.batch(table(n=[7, None]))
@@ -272,7 +272,7 @@ def test_a_schema_changes_when_another_is_declared(world, caplog):
     stream.batch(table(k=["a"], n=([1], pa.int32())))
     wider = table(k=["a"], n=[2**40], m=["x"])
     stream.open()
-    stream.refused(wider, match=r"schema=\{'k': 'string', 'n': 'int32', 'm': 'string'\}")
+    stream.refused(wider, match=r"schema=\{'k': 'string', 'n': 'int64', 'm': 'string'\}")
     with caplog.at_level(logging.WARNING):
         stream.open(schema={"m": "string", "n": "int64", "k": "string"})
     assert "sink 'out': its schema was {'k': 'string', 'n': 'int32'}, is {'m': " in caplog.text

@@ -184,16 +184,25 @@ def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> 
 
 def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
     """Return what to do about rows that do not fit, with the schema to be declared if they were meant."""
-    if fixed.declared:
-        return f"{first}, or declare another schema"
-    return f"{first}, or declare the schema: sink({sink!r}, schema={_meant(fixed, given)})"
+    meant = _meant(fixed, given)
+    if meant is None:
+        return f"{first}; for another schema give the sink another name"
+    return f"{first}, or declare the schema: sink({sink!r}, schema={meant})"
 
 
-def _meant(fixed: SinkSchema, given: pa.Schema) -> str:
-    columns = dict(fixed.columns)
-    for field in given:
-        columns.setdefault(field.name, text(readable(field.type)))
-    return str(columns)
+def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
+    """Return the schema that `fixed` may become, and rows of `given` fit; None if there is none."""
+    if set(fixed.schema.names) - set(given.names):
+        return None
+    found = {}
+    for name in dict.fromkeys([*fixed.schema.names, *given.names]):
+        kind = readable(given.field(name).type)
+        if name in fixed.schema.names:
+            kind = common(fixed.schema.field(name).type, kind)
+        if kind is None:
+            return None
+        found[name] = text(kind)
+    return found
 
 
 def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
