@@ -115,7 +115,6 @@ class SinkSchemas:
         for sink, by_task in staged.items():
             fixed = self.of([sink], identity).get(sink)
             schema = _settled(sink, {task: report.staged_as[sink] for task, report in by_task.items()}, fixed)
-            self._check_reserved(sink, schema.names)
             schemas[sink] = [list(column) for column in columns_of(schema)]
             files[sink] = [
                 _settled_file(root, sink, report.sinks[sink], report.staged_as[sink], schema)
