@@ -2,8 +2,8 @@
 
     python benchmarks/bench_leftovers.py --batches 200 --pad-kib 1536
 
-A program of that size runs on `local[2]`: two subtopologies, a store in each, standbys off, a read now and then. What is
-there after the first batches is compared with what is there after the last; nothing should grow with the number of batches.
+A program of that size runs on `local[2]`: two subtopologies, a store in each, a read now and then. What is there after
+the first batches is compared with what is there after the last; nothing should grow with the number of batches.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-FIRST = 20
+FIRST = 10
 
 
 class Padded:
@@ -38,7 +38,7 @@ def files(folder: str | Path) -> int:
 
 
 def measure(spark: Any, checkpoint: Path) -> dict[str, int]:
-    from py4j.finalizer import ThreadSafeFinalizerCollection
+    from py4j.finalizer import ThreadSafeFinalizer
 
     sc = spark.sparkContext
     for _ in range(2):
@@ -61,7 +61,7 @@ def measure(spark: Any, checkpoint: Path) -> dict[str, int]:
         "threads of Java": java.num_threads(),
         "Python workers": len(below),
         "handles of Python workers": sum(p.num_fds() for p in below if p.is_running()),
-        "Java objects held by Python": len(ThreadSafeFinalizerCollection.finalizers),
+        "Java objects held by Python": len(ThreadSafeFinalizer.finalizers),
         "Python objects": len(gc.get_objects()),
     }
 
