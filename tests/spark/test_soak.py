@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from placed_without_spark import World
 
-from taskplace.spark.driver import stats
+from taskplace.spark.driver import journal, stats
 from taskplace.spark.processors import Aggregate, Deduplicate, count
 from topology import Topology
 
@@ -117,3 +117,37 @@ def check_flat(found: dict[str, list[int]]) -> None:
 def test_what_a_stream_keeps_does_not_grow_with_its_batches(tmp_path, monkeypatch, batches, samples):
     monkeypatch.setattr(stats, "WINDOW", 50)  # full soon
     check_flat(live_through(World(tmp_path, monkeypatch, executors=2), batches, samples))
+
+
+def test_executors_that_come_and_go_are_not_remembered_for_ever(tmp_path, monkeypatch):
+    world = World(tmp_path, monkeypatch, executors=2)
+    placed = world.open(pipeline(), config={"num.standby.replicas": 1}, snapshot_interval=2)
+    for batch in range(30):
+        world.batch(placed, batch, rows=rows(batch, 4))
+        world.follow(placed)
+        if batch % 3 == 2:
+            world.come()
+            world.follow(placed)
+            world.lose(min(world.there, key=int))
+    world.batch(placed, 30, rows=rows(30, 4))
+    world.follow(placed)
+    there = set(placed.members.by_instance)
+    followers = placed._followers
+    assert there == {f"executor-{id}" for id in world.there}
+    for notes in (followers._began, followers._rests, followers._sweeps, placed.members._rates):
+        assert set(notes) <= there
+    assert {name for name, _ in followers._restoring} <= there
+
+
+def test_a_journal_knows_of_the_full_manifests_that_it_needs_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(journal, "FULL_EVERY", 2)
+    world = World(tmp_path, monkeypatch)
+    placed = world.open(pipeline())
+    for batch in range(12):
+        world.batch(placed, batch, rows=rows(batch, 2))
+    assert placed.journal._full == [8, 10]
+    placed.close()
+    again = world.open(pipeline())
+    world.batch(again, 12, rows=rows(12, 2))
+    assert again.journal._full[-2:] == [10, 12]
+    assert again.journal.last is not None and again.journal.last.needs >= 8

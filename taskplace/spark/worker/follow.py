@@ -229,7 +229,7 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
 
 def _remove(copy: Path) -> None:
     """Remove a copy. It is renamed first: an attempt that has just been given the task begins a new one."""
-    gone = copy.with_name(f".removed-{uuid.uuid4().hex}")
+    gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         copy.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
