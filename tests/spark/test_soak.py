@@ -9,6 +9,7 @@ import types
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -104,7 +105,8 @@ def check_flat(found: dict[str, list[int]]) -> None:
     for name, samples in found.items():
         warm = samples[len(samples) // 5 :]
         first, second = warm[: len(warm) // 2], warm[len(warm) // 2 :]
-        assert max(second) <= max(first) * 1.03 + 2, f"{name}: {samples}"
+        # Medians, as what is there swings with full manifests and snapshots; what grew by the batch would double.
+        assert median(second) <= 1.05 * median(first) + 2, f"{name}: {samples}"
 
 
 @pytest.mark.parametrize(
