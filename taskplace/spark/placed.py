@@ -354,9 +354,10 @@ class Placed:
         return self.unite(dict.fromkeys(topics, df))
 
     def close(self) -> None:
-        """Stop following; the checkpoint and the copies stay."""
+        """Stop following, and remove what was sent to executors; the checkpoint and the copies stay."""
         self._silence.stop()
         self._replicator.stop()
+        self.bridge.close()
         shutil.rmtree(self.reads, ignore_errors=True)
 
     # -- asking and telling
@@ -489,7 +490,7 @@ class Placed:
         if program.external:
             arrow = self.bridge.arrow_input(make.stage_input(df, program), len(tasks), make.PARTITION)
         boundaries = {
-            topic: [r.boundaries[topic].to_dict() for _, r in sorted(before.items()) if topic in r.boundaries]
+            topic: [r.boundaries[topic] for _, r in sorted(before.items()) if topic in r.boundaries]
             for topic in program.internal
         }
         setting = Setting(
@@ -502,7 +503,6 @@ class Placed:
             schema=arrow.schema if arrow else None,
             compression=self._compression,
             bytes_per_task=self._bytes,
-            boundaries=boundaries,
             watermarks=watermarks.topics(program),
             late=watermarks.late(program),
             sinks=self._sinks.of(program.sinks, self.journal.identity),
@@ -527,6 +527,7 @@ class Placed:
             self.bridge,
             program,
             setting,
+            boundaries,
             arrow,
             tasks,
             idle,

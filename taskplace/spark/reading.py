@@ -200,10 +200,10 @@ class StoreReader:
                 locations.append(None if self._placed.bridge.local else holder.location)
             if not asked:
                 continue
-            rdd = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
+            job = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
             tag = f"taskplace-read-{uuid.uuid4().hex}"
             try:
-                texts = list(self._placed.bridge.run(rdd, range(len(asked)), tag=tag))
+                texts = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
             except Exception as error:
                 # Whoever reads a damaged copy may die of it; another holder may have a good one.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))

@@ -130,7 +130,7 @@ class Journal:
         self.history: dict[str, History] = {}
         self.spared: frozenset[tuple[str, str]] = frozenset()
         self._new_snapshots: dict[str, Snapshot] = {}
-        self._full: list[int] = []
+        self._full: list[int] = []  # the full manifests that are needed: the last two
         self._tried = -1  # the last batch whose manifest was to appear
         self._sure: set[Path] | None = None  # what may go during the visit under way
         self._manifests = root / "manifests"
@@ -310,7 +310,7 @@ class Journal:
         for task in {*changes, *snapshots}:
             added = (changes[task],) if task in changes else ()
             after[task] = _trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
-        full = [*self._full, batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
+        full = [*self._full[-1:], batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
         manifest = Manifest(
             batch,
             self.epoch,

@@ -14,7 +14,7 @@ from taskplace.spark.driver import older
 from taskplace.spark.driver.journal import Manifest
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.files import read_sealed
+from taskplace.spark.state.files import open_sealed
 from taskplace.spark.worker.attempt import StagedFile
 from topology import BuiltTopology
 
@@ -78,7 +78,7 @@ class Publisher:
                 continue
             staged = manifest.sinks.get(name, ())
             for file in staged:
-                read_sealed(self._checkpoint / file.file, file.size, file.checksum)
+                open_sealed(self._checkpoint / file.file, file.size, file.checksum).close()
             before_each()
             files = self._files(name, target, staged, manifest)
             try:

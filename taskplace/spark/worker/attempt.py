@@ -44,7 +44,8 @@ TAG = "__topic"
 class Setting:
     """What all attempts of a stage share.
 
-    `schema`: of the external input, serialised, united if there are several sources; None without any. `run`: the id
+    `schema`: of the external input, serialised, united if there are several sources; None without any. `inputs`: where
+    the boundaries of internal topics are listed; None without any. `run`: the id
     of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
     often executors were lost within the run so far. `watermarks`: of the topics that the stage reads, in microseconds
     since 1970 (UTC), None: unknown yet; `late`: what each store that forgets went by in the batch before.
@@ -60,7 +61,7 @@ class Setting:
     schema: bytes | None
     compression: str | None
     bytes_per_task: int
-    boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
+    inputs: boundary.Listing | None = None
     run: str = ""
     sinks: Mapping[str, schemas.SinkSchema] = field(default_factory=dict)
     round: int = 0
@@ -157,6 +158,11 @@ def reports_dir(batch: int, subtopology: int) -> str:
 def report_file(setting: Setting, task: str, attempt: str) -> str:
     """Return the file, relative to the checkpoint, of a finished attempt's report."""
     return f"{reports_dir(setting.batch, int(task.split('_')[0]))}/{task}-{setting.run}-{attempt}.json"
+
+
+def inputs_file(setting: Setting, subtopology: int) -> str:
+    """Return the file, relative to the checkpoint, that lists the boundaries which a run of a stage reads."""
+    return f"batches/{setting.batch:010d}/inputs/{subtopology}-{setting.run}.json"
 
 
 def called_off(setting: Setting, subtopology: int) -> str:
@@ -301,9 +307,9 @@ def _inputs(
     program: Program, setting: Setting, root: Path, partition: int, batches: Sequence[bytes]
 ) -> dict[str, pa.Table]:
     inputs = {}
+    listed = boundary.read_listing(root, setting.inputs) if setting.inputs else {}
     for topic in program.internal:
-        written = [boundary.Boundary.from_dict(dict(raw)) for raw in setting.boundaries[topic]]
-        inputs[topic] = boundary.read(root, written, partition, topic)
+        inputs[topic] = boundary.read(root, listed.get(topic, ()), partition, topic)
     if program.external:
         size = sum(map(len, batches))
         if size > setting.bytes_per_task:

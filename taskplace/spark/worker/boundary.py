@@ -8,9 +8,11 @@ as an RDD, so nothing downstream can make Spark run a stateful task again.
 from __future__ import annotations
 
 import base64
+import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
-from taskplace.spark.state.files import READ, write_file, write_options
+from taskplace.spark.state.files import READ, read_sealed, seal, write_file, write_options
 from taskplace.spark.worker.hashing import hashed_as, partition_of
 from taskplace.spark.worker.unify import conformed, united
 
@@ -57,6 +59,30 @@ class Boundary:
         """Return the boundary that `to_dict` wrote, also after JSON made its partition numbers strings."""
         slices = {int(partition): Slice(**piece) for partition, piece in data["slices"].items()}
         return cls(data["file"], data["schema"], slices, tuple(data["key"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A file of the checkpoint, by its seal, that says which boundaries a stage reads, by internal topic."""
+
+    file: str
+    size: int
+    checksum: str
+
+
+def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
+    """Write the boundaries that a stage reads. They are many: a slice per writer and reader."""
+    raw = {topic: [boundary.to_dict() for boundary in written] for topic, written in topics.items()}
+    data = json.dumps(raw).encode()
+    write_file(root / file, data, sync=False)  # as what it lists
+    return Listing(file, len(data), seal(data))
+
+
+@lru_cache(maxsize=1)  # the tasks of a stage that one worker runs read the same
+def read_listing(root: Path, listing: Listing) -> Mapping[str, Sequence[Boundary]]:
+    """Return what `write_listing` was given. Errors: `CheckpointError` for a file that is missing or damaged."""
+    raw = json.loads(read_sealed(root / listing.file, listing.size, listing.checksum).to_pybytes())
+    return {topic: [Boundary.from_dict(one) for one in written] for topic, written in raw.items()}
 
 
 def write(
