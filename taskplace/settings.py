@@ -125,6 +125,10 @@ class Settings:
     @classmethod
     def from_mapping(cls, document: Mapping[str, Any], overrides: Sequence[str] = ()) -> Settings:
         """Judge a document that was read already; `overrides` as for `load`."""
+        if not isinstance(document, Mapping):
+            raise ConfigError("settings", found=document, expected="a mapping with the key 'application'")
+        if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+            raise ConfigError("overrides", found=overrides, expected="a list of 'key=value'")
         given = collect(flatten(document, FREE, _SECTIONS))
         for text in overrides:
             for path, value in flatten(dict([override(text)]), FREE, _SECTIONS):
