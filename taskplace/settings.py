@@ -32,6 +32,8 @@ Errors: `ConfigError` with the path, what was found, what was expected and the n
 An override may lead into nested values (`topology.sources.flights.partitions=6`, `input.flights.path=/in`); at each
 step the longest key that is there is taken, and what is left is one key.
 
+YAML that could be meant in two ways is refused with its line (`taskplace.yamls`).
+
 Non-goals: no environment variables, no includes, no templates. `--set key=value` is for the odd change.
 """
 

@@ -51,16 +51,18 @@ RIGHT = (
 )  # fmt: skip
 
 
-def topology(world: World, processor: Any, *, event_time: bool = True) -> Topology:
+def topology(world: World, processor: Any) -> Topology:
+    """Return a topology whose source has an event time where the processor's store forgets."""
     topo = Topology("t")
-    time = {"event_time": "seen", "delay": "0 s"} if event_time else {}
+    forgets = "time" in processor.layouts()["s"]
+    time = {"event_time": "at", "delay": "0 s"} if forgets else {}
     source = topo.source("in", key="k", partitions=1, **time)
     source.process(processor, name="p").sink("o", target=ParquetSink(world.folder / "out"))
     return topo
 
 
 def rows(column: pa.Array) -> pa.Table:
-    return pa.table({"k": ["a"], "at": column, "seen": pa.array([AT], pa.timestamp("us", tz="UTC"))})
+    return pa.table({"k": ["a"], "at": column})
 
 
 @pytest.mark.parametrize("kind", WRONG)
@@ -85,7 +87,7 @@ def test_times_of_any_unit_are_taken(world, name, kind):
 
 
 def test_a_time_is_no_number_either(world):
-    placed = world.open(topology(world, Count("s", by={"at": "int64"}), event_time=False))
+    placed = world.open(topology(world, Count("s", by={"at": "int64"})))
     with pytest.raises(InputError, match=r"by\.at: found 'timestamp\[us.*a number does not say its unit"):
         world.batch(placed, 0, **{"in": rows(pa.array([AT], pa.timestamp("us", tz="UTC")))})
 
