@@ -24,13 +24,13 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
     """Raise `InputError` for the first value of a wrong type. O(values)."""
     if not isinstance(config, PlacementConfig):
         raise InputError("config", found=config, expected="a PlacementConfig")
-    for path, found, names, what in (
-        ("tasks", tasks, _TASK, "a list of Tasks"),
-        ("instances", instances, _INSTANCE, "a list of Instances"),
+    for path, found, names, what, one in (
+        ("tasks", tasks, _TASK, "a list of Tasks", "a Task"),
+        ("instances", instances, _INSTANCE, "a list of Instances", "an Instance"),
     ):
         for k, value in enumerate(_items(found, path, what)):
             if not all(hasattr(value, name) for name in names):
-                raise InputError(f"{path}[{k}]", found=value, expected=what.removeprefix("a list of "))
+                raise InputError(f"{path}[{k}]", found=value, expected=one)
     for task in tasks:
         _task_id(task.id, "tasks.id")
         path = f"tasks[{task.id}]"

@@ -9,7 +9,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from taskplace.errors import InputError, shown
+from taskplace.errors import InputError
 from taskplace.model import reading
 from taskplace.model.columns import Columns, build
 from taskplace.model.config import PlacementConfig
@@ -69,14 +69,16 @@ class Instance:
     slots: tuple[tuple[TaskId, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise InputError("instances.id", found=self.id, expected="a text that is not empty")
         if not hasattr(self.capacity, "__index__"):  # None would be taken for unknown, and 2.5 for 2
-            path = f"instances[{shown(self.id)}].capacity"
+            path = f"instances[{self.id}].capacity"
             raise InputError(path, found=self.capacity, expected="an integer of at least 1")
         for name in ("active", "standby", "warmup", "parked"):
             try:
                 object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
             except TypeError:
-                path, expected = f"instances[{shown(self.id)}].{name}", "a list of TaskIds"
+                path, expected = f"instances[{self.id}].{name}", "a list of TaskIds"
                 raise InputError(path, found=getattr(self, name), expected=expected) from None
 
 
