@@ -138,6 +138,7 @@ class Problem:
     @classmethod
     def from_json(cls, document: str) -> Problem:
         """Return the problem in a JSON document; see `from_dict`."""
+        reading.text(document, "problem")
         try:
             value = json.loads(document)
         except json.JSONDecodeError as error:

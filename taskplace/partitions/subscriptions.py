@@ -205,6 +205,7 @@ rack, instance_id, standby; did you mean 'topics'?
     @classmethod
     def from_json(cls, text: str) -> Subscriptions:
         """Return the subscriptions that a JSON text describes."""
+        reading.text(text, "subscriptions")
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
