@@ -210,7 +210,7 @@ class UniformStickyPartitioner:
         set.
         """
         for path, given in (("queues", queues), ("waited_ms", {} if waited_ms is None else waited_ms)):
-            for partition, value in dict(reading.mapping(given, path)).items():
+            for partition, value in _mapped(given, path).items():
                 counts = _is_count(partition) and _is_count(value)
                 if not counts or not 0 <= partition < self.partitions or value < 0:
                     found = {partition: value}
@@ -276,6 +276,10 @@ class UniformStickyPartitioner:
             if self._credit[chosen[end - 1]] <= 0:
                 self._current = self._next()
         return chosen
+
+
+def _mapped(found: Any, path: str) -> Mapping[Any, Any]:
+    return reading.mapping(found, path)
 
 
 def _is_count(value: object) -> bool:
