@@ -190,8 +190,8 @@ def test_every_parameter_of_what_is_called_on_it(world):
         (lambda p: p.drain(None), "^executor: found None, expected an id like '3' or 'executor-3'"),
         (lambda p: p.store("n-inn"), r"^store: found 'n-inn', .*did you mean 'n-in'\?"),
         (lambda p: p.store("n-in", copy="standby"), r"copy: found 'copy', .*did you mean 'copies'\?"),
-        (lambda p: p.store("n-in").get_many([{"k": "a"}]), r"^keys\.k: found \[.*expected a pyarrow\.Table"),
-        (lambda p: p.store("n-in").get_many({"k": ["a"]}), r"^keys\.k: found \{.*expected a pyarrow\.Table"),
+        (lambda p: p.store("n-in").get_many([{"k": "a"}]), r"^keys: found \[.*expected a pyarrow\.Table"),
+        (lambda p: p.store("n-in").get_many({"k": ["a"]}), r"^keys: found \{.*expected a pyarrow\.Table"),
         (lambda p: p.store("n-in").get_many(pa.table({"kk": ["a"]})), r"^keys\.k: found \['kk'\].*did you mean 'kk'\?"),
         (lambda p: p.store("n-in").get_many(pa.table({"k": [[1]]})), r"^keys\.k: found 'list<.*expected string"),
         (lambda p: p.store("n-in").get("a"), r"^key: found 'a', expected a value for each of \['k'\]"),
@@ -273,7 +273,7 @@ def test_a_half_of_the_checkpoints_that_is_missing_is_named_before_spark_starts(
     if spark is not None:
         sparks(world, **spark)
     again = world.open(counted(world))
-    monkeypatch.setattr(again, "unite", lambda sources: sources["in"])
+    monkeypatch.setattr(again, "unite", lambda sources, **_: sources["in"])
     expected, message = (CheckpointError, message) if message else (AssertionError, "Spark's query starts")
     with pytest.raises(expected, match=message):
         again.start({"in": Streaming()})
