@@ -20,6 +20,19 @@ class TaskplaceError(Exception):
     """The base of all errors that taskplace raises on purpose."""
 
 
+#: The most letters of a value that an error shows.
+SHOWN = 1000
+
+
+def shown(found: object) -> str:
+    """Return what an error shows of a value: nobody reads one of any length, and not every value can be printed."""
+    try:
+        text = repr(found)
+    except Exception:  # an integer of thousands of digits, a value whose own repr fails
+        text = f"a value of type {type(found).__name__} that cannot be printed"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} letters)"
+
+
 class InputError(TaskplaceError, ValueError):
     """Bad input, found before anything was started.
 
@@ -33,7 +46,7 @@ class InputError(TaskplaceError, ValueError):
         self.found = found
         self.expected = expected
         self.hint = hint
-        super().__init__(f"{path}: found {found!r}, expected {expected}{hint and '; ' + hint}")
+        super().__init__(f"{path}: found {shown(found)}, expected {expected}{hint and '; ' + hint}")
 
 
 class ConfigError(InputError):

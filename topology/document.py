@@ -72,6 +72,9 @@ def read_document(
     >>> topo.build().node("a-process").processor is str.upper
     True
     """
+    for what, given in (("registry", registry), ("targets", targets or {})):
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise TopologyError(f"{what}: found {given!r}, expected a mapping by name")
     fields = known_fields(document, "topology", ("name", "sources", "stores", "nodes"))
     for needed in ("name", "sources"):
         if not fields.get(needed):

@@ -33,8 +33,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
+<<<<<<< HEAD
 from taskplace.errors import UnsupportedSpark
 from taskplace.spark.sending import Sending, Sent
+=======
+from taskplace.errors import InputError, UnsupportedSpark
+>>>>>>> units
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
@@ -106,6 +110,8 @@ class Bridge:
     def _probe(self) -> None:
         works = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
         if not hasattr(self.spark, "_jsparkSession"):
+            if not type(self.spark).__module__.startswith("pyspark.sql.connect"):
+                raise InputError("spark", found=self.spark, expected="a SparkSession")
             raise UnsupportedSpark(
                 f"this is a Spark Connect session, which cannot reach executors; {works}, not with Spark Connect"
             )

@@ -23,33 +23,36 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
+from taskplace.durations import Duration
 from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explain import Removal
+from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
 from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.report.events import BatchDone, InstanceView, Reporter, Summary
-from taskplace.spark import faults
+from taskplace.spark import faults, options
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
 from taskplace.spark.driver.charge import Charge
 from taskplace.spark.driver.cluster import Cluster, check_weights
 from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.journal import Journal, Manifest
 from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.driver.silence import Duration, Silence
+from taskplace.spark.driver.silence import Silence
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
+from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
@@ -110,15 +113,14 @@ class Placed:
         idle_closing: Duration | None = None,
         reporter: Reporter | None = None,
     ) -> None:
-        self.built = topology.build() if isinstance(topology, Topology) else topology
-        self.config = (
-            config if isinstance(config, PlacementConfig) else PlacementConfig.from_properties(config or {})
+        self.built, self.config = options.built_topology(topology), options.placement_config(config)
+        options.check_numbers(
+            snapshot_interval, snapshot_bytes, follower_share, bytes_per_task, locality_wait_ms
         )
-        if not 0 < follower_share <= 1:
-            raise InputError("follower_share", found=follower_share, expected="a number above 0, at most 1")
-        if snapshot_interval < 1 or snapshot_bytes < 1:
-            found = f"snapshot_interval {snapshot_interval}, snapshot_bytes {snapshot_bytes}"
-            raise InputError("snapshot_interval", found=found, expected="both at least 1")
+        options.check_compression(compression)
+        options.check_tags(tags)
+        options.check_weights_given(weights)
+        options.check_reporter(reporter)
         if self.config.task_assignor_class not in BUILT_IN:
             find_assignor(self.config.task_assignor_class)
         if self.config.rack_aware_assignment_strategy != "none":
@@ -128,8 +130,8 @@ class Placed:
                 expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
                 hint="rack.aware.assignment.tags spreads standbys over racks or zones",
             )
-        self.checkpoint = _local(checkpoint, "checkpoint")
-        self.state_dir = _local(state_dir, "state_dir")
+        self.checkpoint = options.local_path(checkpoint, "checkpoint")
+        self.state_dir = options.local_path(state_dir, "state_dir")
         self.programs = make.programs(self.built)
         self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
@@ -181,6 +183,7 @@ class Placed:
     def _declare(self, last: Manifest | None) -> dict[str, Any]:
         """Return what this driver declares when it takes over."""
         epoch = last.epoch if last else None
+        structure.check_sources(self.checkpoint, self.built, epoch)
         declared = structure.declare(self.checkpoint, self.built, self.programs, epoch, self._new_id)
         self._publisher.check(declared["id"])
         self._sinks.check(self.checkpoint, last.identity if last else {})
@@ -219,7 +222,12 @@ class Placed:
         What is due by event time runs without rows as well, unless the checkpoint was made without ticks: a warning
         says so then.
         """
-        spark_checkpoint = self.checkpoint / "spark"
+        triggered = read_trigger(trigger)
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InputError("name", found=name, expected="a name of the query, or None")
+        options.check_sources(sources, streaming=True)
+        check_halves(self.checkpoint, self.journal)
+        spark_checkpoint = self.checkpoint / SPARKS_OWN
         ticks = carries_ticks(spark_checkpoint)
         if ticks is False and self._by_time:
             log.warning(
@@ -234,8 +242,8 @@ class Placed:
         writer = writer.option("checkpointLocation", str(spark_checkpoint))
         if name:
             writer = writer.queryName(name)
-        if trigger:
-            writer = writer.trigger(**trigger)
+        if triggered:
+            writer = writer.trigger(**triggered)
         return PlacedQuery(self, writer.start())
 
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
@@ -244,6 +252,7 @@ class Placed:
         With `ticks`, it has one more source for Spark, which brings no rows and has batches run when something is due
         (`due`). It belongs to Spark's checkpoint like any other source: one that was made without it refuses it.
         """
+        options.check_sources(sources)
         united = make.unite(self.built, sources)
         self.journal.bind_keys(make.key_types(self.built, sources))
         if not ticks:
@@ -259,6 +268,9 @@ class Placed:
         source of a topology that has just one.
         Errors: what a processor raises; `Fenced` when another driver has taken over; `CheckpointError`.
         """
+        reading.integer(batch_id, "process_batch: batch_id", 0)
+        if not hasattr(df, "columns"):
+            raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
         self._silence.stop()
         try:
             self._process(df, batch_id)
@@ -378,19 +390,19 @@ class Placed:
         last = self.journal.last
         return make.watermark(self._event_times, last.event_times, last.watermark) if last else None
 
-    def drain(self, executor: str) -> None:
-        """Have everything moved away from an executor ("3" or "executor-3"), behind warm-ups; nothing stalls."""
+    def drain(self, executor: str | int) -> None:
+        """Have everything moved away from an executor ("3", 3 or "executor-3"), behind warm-ups; nothing stalls."""
         self.cluster.drain(executor)
 
-    def undrain(self, executor: str) -> None:
+    def undrain(self, executor: str | int) -> None:
         """Take `drain` back."""
         self.cluster.drain(executor, on=False)
 
-    def can_remove(self, executor: str) -> bool:
+    def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role any more, and no copy that the others lack."""
         return self.cluster.can_remove(executor)
 
-    def removal(self, executor: str) -> Removal:
+    def removal(self, executor: str | int) -> Removal:
         """Return what still has to catch up elsewhere before an executor can go; its `text` says it in one line."""
         return self.cluster.removal(executor)
 
@@ -400,6 +412,7 @@ class Placed:
 
     def store(self, name: str, **how: Any) -> StoreReader:
         """Return a reader of a store's committed state; `how`: see `taskplace.spark.reading.StoreReader`."""
+        reading.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[str, ...]:
@@ -594,20 +607,3 @@ def _newest(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for times in found:
         newest.update({topic: max(time, newest.get(topic, time)) for topic, time in times.items()})
     return newest
-
-
-def _local(path: str | Path, what: str) -> Path:
-    """Return a local path. Errors: `InputError` for a file system without an exclusive create that is known to work."""
-    url = urlparse(str(path))
-    if url.scheme not in ("", "file"):
-        raise InputError(
-            what,
-            found=str(path),
-            expected="a path, or a file:// URI, on a file system that driver and executors share",
-        )
-    found = Path(unquote(url.path) if url.scheme == "file" else path).absolute()
-    if what == "checkpoint" and set(str(found)) & set("*?[]{}"):
-        raise InputError(
-            what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"
-        )
-    return found

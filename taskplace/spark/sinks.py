@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow.parquet as pq
 
-from taskplace.errors import CheckpointError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state.files import create_exclusively, lasting_directory, sync_directory, write_file
 from taskplace.spark.worker.schemas import left_out
 
@@ -52,6 +52,8 @@ class ParquetSink:
     reserved = ("batch_id",)
 
     def __init__(self, path: str | Path) -> None:
+        if not isinstance(path, str | Path) or not str(path).strip():
+            raise InputError("ParquetSink.path", found=path, expected="a directory")
         self.path = Path(path)
 
     def check(self, checkpoint_id: str) -> None:
@@ -137,6 +139,8 @@ class ForeachBatch:
     """
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+        if not callable(function):
+            raise InputError("ForeachBatch.function", found=function, expected="a function of (df, batch_id)")
         self._function = function
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:

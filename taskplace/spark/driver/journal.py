@@ -149,6 +149,10 @@ class Journal:
         """The last committed batch; -1 before the first."""
         return -1 if self.last is None else self.last.batch
 
+    def newest_batch(self) -> int:
+        """Return the newest batch that has a manifest now, by whichever driver; -1 before the first."""
+        return max(self._numbers(), default=-1)
+
     # -- opening
 
     def take_over(self, check: Callable[[Mapping[str, Any]], None] = lambda declaration: None) -> None:

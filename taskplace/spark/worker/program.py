@@ -124,7 +124,7 @@ class Program:
         """Return the newest event time (microseconds) of each topic that has one and brought rows."""
         found = {}
         for topic, column in self.event_times.items():
-            times, known = micros(inputs[topic][column])
+            times, known = micros(inputs[topic][column], f"sources.{topic}.event_time")
             if known.any():
                 found[topic] = int(times[known].max())
         return found
