@@ -33,12 +33,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
-<<<<<<< HEAD
-from taskplace.errors import UnsupportedSpark
-from taskplace.spark.sending import Sending, Sent
-=======
 from taskplace.errors import InputError, UnsupportedSpark
->>>>>>> units
+from taskplace.spark.sending import Sending, Sent
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
