@@ -1,4 +1,8 @@
-"""One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis."""
+"""One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis.
+
+Which tests `make test` leaves out, and `.ci/run` runs after it, is decided here: all that need Spark, but for those that
+are marked `everyday`. A test that asks for the session, or for a fixture made of it, needs Spark.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +19,27 @@ from hypothesis import HealthCheck, settings
 EXECUTORS = 3
 
 settings.register_profile(
-    "without-clock", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "without-clock",
+    settings.default,
+    deadline=None,
+    print_blob=True,  # what fails says how to make it fail again
+    suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("without-clock")
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs Spark, and what of that is for longer runs; one worker gets all of it, and begins with it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if not item.get_closest_marker("everyday"):
+                item.add_marker("long")
+    if hasattr(config, "workerinput"):  # the others have enough to do meanwhile
+        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 @pytest.fixture(scope="session")

@@ -183,6 +183,17 @@ def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequ
         assert ids <= set(range(len(batches))), f"sink {sink}"
 
 
+def check_private(folder: Path) -> None:
+    """All directories of the checkpoint and of the executors' state are closed to others, and all files but those that
+    sinks link."""
+    for root in (folder / "checkpoint", folder / "state"):
+        for path in (root, *root.rglob("*")):
+            if path.is_dir():
+                assert path.stat().st_mode & 0o777 == 0o700, path
+            elif "sinks" not in path.relative_to(root).parts:
+                assert path.stat().st_mode & 0o777 == 0o600, path
+
+
 def check(folder: Path, rows: list[tuple[str, str, int]]) -> None:
     """The newest row of every key in the sinks is the truth, and no batch directory holds a key twice."""
     for sink, column in (("keys", 0), ("groups", 1)):

@@ -50,6 +50,8 @@ def end(driver: subprocess.Popen) -> None:
     driver.wait()
 
 
+@pytest.mark.timeout(600)  # two clusters start
+@pytest.mark.everyday("State effectively once", "Sinks")
 def test_a_killed_driver_is_continued_and_every_row_counts_once(tmp_path):
     rows = write_events(tmp_path, BATCHES)
     manifests = tmp_path / "checkpoint" / "manifests"
@@ -57,7 +59,7 @@ def test_a_killed_driver_is_continued_and_every_row_counts_once(tmp_path):
     first = drive(tmp_path)
     try:
         wait_until(
-            lambda: len(list(manifests.glob("*.json"))) >= 3, "three batches are committed", seconds=120
+            lambda: len(list(manifests.glob("*.json"))) >= 3, "three batches are committed", seconds=240
         )
     finally:
         end(first)
