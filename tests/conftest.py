@@ -1,7 +1,7 @@
 """One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis.
 
-Which tests `make test` leaves out, and `.ci/run` runs after it, is decided here: all that need Spark, but for those that
-are marked `everyday`. A test that asks for the session, or for a fixture made of it, needs Spark.
+`make test` leaves out what is marked `slow` or `long`. All that needs Spark is long unless it is marked `everyday`. A test that
+asks for the session, or for a fixture made of it, needs Spark.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Who may import what, read off the source: every import counts, also one inside a function. What every test run tries."""
+"""The house rules, read off the source: who may import what (every import counts, also one inside a function), and which
+promises every test run tries.
+"""
 
 from __future__ import annotations
 
