@@ -1,7 +1,7 @@
 """One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis.
 
-`make test` leaves out what is marked `slow` or `long`. A test that asks for the session, or for a fixture made of it, needs
-Spark. What needs Spark is long unless it is marked `everyday`.
+`make test` leaves out what is marked `slow` or `long`. A test that asks for the session, or for a fixture made of it,
+needs Spark. What needs Spark is long unless it is marked `everyday`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The rules of the house, read off the source: who may import what (every import counts, also one inside a function), and
-which promises every test run tries.
+"""The rules of the house, read off the source: who may import what (every import counts, also one inside a function),
+and which promises every test run tries.
 """
 
 from __future__ import annotations
