@@ -28,6 +28,19 @@ settings.register_profile(
 settings.load_profile("without-clock")
 
 
+class PlainNames:
+    """Reports name tests as pytest takes them, without the group that xdist puts behind their names."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        report.nodeid = report.nodeid.removesuffix("@spark")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # xdist's workers need the whole name
+        config.pluginmanager.register(PlainNames())
+
+
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what needs Spark, and what of that is for longer runs; one worker gets all of it, and begins with it."""
