@@ -18,7 +18,7 @@ run: java $(STAMP) ## run the main job from its start: a year of flights, one ex
 	@$(BIN)/taskplace run conf/flights.yaml
 
 test: java $(STAMP) ## run the everyday tests (@@ minutes on 2 cores)
-	@$(PYTEST) -m "not slow and not long" $(ARGS)
+	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
 test-long: java $(STAMP) ## run what `make test` leaves out of the tests with Spark (@@ minutes on 2 cores)
 	@$(PYTEST) -m "long and not slow" $(ARGS)

@@ -14,18 +14,36 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, settings
+from _pytest.unittest import TestCaseFunction
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 EXECUTORS = 3
 
 settings.register_profile(
-    "without-clock",
+    "thorough",
     settings.default,
     deadline=None,
     print_blob=True,  # what fails says how to make it fail again
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("without-clock")
+settings.register_profile("quick", settings.get_profile("thorough"))  # see `draw_less`
+settings.load_profile("thorough")
+
+
+def draw_less(items: list[pytest.Item]) -> None:
+    """Have tests draw a third of the examples that they ask for, but 10 at least."""
+
+    def less(asked: settings) -> settings:
+        return settings(asked, max_examples=max(asked.max_examples // 3, min(asked.max_examples, 10)))
+
+    functions = [
+        item for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.function)
+    ]
+    machines = {item.cls: item.cls.settings for item in functions if isinstance(item, TestCaseFunction)}
+    for machine, asked in machines.items():  # also one that has another's
+        machine.settings = less(asked)
+    for test in {item.function for item in functions if not isinstance(item, TestCaseFunction)}:
+        test._hypothesis_internal_use_settings = less(test._hypothesis_internal_use_settings)
 
 
 class PlainNames:
@@ -51,6 +69,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
             if not item.get_closest_marker("everyday"):
                 item.add_marker("long")
+    if settings.get_current_profile_name() == "quick":
+        draw_less(items)
     if hasattr(config, "workerinput"):  # the others have enough to do meanwhile
         items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
