@@ -41,7 +41,7 @@ pytestmark = pytest.mark.spark
 EVERYDAY = pytest.mark.everyday("State effectively once", "Sinks", "Privacy and trust")
 #: Batches, and how probably an executor is killed and the driver crashes in one; a short run has to be a dense one.
 RUNS = [
-    pytest.param(1285, 16, 0.25, 0.3, marks=EVERYDAY),
+    pytest.param(15155, 10, 0.3, 0.4, marks=EVERYDAY),
     pytest.param(20261121, 200, 0.05, 0.03, marks=pytest.mark.slow),
     *(pytest.param(seed, 200, 0.4, 0.12, marks=pytest.mark.slow) for seed in (2, 3, 5, 7, 11)),
 ]

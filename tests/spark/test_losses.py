@@ -54,13 +54,7 @@ def kill_within_stage(p, batch: int, subtopology: int) -> list[str]:
     return killed
 
 
-@pytest.mark.parametrize(
-    "subtopology",
-    [
-        pytest.param(0, marks=pytest.mark.everyday("Nothing depends on where Spark runs a task", "Standbys")),
-        1,
-    ],
-)
+@pytest.mark.parametrize("subtopology", [0, 1])
 def test_a_loss_within_a_stage_promotes_standbys_in_the_same_batch(pipeline, subtopology):
     recorder = Recorder()
     p = pipeline(reporter=recorder)
@@ -150,7 +144,7 @@ def test_damaged_snapshots_are_done_without_when_an_executor_dies(pipeline, capl
     assert "did without a damaged file" in caplog.text
 
 
-@pytest.mark.everyday("Two drivers")
+@pytest.mark.everyday("Nothing depends on where Spark runs a task", "Standbys", "Two drivers")
 def test_a_second_driver_that_loses_an_executor_in_its_first_batch_fences_the_first(pipeline):
     p = pipeline()
     p.run(0)
@@ -160,13 +154,15 @@ def test_a_second_driver_that_loses_an_executor_in_its_first_batch_fences_the_fi
     killed = kill_within_stage(p, 1, 0)
     p.run(1)
     assert killed
+    assert p.placed.stats.losses == 1
+    assert p.placed.stats.promotions > 0
     for _ in range(2):
         with pytest.raises(Fenced):
             first.process_batch(p.frame(p.data(7)), 1)
     first.close()
     p.run(2)
     p.check()
-    assert p.placed.stats.losses == 1
+    assert p.placed.stats.scratch == 0, "an active task was restored from scratch"
 
 
 def decommission(placed, instance: str) -> None:
