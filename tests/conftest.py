@@ -83,6 +83,7 @@ def fault_orders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(fault_orders):
+    from placed_harness import SHORT_LIVED
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -99,6 +100,7 @@ def spark(fault_orders):
         "spark.sql.session.timeZone": "UTC",
         "spark.executorEnv.TASKPLACE_FAULTS": str(fault_orders),
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),
+        **SHORT_LIVED,
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

@@ -23,6 +23,7 @@ def stream(spark, folder: Path):
 
 
 def main(folder: Path) -> None:
+    from placed_harness import SHORT_LIVED
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -32,6 +33,7 @@ def main(folder: Path) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **SHORT_LIVED,
     }
     spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=conf).getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")

@@ -17,6 +17,12 @@ import pytest
 
 EXECUTORS = 3
 
+#: For Java that lives for a minute: compiled quickly rather than well, and one thread to collect garbage.
+SHORT_LIVED = dict.fromkeys(
+    ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"),
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+
 
 def wait_until(condition, what: str, seconds: float = 60.0) -> None:
     """Wait for an event, and fail with its name if it does not come."""
