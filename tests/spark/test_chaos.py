@@ -38,7 +38,7 @@ from taskplace.spark.worker.attempt import reports_dir
 pytestmark = pytest.mark.spark
 
 
-EVERYDAY = pytest.mark.everyday("State effectively once", "Sinks", "Privacy and trust")
+EVERYDAY = pytest.mark.everyday("State effectively once", "Sinks", "One key, one state", "Privacy and trust")
 #: Batches, and how probably an executor is killed and the driver crashes in one; a short run has to be a dense one.
 RUNS = [
     pytest.param(15155, 10, 0.3, 0.4, marks=EVERYDAY),
