@@ -1,12 +1,14 @@
 # Two commands do everything, and set up what they need: `make run` and `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all bench-engine bench-steering bench-recovery bench-throughput lint setup java clean distclean
+.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput lint setup java clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-# More for pytest: make test ARGS="-k settings"
+# More for pytest: make test ARGS="-k settings", and with -n 0 in one process: make test ARGS="-n 0 -x tests/state"
 ARGS ?=
+# One worker for each core; all that needs Spark goes to one of them, first (tests/conftest.py).
+PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -15,11 +17,14 @@ run: java $(STAMP) ## run the main job from its start: a year of flights, one ex
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
-test: java $(STAMP) ## run the tests (20 to 25 minutes on 2 cores)
-	@$(BIN)/python -m pytest -m "not slow" $(ARGS)
+test: java $(STAMP) ## run the everyday tests (about 5 minutes on 2 cores)
+	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-all: java $(STAMP) ## run the tests, long forms included
-	@$(BIN)/python -m pytest $(ARGS)
+test-long: java $(STAMP) ## run what `make test` leaves out of the tests with Spark (about 10 minutes on 2 cores)
+	@$(PYTEST) -m "long and not slow" $(ARGS)
+
+test-all: java $(STAMP) ## run all tests, long forms and the oldest Spark included (hours)
+	@$(PYTEST) $(ARGS)
 	@scripts/test-oldest.sh
 
 bench-engine: $(STAMP) ## measure engine, topologies and partition assignment, without Spark

@@ -1,4 +1,8 @@
-"""One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis."""
+"""One real local-cluster for all tests that need Spark; no clock judges an example of hypothesis.
+
+`make test` leaves out what is marked `slow` or `long`. A test that asks for the session, or for a fixture made of it,
+needs Spark. What needs Spark is long unless it is marked `everyday`.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +14,65 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, settings
+from _pytest.unittest import TestCaseFunction
+from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 EXECUTORS = 3
 
 settings.register_profile(
-    "without-clock", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "thorough",
+    settings.default,
+    deadline=None,
+    print_blob=True,  # what fails says how to make it fail again
+    suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("without-clock")
+settings.register_profile("quick", settings.get_profile("thorough"))  # see `draw_less`
+settings.load_profile("thorough")
+
+
+def draw_less(items: list[pytest.Item]) -> None:
+    """Have tests draw a third of the examples that they ask for, but 10 at least."""
+
+    def less(asked: settings) -> settings:
+        return settings(asked, max_examples=max(asked.max_examples // 3, min(asked.max_examples, 10)))
+
+    functions = [
+        item for item in items if isinstance(item, pytest.Function) and is_hypothesis_test(item.function)
+    ]
+    machines = {item.cls: item.cls.settings for item in functions if isinstance(item, TestCaseFunction)}
+    for machine, asked in machines.items():  # also one that has another's
+        machine.settings = less(asked)
+    for test in {item.function for item in functions if not isinstance(item, TestCaseFunction)}:
+        test._hypothesis_internal_use_settings = less(test._hypothesis_internal_use_settings)
+
+
+class PlainNames:
+    """Reports name tests as pytest takes them, without the group that xdist puts behind their names."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        report.nodeid = report.nodeid.removesuffix("@spark")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # xdist's workers need the whole name
+        config.pluginmanager.register(PlainNames())
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what needs Spark, and what of that is for longer runs; one worker gets all of it, and begins with it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            item.add_marker("spark")
+        if item.get_closest_marker("spark"):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+            if not item.get_closest_marker("everyday"):
+                item.add_marker("long")
+    if settings.get_current_profile_name() == "quick":
+        draw_less(items)
+    if hasattr(config, "workerinput"):  # the others have enough to do meanwhile
+        items.sort(key=lambda item: item.get_closest_marker("spark") is None)
 
 
 @pytest.fixture(scope="session")
@@ -28,6 +83,7 @@ def fault_orders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(fault_orders):
+    from placed_harness import SHORT_LIVED
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -44,6 +100,7 @@ def spark(fault_orders):
         "spark.sql.session.timeZone": "UTC",
         "spark.executorEnv.TASKPLACE_FAULTS": str(fault_orders),
         "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[1]),
+        **SHORT_LIVED,
     }.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()

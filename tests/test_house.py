@@ -1,8 +1,11 @@
-"""Who may import what, read off the source: every import counts, also one inside a function."""
+"""The rules of the house, read off the source: who may import what (every import counts, also one inside a function),
+and which promises every test run tries.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -47,3 +50,17 @@ def test_what_runs_on_executors_does_without_spark(folder):
     for path in files(f"taskplace/spark/{folder}"):
         assert not imported(path) & {"pyspark", "py4j"}, path
         assert "taskplace.spark.driver" not in path.read_text(), path
+
+
+def test_every_promise_has_a_test_with_spark_in_every_run():
+    """The marks `everyday` name the sections of docs/guarantees.md: all of them, and nothing else."""
+    sections = re.findall(r"^## (.+)$", (ROOT / "docs" / "guarantees.md").read_text(), re.MULTILINE)
+    marks = [
+        node
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if "mark.everyday" in path.read_text()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.everyday"
+    ]
+    kept = {ast.literal_eval(name) for mark in marks for name in mark.args}
+    assert kept == set(sections) - {"Not promised"}

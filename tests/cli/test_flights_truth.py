@@ -1,11 +1,8 @@
 """The flights job's two answers, against rules written down a third time, in plain Python."""
 
 import datetime as dt
-import json
-import subprocess
-import sys
 from collections import defaultdict
-from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,35 +12,10 @@ from examples.flights import data
 
 pytest.importorskip("pyspark")
 
-ROOT = Path(__file__).resolve().parents[2]
+from examples.flights import truth
+
 START = dt.datetime(2013, 1, 1, tzinfo=dt.UTC)
 HOURS = [START + dt.timedelta(hours=h) for h in range(0, 24 * 40, 4)]
-
-# One process with Spark of its own: this one may have, or get, another session.
-COMPARE = """
-import json, sys
-from pathlib import Path
-from pyspark.sql import SparkSession
-from examples.flights.truth import KEY, VALUES, compare, findings, result, truth
-
-root = Path(sys.argv[1])
-conf = {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1",
-        "spark.sql.shuffle.partitions": "2", "spark.sql.session.timeZone": "UTC"}
-spark = SparkSession.builder.master("local[1]").config(map=conf).getOrCreate()
-spark.sparkContext.setLogLevel("ERROR")
-right = truth(spark, root / "in")
-found = result(spark, root / "out")
-answers = [compare(right, found)]
-answers.append(compare(right, found.where("tailnum <> 'N1'")))
-answers.append(compare(right.limit(0), found.limit(0)))
-answers.append(compare(right, found.unionByName(found.where("tailnum = 'N2'"))))
-answers.append(compare(right, found.selectExpr(*KEY, "flights + 1 AS flights", *list(VALUES)[1:])))
-print(json.dumps({
-    "truth": [list(row) for row in right.select(*KEY, *VALUES).collect()],
-    "answers": [[a.ok, a.text, list(a.detail)] for a in answers],
-    "findings": findings(found, spark.read.parquet(str(root / "in" / "planes.parquet"))),
-}))
-"""
 
 
 def weather_rows():
@@ -113,7 +85,7 @@ def expected():
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory):
+def compared(spark, tmp_path_factory):
     root = tmp_path_factory.mktemp("flights")
     data.prepare(root / "in", tables(), repeated=0.3)
     rows = [(*key, *values) for key, values in expected().items()]
@@ -125,35 +97,43 @@ def compared(tmp_path_factory):
     for batch, part in enumerate((early, table)):
         (root / "out" / f"batch_id={batch}").mkdir(parents=True)
         pq.write_table(part, root / "out" / f"batch_id={batch}" / "part-00000.parquet")
-    done = subprocess.run(
-        [sys.executable, "-c", COMPARE, str(root)], capture_output=True, text=True, cwd=ROOT, timeout=300
+    right, found = truth.truth(spark, root / "in"), truth.result(spark, root / "out")
+    tried = [
+        (right, found),
+        (right, found.where("tailnum <> 'N1'")),
+        (right.limit(0), found.limit(0)),
+        (right, found.unionByName(found.where("tailnum = 'N2'"))),
+        (right, found.selectExpr(*truth.KEY, "flights + 1 AS flights", *list(truth.VALUES)[1:])),
+    ]
+    return SimpleNamespace(
+        truth=right.select(*truth.KEY, *truth.VALUES).collect(),
+        answers=[truth.compare(*tables) for tables in tried],
+        findings=truth.findings(found, spark.read.parquet(str(root / "in" / "planes.parquet"))),
     )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_batch_query_follows_the_rules_and_counts_repeats_once(compared):
-    found = {(tail, weather): tuple(values) for tail, weather, *values in compared["truth"]}
+    found = {(tail, weather): tuple(values) for tail, weather, *values in compared.truth}
     assert found == expected()
     assert {weather for _, weather in found} == {"good", "bad", "unknown"}
 
 
 def test_the_comparison_accepts_what_is_right_and_only_that(compared):
     n = len(expected())
-    right, missing, empty, twice, wrong = compared["answers"]
-    assert right[0]
-    assert right[1] == f"result equals the batch query ({n} of {n} rows, {len(flight_rows())} flights)"
-    assert [answer[0] for answer in (missing, empty, twice, wrong)] == [False] * 4
-    assert missing[2][0].startswith("N1, bad: nothing instead of (")
-    assert " and " in twice[2][0].partition(" instead of ")[0]
-    assert f"differs from the batch query in {n} rows" in wrong[1]
-    assert len(wrong[2]) == 5
+    right, missing, empty, twice, wrong = compared.answers
+    assert right.ok
+    assert right.text == f"result equals the batch query ({n} of {n} rows, {len(flight_rows())} flights)"
+    assert [answer.ok for answer in (missing, empty, twice, wrong)] == [False] * 4
+    assert missing.detail[0].startswith("N1, bad: nothing instead of (")
+    assert " and " in twice.detail[0].partition(" instead of ")[0]
+    assert f"differs from the batch query in {n} rows" in wrong.text
+    assert len(wrong.detail) == 5
 
 
 def test_the_findings_name_the_aircraft(compared):
-    assert compared["findings"][0].startswith("most delayed in bad weather")
-    assert any("N3, BOEING 737-824: " in line for line in compared["findings"])
-    assert any("N4, AIRBUS model: " in line for line in compared["findings"])
+    assert compared.findings[0].startswith("most delayed in bad weather")
+    assert any("N3, BOEING 737-824: " in line for line in compared.findings)
+    assert any("N4, AIRBUS model: " in line for line in compared.findings)
 
 
 def test_the_stream_classifies_as_the_rules_say():

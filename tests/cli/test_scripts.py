@@ -129,7 +129,7 @@ def test_quietly_says_ok_or_everything(machine):
     assert (bad.returncode, bad.stdout, bad.stderr) == (7, "", "out\nerr\nFAILED  mypy\n")
 
 
-def test_the_ci_script_runs_lint_then_test(tmp_path):
+def test_the_ci_script_runs_lint_then_all_tests_but_the_slow_ones(tmp_path):
     project = tmp_path / "project"
     (project / ".ci").mkdir(parents=True)
     shutil.copy(ROOT / ".ci" / "run", project / ".ci" / "run")
@@ -145,9 +145,10 @@ def test_the_ci_script_runs_lint_then_test(tmp_path):
             [BASH, project / ".ci" / "run"], env=env, capture_output=True, text=True, timeout=60
         )
 
+    made = ("lint", "test ARGS=--hypothesis-profile thorough", "test-long")
     done = run("nothing")
     assert done.returncode == 0
-    assert done.stdout.splitlines() == [f"make {what} in {project}" for what in ("lint", "test")]
+    assert done.stdout.splitlines() == [f"make {what} in {project}" for what in made]
     failed = run("lint")
     assert failed.returncode != 0
     assert failed.stdout.splitlines() == [f"make lint in {project}"]
@@ -161,4 +162,4 @@ def test_make_help_lists_every_target():
         [make, "-C", ROOT, "--no-print-directory", "help"], capture_output=True, text=True, check=True
     )
     listed = {line.split()[1] for line in done.stdout.splitlines()}
-    assert listed >= {"run", "test", "test-all", "lint", "setup", "clean", "help"}
+    assert listed >= {"run", "test", "test-long", "test-all", "lint", "setup", "clean", "help"}

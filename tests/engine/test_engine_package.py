@@ -32,12 +32,10 @@ def test_public_names_exist_and_are_listed() -> None:
 
 def test_simulate_can_be_called_however_it_was_imported() -> None:
     call = "taskplace.simulate({'tasks': [{'id': '0_0'}], 'instances': [{'id': 'a'}]}).stable"
-    for first in (
-        "import taskplace",
-        "import taskplace, taskplace.simulate",
-        "import taskplace.simulate.run",
-    ):
-        assert run(f"{first}; print({call})") == "True"
+    ways = ("import taskplace", "import taskplace, taskplace.simulate", "import taskplace.simulate.run")
+    forget = "[sys.modules.pop(m) for m in [*sys.modules] if m.partition('.')[0] == 'taskplace']"
+    lines = [line for way in ways for line in (forget, way, f"print({call})")]
+    assert run("\n".join(["import sys", *lines])).split() == ["True"] * len(ways)
 
 
 def test_the_same_problem_gives_the_same_bytes_in_another_process() -> None:

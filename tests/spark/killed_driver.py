@@ -7,8 +7,23 @@ import sys
 from pathlib import Path
 
 
-def main(folder: Path) -> None:
+def stream(spark, folder: Path):
+    """Run the pipeline over all files of `folder`, one a batch, and return it."""
     from placed_harness import Pipeline
+
+    pipeline = Pipeline(spark, folder)
+    files = spark.readStream.schema("key string, `group` string, value bigint").option(
+        "maxFilesPerTrigger", 1
+    )
+    query = pipeline.placed.start(
+        {"events": files.parquet(str(folder / "events"))}, trigger={"availableNow": True}
+    )
+    query.awaitTermination()
+    return pipeline
+
+
+def main(folder: Path) -> None:
+    from placed_harness import SHORT_LIVED
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -18,17 +33,11 @@ def main(folder: Path) -> None:
         "spark.driver.host": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **SHORT_LIVED,
     }
     spark = SparkSession.builder.master("local-cluster[2,1,1024]").config(map=conf).getOrCreate()
     spark.sparkContext.setLogLevel("FATAL")
-    pipeline = Pipeline(spark, folder)
-    files = spark.readStream.schema("key string, `group` string, value bigint").option(
-        "maxFilesPerTrigger", 1
-    )
-    query = pipeline.placed.start(
-        {"events": files.parquet(str(folder / "events"))}, trigger={"availableNow": True}
-    )
-    query.awaitTermination()
+    pipeline = stream(spark, folder)
     print("scratch", pipeline.placed.stats.scratch, "batches", pipeline.placed.stats.batches, flush=True)
     spark.stop()
 

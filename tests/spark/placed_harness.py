@@ -17,6 +17,12 @@ import pytest
 
 EXECUTORS = 3
 
+#: For Java that lives for a minute: compiled quickly rather than well, and one thread to collect garbage.
+SHORT_LIVED = dict.fromkeys(
+    ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"),
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+)
+
 
 def wait_until(condition, what: str, seconds: float = 60.0) -> None:
     """Wait for an event, and fail with its name if it does not come."""
@@ -181,6 +187,17 @@ def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequ
             assert there == truth, f"sink {sink}, batch {number}"
         ids = {int(path.name.split("=")[1]) for path in (folder / sink).glob("batch_id=*")}
         assert ids <= set(range(len(batches))), f"sink {sink}"
+
+
+def check_private(folder: Path) -> None:
+    """All directories of the checkpoint and of the executors' state are closed to others, and all files but those that
+    sinks link."""
+    for root in (folder / "checkpoint", folder / "state"):
+        for path in (root, *root.rglob("*")):
+            if path.is_dir():
+                assert path.stat().st_mode & 0o777 == 0o700, path
+            elif "sinks" not in path.relative_to(root).parts:
+                assert path.stat().st_mode & 0o777 == 0o600, path
 
 
 def check(folder: Path, rows: list[tuple[str, str, int]]) -> None:

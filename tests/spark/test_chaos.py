@@ -21,6 +21,7 @@ from placed_harness import (
     FaultOrders,
     check_copies,
     check_each_batch,
+    check_private,
     data,
     entries,
     part_from_executor,
@@ -37,17 +38,22 @@ from taskplace.spark.worker.attempt import reports_dir
 pytestmark = pytest.mark.spark
 
 
+EVERYDAY = pytest.mark.everyday("State effectively once", "Sinks", "One key, one state", "Privacy and trust")
+#: Batches, and how probably an executor is killed and the driver crashes in one; a short run has to be a dense one.
+RUNS = [
+    pytest.param(15155, 10, 0.3, 0.4, marks=EVERYDAY),
+    pytest.param(20261121, 200, 0.05, 0.03, marks=pytest.mark.slow),
+    *(pytest.param(seed, 200, 0.4, 0.12, marks=pytest.mark.slow) for seed in (2, 3, 5, 7, 11)),
+]
+
+
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize(
-    ("seed", "kill", "crash"),
-    [(20261121, 0.05, 0.03), *(pytest.param(s, 0.4, 0.12, marks=pytest.mark.slow) for s in (2, 3, 5, 7, 11))],
-)
+@pytest.mark.parametrize(("seed", "batches", "kill", "crash"), RUNS)
 def test_executors_and_drivers_that_die_at_random_points(
-    pipeline, fault_orders, monkeypatch, seed, kill, crash
+    pipeline, fault_orders, monkeypatch, seed, batches, kill, crash
 ):
-    """One seed every day; those after it kill in almost every other batch, at each point several times."""
+    """A few batches every day; the last runs kill in almost every other batch, at each point several times."""
     print(f"seed {seed}")
-    batches = 200
     config = {"num.standby.replicas": random.Random(seed).choice([0, 1, 2])}
     p = pipeline(partitions=4, snapshot_interval=3, pairs=True, config=config)
     chaos = Chaos(p, fault_orders, seed, monkeypatch)
@@ -67,6 +73,7 @@ def test_executors_and_drivers_that_die_at_random_points(
     if kill >= 0.4:  # the deck has had every point several times
         assert set(ATTEMPT_POINTS) <= set(chaos.orders.carried_out)
     p.check_state()
+    check_private(p.folder)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from killed_driver import stream
 from placed_harness import check, data, wait_until
 
 pytestmark = pytest.mark.spark
@@ -50,20 +51,36 @@ def end(driver: subprocess.Popen) -> None:
     driver.wait()
 
 
-def test_a_killed_driver_is_continued_and_every_row_counts_once(tmp_path):
-    rows = write_events(tmp_path, BATCHES)
-    manifests = tmp_path / "checkpoint" / "manifests"
-
-    first = drive(tmp_path)
+def drive_and_kill(folder: Path) -> None:
+    """Have a driver commit three batches, and kill it with its executors before it has committed all."""
+    manifests = folder / "checkpoint" / "manifests"
+    first = drive(folder)
     try:
         wait_until(
-            lambda: len(list(manifests.glob("*.json"))) >= 3, "three batches are committed", seconds=120
+            lambda: len(list(manifests.glob("*.json"))) >= 3, "three batches are committed", seconds=240
         )
     finally:
         end(first)
     committed = len(list(manifests.glob("*.json")))
     assert committed < BATCHES, "it was too fast to be killed in the middle"
 
+
+@pytest.mark.everyday("State effectively once", "Sinks")
+def test_a_killed_driver_is_continued_on_another_cluster(cluster, tmp_path):
+    rows = write_events(tmp_path, BATCHES)
+    drive_and_kill(tmp_path)
+    placed = stream(cluster, tmp_path).placed
+    try:
+        check(tmp_path, rows)
+        assert placed.stats.scratch == 0
+    finally:
+        placed.close()
+
+
+@pytest.mark.timeout(600)  # two clusters start
+def test_a_killed_driver_is_continued_and_every_row_counts_once(tmp_path):
+    rows = write_events(tmp_path, BATCHES)
+    drive_and_kill(tmp_path)
     second = drive(tmp_path)
     try:
         assert second.wait(timeout=200) == 0, (tmp_path / "driver.log").read_text()[-3000:]

@@ -557,7 +557,7 @@ def batches(count: int, visited: Sequence[str], when: str = BEFORE) -> list[Batc
 @pytest.mark.parametrize(
     ("count", "visited", "when"),
     [
-        (1, ["1"], BETWEEN),
+        pytest.param(1, ["1"], BETWEEN, marks=pytest.mark.long),
         *(pytest.param(2, ["1", "3"], when, marks=pytest.mark.slow) for when in WHEN),
     ],
 )
@@ -575,6 +575,7 @@ def test_a_driver_may_be_killed_at_any_step(tmp_path, count, visited, when):
     world.check_nothing_is_left()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("others", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (0, 2, 7))])
 def test_a_driver_may_be_stopped_at_any_step_while_others_go_on(tmp_path, others):
     """With 7 batches of others, the stopped one's batch is pruned, and its name free again."""

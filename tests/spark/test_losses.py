@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from placed_harness import EXECUTORS, kill_executor, wait_until
 
-from taskplace.errors import InputError
+from taskplace.errors import Fenced, InputError
 from taskplace.spark.worker.attempt import reports_dir
 from taskplace.spark.worker.hashing import partition_of
 
@@ -113,6 +113,56 @@ def test_without_standbys_state_is_restored_from_the_checkpoint(pipeline):
     p.run(5)
     p.check()
     assert p.placed.stats.scratch > 0
+
+
+@pytest.mark.everyday("Files")
+def test_damaged_snapshots_are_done_without_when_an_executor_dies(pipeline, caplog):
+    p = pipeline(config={"num.standby.replicas": 0}, snapshot_interval=2)
+    batch = 0
+
+    def to_restore() -> list[Path]:
+        """The newest snapshots of all that one executor has, none before each task has one."""
+        kept = [p.placed.journal.history[str(task)].snapshots for task in tasks]
+        return [p.folder / "checkpoint" / snapshots[-1].file for snapshots in kept] if all(kept) else []
+
+    p.run(batch)
+    victim = p.placed.placement()[0].id
+    tasks = p.placed.cluster.roles(victim).active
+    while not to_restore():
+        assert batch < 40, "no snapshots are made"
+        batch += 1
+        p.run(batch, rows=200)
+    for path in to_restore():
+        bytes_ = bytearray(path.read_bytes())
+        bytes_[len(bytes_) // 2] ^= 1
+        path.write_bytes(bytes_)
+    kill_executor(p.placed, victim)
+    wait_until(lambda: victim.split("-")[1] not in p.placed.bridge.alive(), "the loss is noticed")
+    p.run(batch + 1)
+    p.check()
+    assert p.placed.stats.damaged >= 1
+    assert "did without a damaged file" in caplog.text
+
+
+@pytest.mark.everyday("Nothing depends on where Spark runs a task", "Standbys", "Two drivers")
+def test_a_second_driver_that_loses_an_executor_in_its_first_batch_fences_the_first(pipeline):
+    p = pipeline()
+    p.run(0)
+    p.settle()
+    first = p.placed
+    p.placed = p.open()
+    killed = kill_within_stage(p, 1, 0)
+    p.run(1)
+    assert killed
+    assert p.placed.stats.losses == 1
+    assert p.placed.stats.promotions > 0
+    for _ in range(2):
+        with pytest.raises(Fenced):
+            first.process_batch(p.frame(p.data(7)), 1)
+    first.close()
+    p.run(2)
+    p.check()
+    assert p.placed.stats.scratch == 0, "an active task was restored from scratch"
 
 
 def decommission(placed, instance: str) -> None:
