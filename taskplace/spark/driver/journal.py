@@ -35,10 +35,12 @@ from typing import Any
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.driver.versions import brought_up
 from taskplace.spark.state.files import create_exclusively, sealed_json, sync_directory, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 
+#: A new version needs a step in `taskplace.spark.driver.versions`, and golden checkpoints of the one before.
 SCHEMA = "taskplace.manifest/5"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
@@ -82,11 +84,12 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> Manifest:
-        """Return the manifest that `to_json` wrote. Errors: `CheckpointError` naming the file."""
+        """Return the manifest that `to_json` wrote, maybe an earlier version of it.
+
+        Errors: `CheckpointError` naming the file, if it is damaged or of a version that is not read.
+        """
         try:
-            raw = unsealed_json(text)
-            if (found := raw.pop("schema")) != SCHEMA:
-                raise CheckpointError(f"{path}: found a manifest of the form {found!r}, expected {SCHEMA!r}")
+            raw = brought_up(unsealed_json(text), SCHEMA, path)
             raw["changes"] = {task: Change(**change) for task, change in raw["changes"].items()}
             raw["snapshots"] = {
                 task: tuple(Snapshot(**s) for s in kept) for task, kept in raw["snapshots"].items()
