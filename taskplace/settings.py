@@ -46,6 +46,7 @@ from typing import Any
 from taskplace.errors import ConfigError, InputError
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig, Reader, choice_key
+from taskplace.paths import is_uri, local_path
 from taskplace.written import collect, flatten, graft, override, read
 
 MOST_ACTIVE = "executor-with-most-active"
@@ -144,6 +145,16 @@ def _text(pattern: str, expected: str) -> Reader:
     return read
 
 
+def _directory(expected: str, *, uri: bool) -> Reader:
+    def read(path: str, value: object) -> str:
+        if not isinstance(value, str) or (is_uri(value) and not uri):
+            raise ConfigError(path, found=value, expected=expected)
+        local_path(value, path, expected=expected, error=ConfigError)
+        return value
+
+    return read
+
+
 def _integer(low: int, high: int = reading.MOST) -> Reader:
     def read(path: str, value: object) -> Any:
         try:
@@ -176,9 +187,9 @@ KEYS: Mapping[str, Mapping[str, Reader]] = {
     },
     "checkpoint": {
         # Elsewhere there is no exclusive create that is known to work, and the commit stands on it.
-        "dir": _text(r"(?:file://.*\S.*|(?!\w+://).*\S.*)", "a directory, or a file:// URI")
+        "dir": _directory("a directory, or a file:// URI, of this host", uri=True)
     },
-    "state": {"dir": _text(r"(?!\w+://).*\S.*", "a directory on the executors' local disk, no URI")},
+    "state": {"dir": _directory("a directory on the executors' local disk, no URI", uri=False)},
     "runtime": {
         "snapshot.interval.batches": _integer(1),
         "snapshot.bytes": _integer(1),
@@ -231,7 +242,7 @@ def _build(given: Mapping[str, Any]) -> Settings:
     }
     checkpoint = absolute(values.get("checkpoint.dir", f"var/{app.id}/checkpoint"))
     state = absolute(values.get("state.dir", f"var/{app.id}/state"))
-    if checkpoint == state:
+    if local_path(checkpoint, "checkpoint.dir") == Path(state):
         raise ConfigError("state.dir", found=state, expected="another directory than checkpoint.dir")
     return Settings(
         application=app,
@@ -292,7 +303,7 @@ def _scalar(path: str, value: object) -> str:
 
 def absolute(directory: str) -> str:
     """Return a path as seen from the current directory; a URI as it is."""
-    return directory if "://" in directory else str(Path(directory).expanduser().absolute())
+    return directory if is_uri(directory) else str(Path(directory).expanduser().absolute())
 
 
 def _chaos(entries: object) -> tuple[ChaosSettings, ...]:

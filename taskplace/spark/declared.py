@@ -40,6 +40,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError
+from taskplace.paths import local_path
 from taskplace.settings import Settings, absolute
 from taskplace.spark.sections import entries, topology_section
 from topology import BuiltTopology, Topology, TopologyError
@@ -147,7 +148,8 @@ def _target(path: str, entry: object) -> ParquetSink | ForeachBatch:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{path}.{key}", found=value, expected=_SINK)
     if key == "path":
-        return ParquetSink(absolute(value))
+        expected = "a directory, or a file:// URI, of this host"
+        return ParquetSink(local_path(absolute(value), f"{path}.path", expected=expected, error=ConfigError))
     try:
         return ForeachBatch(load(value))
     except TopologyError as error:

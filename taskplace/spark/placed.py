@@ -23,7 +23,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -32,6 +31,7 @@ from taskplace.assign.registry import find as find_assignor
 from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explain import Removal
 from taskplace.model.config import PlacementConfig
+from taskplace.paths import local_path
 from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.report.events import BatchDone, InstanceView, Reporter, Summary
 from taskplace.spark import faults
@@ -595,14 +595,9 @@ def _newest(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def _local(path: str | Path, what: str) -> Path:
     """Return a local path. Errors: `InputError` for a file system without an exclusive create that is known to work."""
-    url = urlparse(str(path))
-    if url.scheme not in ("", "file"):
-        raise InputError(
-            what,
-            found=str(path),
-            expected="a path, or a file:// URI, on a file system that driver and executors share",
-        )
-    found = Path(unquote(url.path) if url.scheme == "file" else path).absolute()
+    found = local_path(
+        path, what, expected="a path, or a file:// URI, on a file system that driver and executors share"
+    )
     if what == "checkpoint" and set(str(found)) & set("*?[]{}"):
         raise InputError(
             what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
+from taskplace.paths import local_path
 from taskplace.spark.state.files import create_exclusively, lasting_directory, sync_directory, write_file
 
 if TYPE_CHECKING:
@@ -43,15 +44,16 @@ class ParquetSink:
     permissions that new files get.
 
     The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
-    Errors: `CheckpointError` for the output of another one: its batches would pass for this one's. A task refuses rows
-    with a column `batch_id`, in whatever case: readers of the directory would have the batch's id in its place.
+    Errors: `InputError` for a path that is not of this host's file systems; `CheckpointError` for the output of another
+    checkpoint: its batches would pass for this one's. A task refuses rows with a column `batch_id`, in whatever case:
+    readers of the directory would have the batch's id in its place.
     """
 
     #: Columns that rows may not have.
     reserved = ("batch_id",)
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = local_path(path, "ParquetSink.path")
 
     def check(self, checkpoint_id: str) -> None:
         """Refuse the directory if it is another checkpoint's. Changes nothing."""

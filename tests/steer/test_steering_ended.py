@@ -29,7 +29,7 @@ def session(scala=None):
 class Query:
     """Stands for a query that has been told to end, or not."""
 
-    runId, id, name = "run", "id", "counts"
+    runId, id, name = "run", "id", "counts"  # noqa: N815 - as Spark calls it
 
     def __init__(self, scala) -> None:
         self._jsq = SimpleNamespace(sparkSession=lambda: SimpleNamespace(sparkContext=lambda: scala))
