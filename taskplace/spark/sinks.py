@@ -21,7 +21,13 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
 from taskplace.paths import local_path
-from taskplace.spark.state.files import create_exclusively, lasting_directory, sync_directory, write_file
+from taskplace.spark.state.files import (
+    create_exclusively,
+    lasting_directory,
+    link,
+    sync_directory,
+    write_file,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,8 +87,8 @@ class ParquetSink:
             self._mark.rename(aside)
             if aside.stat().st_size:
                 with suppress(FileExistsError):
-                    os.link(aside, self._mark)
-            aside.unlink()
+                    link(aside, self._mark)
+            aside.unlink(missing_ok=True)
 
     @property
     def _mark(self) -> Path:
@@ -113,14 +119,15 @@ class ParquetSink:
             if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # of one that died while it published
                 shutil.rmtree(old, ignore_errors=True)
         staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
-        staging.mkdir()
+        staging.mkdir(exist_ok=True)  # of a name of its own: if it is there, the reply was lost
         for i, file in enumerate(files):
             _link_or_copy(file, staging / f"part-{i:05d}.parquet")
         sync_directory(staging)
         try:
             staging.rename(final)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            lost_reply = not staging.exists() and final.exists()
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not lost_reply:
                 raise
             shutil.rmtree(staging, ignore_errors=True)  # another driver was first
         sync_directory(self.path)
@@ -144,6 +151,6 @@ def _rows(files: Iterable[Path]) -> int:
 
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        link(source, target)
     except OSError:  # another file system
         write_file(target, source.read_bytes(), sync=True, mode=0o666)

@@ -27,7 +27,7 @@ if __name__ == "__main__":
 
 from taskplace.spark.driver.journal import SCHEMA  # noqa: E402
 from taskplace.spark.placed import Placed  # noqa: E402
-from taskplace.spark.processors import Count, TableJoin  # noqa: E402
+from taskplace.spark.processors import Aggregate, Count, TableJoin, count  # noqa: E402
 from taskplace.spark.sinks import ParquetSink  # noqa: E402
 from tests.golden.formats import HERE, archive, unpack  # noqa: E402
 from topology import Topology  # noqa: E402
@@ -55,7 +55,7 @@ def topology(folder: Path) -> Topology:
     )
     joined.sink("o", target=ParquetSink(folder / "joined"))
     again = counted.repartition(key="count", name="by-count", partitions=2)
-    counts = Count("how-often", by={"count": "int64"})
+    counts = Aggregate("how-often", by={"count": "int64"}, times=count())
     again.process(counts, name="how-often").sink("h", target=ParquetSink(folder / "how-often"))
     return topo
 

@@ -337,15 +337,21 @@ class Journal:
         path = self._manifest(manifest.batch)
         self._sync_above(manifest)
         tried, self._tried = self._tried == manifest.batch, manifest.batch
+        data = manifest.to_json().encode()
         try:
-            create_exclusively(path, manifest.to_json().encode())
+            create_exclusively(path, data)
         except FileExistsError:
-            if tried:
+            if (
+                tried and path.read_bytes() == data
+            ):  # the disk kept it from knowing so, and from making it last
+                sync_directory(self._manifests)
+            elif tried:
                 raise CheckpointError(
                     f"{path}: this driver committed the batch, and an error of the disk kept it from knowing so; "
                     "start it anew, and it goes on from there"
                 ) from None
-            raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
+            else:
+                raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # nobody reads it, and the next pruning would remove it
             raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")
