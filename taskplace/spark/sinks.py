@@ -9,7 +9,6 @@ may not have.
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
