@@ -1,9 +1,9 @@
 """Where results go. A sink gets a batch's rows after the commit, and may get the same batch again after a crash.
 
 A target is any object with `publish(spark, batch_id, files)`; it has to be idempotent by batch id. A target with
-`check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, and one with
-`bind(checkpoint_id)` is told at the start. A target's `reserved` are the names, in lower case, of columns that its rows
-may not have.
+`check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, one with `probe()` is
+asked to try whether it can write at all, and one with `bind(checkpoint_id)` is told at the start. A target's `reserved`
+are the names, in lower case, of columns that its rows may not have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
 from taskplace.paths import local_path
+from taskplace.spark.state.directories import check_commits
 from taskplace.spark.state.files import (
     create_exclusively,
     lasting_directory,
@@ -59,6 +60,10 @@ class ParquetSink:
 
     def __init__(self, path: str | Path) -> None:
         self.path = local_path(path, "ParquetSink.path")
+
+    def probe(self) -> None:
+        """Try what publishing needs of the file system; leaves nothing behind. Errors: `InputError` naming the path."""
+        check_commits(self.path, "ParquetSink.path")
 
     def check(self, checkpoint_id: str) -> None:
         """Refuse the directory if it is another checkpoint's. Changes nothing."""
