@@ -39,7 +39,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +47,15 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig, Reader, choice_key
 from taskplace.paths import is_uri, local_path
+from taskplace.redaction import redacted
 from taskplace.written import collect, flatten, graft, override, read
+
+
+def shown(settings: Any) -> str:
+    """Return how settings are represented: without their secrets."""
+    values = {part.name: redacted(getattr(settings, part.name), part.name) for part in fields(settings)}
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
 
 MOST_ACTIVE = "executor-with-most-active"
 DECLARED = "taskplace.spark.declared:Declared"  # the class of an application that is YAML alone
@@ -68,6 +76,9 @@ class SparkSettings:
     master: str | None = None
     app_name: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 @dataclass(frozen=True)
@@ -117,6 +128,9 @@ class Settings:
     output: Mapping[str, Any] = field(default_factory=dict)
     chaos: tuple[ChaosSettings, ...] = ()
     report_progress: str = "auto"
+
+    def __repr__(self) -> str:
+        return shown(self)
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> Settings:

@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError
 from taskplace.paths import local_path
+from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
 from taskplace.spark.sections import entries, topology_section
 from topology import BuiltTopology, Topology, TopologyError
@@ -112,7 +113,7 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
     try:
         return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
-        text = str(error)
+        text = scrubbed(str(error))
         if text.startswith("targets."):
             text = text.replace("targets.", "output.", 1)
         elif re.match(r"(sources|stores|nodes)\b", text):

@@ -1,4 +1,4 @@
-"""Directories that others can write, or whose file system cannot do what is needed, are refused before anything is done."""
+"""Directories that others can write, or that cannot do what is needed, are refused before anything is done."""
 
 from __future__ import annotations
 
