@@ -4,8 +4,8 @@
 name: `kafka.ssl.key.password`, `fs.s3a.secret.key`, all of `kafka.sasl.*`. In text it is told by `name=value`, as in a
 JAAS configuration or in `--set`, and by what stands before the @ of a URI.
 
-Properties: hides too much rather than too little below `input`, `options` and `conf`, where names are Spark's and Kafka's
-own; elsewhere only what has an unmistakable name, since `key` is a word of topologies, too.
+Properties: hides too much rather than too little below `input`, `options` and `conf`, where names are Spark's and
+Kafka's own; elsewhere only what has an unmistakable name, since `key` is a word of topologies, too.
 Non-goals: secrets whose names do not show it; what Spark itself writes to its log (see `spark.redaction.regex`).
 """
 
