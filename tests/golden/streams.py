@@ -120,7 +120,7 @@ def processors(folder: Path, life: int = 0) -> Pipeline:
     user, group = {"k": "string"}, {"g": "int64"}
     events = topo.source("events", key="k", partitions=2, event_time="at", delay=DELAY)
     rates = topo.source("rates", key="g", partitions=2, event_time="at", delay=DELAY)
-    timely = events.process(on_time, name="on-time")
+    timely = events.process(on_time, name="on-time", event_time="at")
     once = events.process(Deduplicate("seen", by={**user, "v": "int64"}, ttl=TTL, time="at"), name="once")
     pipeline.out(once, "once")
     for emit in ("changes", "final"):
