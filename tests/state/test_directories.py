@@ -127,6 +127,48 @@ def test_a_full_disk_is_not_blamed_on_the_file_system(tmp_path, monkeypatch):
     assert not everything(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "error", [lmdb.Error(os.strerror(errno.ENOSPC)), OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))]
+)
+def test_nor_where_copies_are_to_be(tmp_path, monkeypatch, error):
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(lmdb, "open", full)
+    with pytest.raises(type(error), match=r"No space|quota"):
+        check_copies(tmp_path, "state_dir")
+    assert not everything(tmp_path)
+
+
+def test_a_file_where_a_directory_is_to_be_is_named(world):
+    (world.folder / "checkpoint").touch()
+    with pytest.raises(
+        InputError, match=r"checkpoint: found '.*/checkpoint, where this fails: make a directory"
+    ):
+        world.open(counts(world))
+    (world.folder / "checkpoint").unlink()
+    (world.folder / "above").touch()
+    with pytest.raises(InputError, match=r"checkpoint: found '.*/above, where this fails: make a directory"):
+        world.open(counts(world), checkpoint="above/checkpoint")
+    with pytest.raises(InputError, match=r"state_dir: found '.*, where this fails: make a directory"):
+        home(world.folder / "above" / "state")
+
+
+def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch):
+    """As one below a directory that only another user may pass; root may pass any."""
+    look = Path.exists
+    hidden = tmp_path / "of-another" / "checkpoint"
+
+    def exists(self: Path) -> bool:
+        if self == hidden:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return look(self)
+
+    monkeypatch.setattr(Path, "exists", exists)
+    with pytest.raises(InputError, match=rf"checkpoint: found '{hidden}, where this fails: make a directory"):
+        check_commits(hidden, "checkpoint")
+
+
 def no_map(*_: object, **__: object) -> None:
     raise lmdb.Error("mmap: No such device")
 

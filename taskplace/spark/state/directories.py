@@ -39,7 +39,7 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
     """
     try:
         found = path.stat()
-    except FileNotFoundError:
+    except OSError:  # not there, or not to be looked at: whoever makes it, or tries it, says why
         return
     sticky = shared and bool(found.st_mode & stat.S_ISVTX)
     expected = "a directory that only this user can write, or none: it is made then"
@@ -106,7 +106,7 @@ class _Probe:
 
     def __init__(self, path: Path, what: str, needed: str) -> None:
         self._what, self._needed = what, needed
-        self._folder = next(folder for folder in (path, *path.parents) if folder.exists())
+        self._folder = next(folder for folder in (path, *path.parents) if _is_there(folder))
         self.scratch = self._folder / f"{PROBE}{uuid.uuid4().hex}"
         self._tried = "make a directory"
 
@@ -128,11 +128,11 @@ class _Probe:
             raise self._told(error) from error
 
     def _told(self, error: OSError | lmdb.Error) -> Exception:
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if getattr(error, "errno", None) in _FULL or any(os.strerror(n) in str(error) for n in _FULL):
             return error
         return InputError(
             self._what,
-            found=f"{self._folder}, where this fails: {self._tried} ({error})",
+            found=f"{self._folder}, where this fails: {self._tried} ({reason(error)})",
             expected=f"a directory that this user can write, on a file system with {self._needed}",
         )
 
@@ -143,3 +143,15 @@ class _Probe:
                 with suppress(OSError):
                     if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
                         shutil.rmtree(left, ignore_errors=True)
+
+
+def reason(error: OSError | lmdb.Error) -> str:
+    """Return what the system says of an error, without the name of the file that it was tried with."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # it cannot even be looked at; so much the less can anything be made in it
+        return True

@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from taskplace.errors import InputError
-from taskplace.spark.state.directories import check_copies, check_owner
+from taskplace.spark.state.directories import check_copies, check_owner, reason
 from taskplace.spark.state.files import file_name, private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
@@ -229,7 +229,7 @@ def _make(root: Path) -> None:
             raise
         raise InputError(
             "state_dir",
-            found=f"{root}, where this fails: make a directory ({error})",
+            found=f"{root}, where this fails: make a directory ({reason(error)})",
             expected="a directory that this user can write, on every executor",
         ) from error
 
@@ -244,7 +244,7 @@ def _locked(root: Path) -> Iterator[None]:
         except OSError as error:
             raise InputError(
                 "state_dir",
-                found=f"{root}, where this fails: lock a file ({error})",
+                found=f"{root}, where this fails: lock a file ({reason(error)})",
                 expected="a directory on a file system with locks, as local disks have",
             ) from error
         yield
