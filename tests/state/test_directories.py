@@ -150,8 +150,12 @@ def test_a_file_where_a_directory_is_to_be_is_named(world):
     (world.folder / "above").touch()
     with pytest.raises(InputError, match=r"checkpoint: found '.*/above, where this fails: make a directory"):
         world.open(counts(world), checkpoint="above/checkpoint")
+
+
+def test_a_file_on_the_way_to_a_state_directory_is_named(tmp_path):
+    (tmp_path / "above").touch()
     with pytest.raises(InputError, match=r"state_dir: found '.*, where this fails: make a directory"):
-        home(world.folder / "above" / "state")
+        home(tmp_path / "above" / "state")
 
 
 def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch):
