@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyspark
-from py4j.protocol import Py4JError, Py4JNetworkError
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from taskplace.errors import InputError, UnsupportedSpark
@@ -264,7 +264,7 @@ def _session_of(query: Any) -> SparkSession:
             its = query.sparkSession().sparkContext()
             if not its.isStopped() and its.applicationId() == context.sc().applicationId():
                 return session
-    except (Py4JError, OSError):  # the JVM has ended
+    except (Py4JNetworkError, OSError):  # the JVM has ended
         pass
     raise InputError(
         "query",
