@@ -22,6 +22,19 @@ class TaskplaceError(Exception):
     """The base of all errors that taskplace raises on purpose."""
 
 
+#: The most letters of a value that an error shows.
+SHOWN = 1000
+
+
+def shown(found: object) -> str:
+    """Return what an error shows of a value: nobody reads one of any length, and not every value can be printed."""
+    try:
+        text = repr(found)
+    except Exception:  # an integer of thousands of digits, a value whose own repr fails
+        text = f"a value of type {type(found).__name__} that cannot be printed"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}... ({len(text)} letters)"
+
+
 class InputError(TaskplaceError, ValueError):
     """Bad input, found before anything was started. What looks like a secret is not in it (`taskplace.redaction`).
 
@@ -35,7 +48,7 @@ class InputError(TaskplaceError, ValueError):
         self.found = found = redacted(found, path)
         self.expected = expected
         self.hint = hint = scrubbed(hint)
-        super().__init__(f"{path}: found {scrubbed(repr(found))}, expected {expected}{hint and '; ' + hint}")
+        super().__init__(f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}")
 
 
 class ConfigError(InputError):

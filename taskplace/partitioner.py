@@ -31,12 +31,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.model import reading
 
 MOST_BYTES = 2**50
 """The largest record: far more than anybody sends, and thousands of them can be summed in a column."""
 
 _SIZE = f"a whole number of bytes, 0 to {MOST_BYTES}"
 _MOST = 2**63 - 1
+#: The most partitions of a topic that a partitioner keeps account of.
+MOST_COUNTED = 10_000_000
+
 _MASK = 0xFFFFFFFF
 _M = 0x5BD1E995
 _SEED = 0x9747B28C
@@ -49,6 +53,8 @@ def murmur2(data: bytes) -> int:
     >>> murmur2(b"21") == -973932308 % 2**32
     True
     """
+    if not isinstance(data, bytes | bytearray | memoryview):
+        raise InputError("key", found=data, expected="bytes: a key as it is sent")
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3
@@ -123,7 +129,7 @@ class PartitionerConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, Any], path: str = "config") -> PartitionerConfig:
         """Return the configuration that `properties` describe; missing keys take their defaults."""
-        for key in properties:
+        for key in reading.mapping(properties, path):
             if key not in _KEYS:
                 raise ConfigError.unknown_key(path, key, _KEYS)
         return cls(**{_KEYS[key]: value for key, value in properties.items()})
@@ -142,8 +148,12 @@ class UniformStickyPartitioner:
     def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
         if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
             raise InputError("partitions", found=partitions, expected="an integer of at least 1")
+        if partitions > MOST_COUNTED:
+            raise InputError("partitions", found=partitions, expected=f"at most {MOST_COUNTED}")
         self.partitions = partitions
-        self.config = config or PartitionerConfig()
+        self.config = PartitionerConfig() if config is None else config
+        reading.of_type(self.config, PartitionerConfig, "config")
+        reading.integer(seed, "seed")
         self._random = random.Random(seed)
         self._credit = [
             0
@@ -199,9 +209,10 @@ class UniformStickyPartitioner:
         unless that would leave nobody. Nothing happens unless `partitioner.adaptive.partitioning.enable` is
         set.
         """
-        for path, given in (("queues", queues), ("waited_ms", waited_ms or {})):
-            for partition, value in given.items():
-                if not 0 <= partition < self.partitions or value < 0:
+        for path, given in (("queues", queues), ("waited_ms", {} if waited_ms is None else waited_ms)):
+            for partition, value in _mapped(given, path).items():
+                counts = _is_count(partition) and _is_count(value)
+                if not counts or not 0 <= partition < self.partitions or value < 0:
                     found = {partition: value}
                     raise InputError(
                         path, found=found, expected=f"0 or more for partitions below {self.partitions}"
@@ -267,6 +278,14 @@ class UniformStickyPartitioner:
         return chosen
 
 
+def _mapped(found: Any, path: str) -> Mapping[Any, Any]:
+    return reading.mapping(found, path)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
 def _is_size(size: object) -> bool:
     whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
     return whole and 0 <= size <= MOST_BYTES  # type: ignore[operator]
@@ -274,6 +293,8 @@ def _is_size(size: object) -> bool:
 
 def _measured(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return sizes as a column; `InputError` for the first that is none."""
+    if isinstance(sizes, str | bytes | Mapping) or not isinstance(sizes, Sequence | np.ndarray):
+        raise InputError("sizes", found=sizes, expected="a row of numbers of bytes")
     if isinstance(sizes, np.ndarray) and sizes.ndim != 1:
         raise InputError("sizes", found=f"{sizes.ndim} dimensions", expected="a row of numbers of bytes")
     if isinstance(sizes, np.ndarray) and sizes.dtype.kind in "iu":

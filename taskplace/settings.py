@@ -32,6 +32,8 @@ Errors: `ConfigError` with the path, what was found, what was expected and the n
 An override may lead into nested values (`topology.sources.flights.partitions=6`, `input.flights.path=/in`); at each
 step the longest key that is there is taken, and what is left is one key.
 
+YAML that could be meant in two ways is refused with its line (`taskplace.yamls`).
+
 Non-goals: no environment variables, no includes, no templates. `--set key=value` is for the odd change.
 """
 
@@ -140,6 +142,10 @@ class Settings:
     @classmethod
     def from_mapping(cls, document: Mapping[str, Any], overrides: Sequence[str] = ()) -> Settings:
         """Judge a document that was read already; `overrides` as for `load`."""
+        if not isinstance(document, Mapping):
+            raise ConfigError("settings", found=document, expected="a mapping with the key 'application'")
+        if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
+            raise ConfigError("overrides", found=overrides, expected="a list of 'key=value'")
         given = collect(flatten(document, FREE, _SECTIONS))
         for text in overrides:
             for path, value in flatten(dict([override(text)]), FREE, _SECTIONS):

@@ -38,6 +38,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from taskplace.errors import InputError, InvalidPlan
+from taskplace.model import reading
 from taskplace.model.bound import fewest_moves
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
@@ -83,7 +84,8 @@ def verify(
     """
     if level not in ("full", "quick"):
         raise InputError("level", found=level, expected="'full' or 'quick'")
-    c = problem.columns
+    c = reading.of_type(problem, Problem, "problem").columns
+    reading.of_type(plan, Plan, "plan")
     found = list(_known(problem, plan))
     if found:
         return tuple(found)

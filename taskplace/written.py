@@ -12,22 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from taskplace.errors import ConfigError, InputError
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's safe loader, but a key given twice is an error: plain YAML silently takes the last one."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"):
-            if key.value in seen:
-                problem = f"the key {key.value!r} given twice"
-                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
+from taskplace.yamls import load
 
 
 def read(path: Path) -> Mapping[str, Any]:
@@ -40,13 +26,7 @@ def read(path: Path) -> Mapping[str, Any]:
         found = getattr(error, "strerror", None) or "bytes that are not UTF-8"
         hint = f"did you mean {near[0]!r}?" if near and near[0] != str(path) else ""
         raise InputError(str(path), found=found, expected="a readable YAML file", hint=hint) from None
-    try:
-        document = yaml.load(text, _Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark else str(path)
-        found = getattr(error, "problem", None) or "a syntax error"
-        raise InputError(where, found=found, expected="YAML") from None
+    document = load(text, str(path))
     if not isinstance(document, Mapping):
         found = type(document).__name__ if document is not None else "an empty file"
         raise InputError(str(path), found=found, expected="a mapping with the key 'application'")
@@ -95,9 +75,10 @@ def override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError("--set", found=text, expected="key=value")
     try:
-        return key.strip(), yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ConfigError(key.strip(), found=value, expected="a YAML value") from None
+        return key.strip(), load(value, key.strip())
+    except InputError as error:
+        expected = "a YAML value" if error.expected == "YAML" else error.expected
+        raise ConfigError(key.strip(), found=value, expected=expected) from None
 
 
 def graft(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -26,6 +26,7 @@ Properties:
   factory may say what is wrong with an option by a `TopologyError` that begins with its path
   (`by.tailnum: found ...`);
 - a store that a node describes on the spot has a `name` and the fields that it has under `stores`;
+- the `schema` of a sink, columns with their types, is one of its options, for whoever runs the topology;
 - `targets` gives sinks, by name, the objects they write to; YAML has none. It wins over `target`.
 
 Errors: `TopologyError` with the path (`nodes.stats.processor`), what was found, what was expected, the
@@ -55,7 +56,7 @@ _VERBS = {  # verb -> (fewest inputs, most inputs, further fields)
     "join_stream": (2, 2, _STEP),
     "merge": (2, None, ("options",)),
     "repartition": (1, 1, ("key", "partitions", "options")),
-    "sink": (1, 1, ("target", "options")),
+    "sink": (1, 1, ("target", "schema", "options")),
 }
 _LISTED = ", ".join(_VERBS)
 _JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_stream": "stream"}
@@ -71,6 +72,9 @@ def read_document(
     >>> topo.build().node("a-process").processor is str.upper
     True
     """
+    for what, given in (("registry", registry), ("targets", targets or {})):
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise TopologyError(f"{what}: found {given!r}, expected a mapping by name")
     fields = known_fields(document, "topology", ("name", "sources", "stores", "nodes"))
     for needed in ("name", "sources"):
         if not fields.get(needed):
@@ -189,6 +193,8 @@ class _Draft:
                 topo._repartition(parents[0], key, name, partitions, options)
             elif self.verb == "sink":
                 target = targets.get(name, get("target"))
+                if get("schema") is not None:
+                    options = {**options, "schema": get("schema")}
                 topo._step("sink", parents, name, options=options, target=target)
             elif self.verb == "merge":
                 topo._step("merge", parents, name, options=options)

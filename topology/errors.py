@@ -47,7 +47,9 @@ def nearest(found: object, known: Iterable[str]) -> str:
     import difflib
 
     names = sorted(known)
-    near = difflib.get_close_matches(str(found), names, n=1, cutoff=0.5)
+    # Python does not print an integer of any length.
+    word = "" if isinstance(found, int) and found.bit_length() > 64 else str(found)
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]!r}?"
     if not names:

@@ -20,7 +20,7 @@ STORE = ("name", "logged", "retention_ms")
 STEP = ("processor", "name", "stores")
 MERGE = ("name",)
 REPARTITION = ("key", "name", "partitions")
-SINK = ("name", "target")
+SINK = ("name", "target", "schema")
 _CUTOFF = 0.8  # one letter too many or too few in a word of five
 
 

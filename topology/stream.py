@@ -89,7 +89,10 @@ class Stream:
         return self.topology._repartition(self.name, key, name, partitions, options)
 
     def sink(self, name: str | None = None, target: Any = None, **options: Any) -> None:
-        """Send the records out of the topology to `target`, an object only the runtime understands."""
+        """Send the records out of the topology to `target`, an object only the runtime understands.
+
+        So is the option `schema`: the columns of the records, such as `{"k": "string", "n": "int64"}`.
+        """
         self._check(options, SINK, "sink", name)
         self.topology._step("sink", [self.name], name, options=options, target=target)
 

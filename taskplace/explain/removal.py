@@ -160,7 +160,7 @@ def can_remove(problem: Problem, instance: str) -> Removal:
     >>> can_remove(Problem([Task(t, end_offset=50_000)], [a, b]), "a").text
     'no: 1 task must catch up elsewhere first: 0_0 (b is 20000 records behind)'
     """
-    c = problem.columns
+    c = reading.of_type(problem, Problem, "problem").columns
     if instance not in c.names:
         raise InputError(
             "instance",

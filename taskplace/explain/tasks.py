@@ -14,6 +14,7 @@ from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.reading import of_type
 from topology.ids import TaskId
 
 DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
@@ -131,7 +132,8 @@ class Explainer:
     _c: Columns = field(init=False)
 
     def __post_init__(self) -> None:
-        self._c = self.problem.columns
+        of_type(self.plan, Plan, "plan")
+        self._c = of_type(self.problem, Problem, "problem").columns
         for name in sorted({*self.plan.assignment, *self.plan.target} - set(self._c.names))[:1]:
             raise InputError("plan", found=name, expected="instances of the problem only")
 
@@ -188,10 +190,13 @@ class Explainer:
     def _find(self, task: TaskId | str) -> int:
         try:
             return self._position[TaskId.parse(task) if isinstance(task, str) else task]
-        except (ValueError, KeyError):
+        except (ValueError, KeyError, TypeError):
             known = ", ".join(str(i) for i in self._c.ids[:5])
             raise InputError(
-                "task", found=str(task), expected=f"one of {self._c.n} tasks", hint=f"such as {known}"
+                "task",
+                found=str(task) if isinstance(task, str | TaskId) else task,
+                expected=f"one of {self._c.n} tasks",
+                hint=f"such as {known}",
             ) from None
 
     # -- reasons

@@ -27,6 +27,7 @@ from taskplace.group.errors import Code, GroupError, UnknownVersion
 from taskplace.group.messages import Ack, Join, Joined, Leave, Mode, Offer, Request, Role, Sync
 from taskplace.group.settings import CoordinatorSettings
 from taskplace.group.wire import Reader, Writer
+from taskplace.model import reading
 from topology.ids import TaskId
 
 DRIVER = "driver"
@@ -121,8 +122,9 @@ class ExecutorGroup:
     """
 
     def __init__(self, name: str, *, generation: int = 0, session_timeout_ms: int = _FOREVER) -> None:
-        self.name = name
-        self._generation = generation
+        self.name = reading.text(name, "name")
+        self._generation = reading.integer(generation, "generation") or 0
+        reading.integer(session_timeout_ms, "session_timeout_ms", 1)
         self._session = session_timeout_ms / 1000
         self._reports: dict[str, bytes] = {}
         self._heard: dict[str, float] = {}

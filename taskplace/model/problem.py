@@ -13,6 +13,7 @@ from taskplace.errors import InputError
 from taskplace.model import reading
 from taskplace.model.columns import Columns, build
 from taskplace.model.config import PlacementConfig
+from taskplace.model.judge import judge
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.problem/1"
@@ -68,8 +69,17 @@ class Instance:
     slots: tuple[tuple[TaskId, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise InputError("instances.id", found=self.id, expected="a text that is not empty")
+        if not hasattr(self.capacity, "__index__"):  # None would be taken for unknown, and 2.5 for 2
+            path = f"instances[{self.id}].capacity"
+            raise InputError(path, found=self.capacity, expected="an integer of at least 1")
         for name in ("active", "standby", "warmup", "parked"):
-            object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
+            try:
+                object.__setattr__(self, name, tuple(sorted(getattr(self, name))))
+            except TypeError:
+                path, expected = f"instances[{self.id}].{name}", "a list of TaskIds"
+                raise InputError(path, found=getattr(self, name), expected=expected) from None
 
 
 @dataclass(frozen=True)
@@ -92,13 +102,23 @@ class Problem:
 
     def __post_init__(self) -> None:
         # Sorted, which gives the canonical order: everything after this is a function of the values alone.
-        object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=attrgetter("id"))))
-        object.__setattr__(self, "instances", tuple(sorted(self.instances, key=attrgetter("id"))))
+        try:
+            object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=attrgetter("id"))))
+            object.__setattr__(self, "instances", tuple(sorted(self.instances, key=attrgetter("id"))))
+        except (TypeError, AttributeError):
+            judge(self.tasks, self.instances, self.config)
+            raise
 
     @cached_property
     def columns(self) -> Columns:
         """The problem as numpy columns; built once, on first use, which is also what checks the values."""
-        return build(self.tasks, self.instances, self.config)
+        try:
+            return build(self.tasks, self.instances, self.config)
+        except InputError:
+            raise
+        except (TypeError, ValueError, AttributeError, OverflowError):
+            judge(self.tasks, self.instances, self.config)
+            raise
 
     @property
     def fingerprint(self) -> str:
@@ -118,6 +138,7 @@ class Problem:
     @classmethod
     def from_json(cls, document: str) -> Problem:
         """Return the problem in a JSON document; see `from_dict`."""
+        reading.text(document, "problem")
         try:
             value = json.loads(document)
         except json.JSONDecodeError as error:

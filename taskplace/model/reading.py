@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from taskplace.errors import InputError
 from topology.ids import TaskId
+
+_T = TypeVar("_T")
 
 MOST = 2**63 - 1
 """The largest integer: what a column can hold."""
@@ -42,6 +44,8 @@ def nearest(found: object, known: Iterable[str]) -> str:
     >>> nearest("kil", ["add", "kill"])
     "did you mean 'kill'?"
     """
+    if not isinstance(found, str | int) or (isinstance(found, int) and found.bit_length() > 64):
+        return ""
     near = difflib.get_close_matches(str(found), list(known), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}?" if near else ""
 
@@ -65,6 +69,18 @@ def text(value: Any, path: str) -> str:
 def optional_text(value: Any, path: str) -> str | None:
     """Return `value` if it is a text, or None if it is null or empty."""
     return None if value is None or value == "" else text(value, path)
+
+
+def of_type(value: Any, kind: type[_T], path: str) -> _T:
+    """Return `value` if it is of a type.
+
+    >>> of_type({"tasks": []}, int, "problem")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: problem: found {'tasks': []}, expected int
+    """
+    if not isinstance(value, kind):
+        raise InputError(path, found=value, expected=kind.__name__)
+    return value
 
 
 def boolean(value: Any, path: str) -> bool:

@@ -67,6 +67,8 @@ def assign_partitions(
     """
     s = subscriptions if isinstance(subscriptions, Subscriptions) else Subscriptions.from_dict(subscriptions)
     asked = s.assignor if assignor is None else assignor
+    if not isinstance(asked, str):
+        raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES))
     mode, staged = ALIASES.get(asked, (asked, False))
     staged = staged or (s.cooperative if cooperative is None else cooperative)
     if mode == "copartitioned":

@@ -37,7 +37,7 @@ import numpy as np
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.model.reading import integer
+from taskplace.model.reading import integer, of_type
 from taskplace.partitions.columns import Bools, Columns, Ints, locate
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
@@ -68,7 +68,7 @@ class CopartitionedAssignor:
         With `cooperative`, what another member still owns is withheld; its new member follows it as a standby
         until then.
         """
-        c = s.columns
+        c = of_type(s, Subscriptions, "subscriptions").columns
         number = {topic: k for k, topic in enumerate(c.topics)}
         followed, follower = locate([m.standby for m in s.members.values()], number, c.start)
         goal = np.full(c.n, -1, np.int64)

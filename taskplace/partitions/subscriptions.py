@@ -43,8 +43,10 @@ class Member:
     standby: Sequence[Pair] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.topics, str):  # it would be taken for its letters
+        if isinstance(self.topics, str | Mapping) or not isinstance(self.topics, Iterable):
+            # A text would be taken for its letters.
             raise InputError("topics", found=self.topics, expected="a list of topics")
+        reading.integer(self.generation, "generation", NO_GENERATION)
         for k, topic in enumerate(self.topics):
             reading.text(topic, f"topics[{k}]")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
@@ -82,8 +84,12 @@ class Subscriptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for part in ("topics", "members", "racks"):
+            reading.mapping(getattr(self, part), part)
         if not self.members:
             raise InputError("members", found="no member", expected="at least one")
+        reading.text(self.assignor, "assignor")
+        reading.boolean(self.cooperative, "cooperative")
         for topic, count in self.topics.items():
             reading.text(topic, "topics")
             reading.integer(count, f"topics.{topic}", most=MOST_PARTITIONS)
@@ -107,6 +113,7 @@ class Subscriptions:
                     expected=f"one for each of the {self.topics[topic]} partitions",
                 )
         reading.integer(self.replicas, "replicas")
+        reading.integer(self.seed, "seed")
         set_ = object.__setattr__
         set_(self, "topics", dict(sorted(self.topics.items())))
         set_(self, "members", dict(sorted(self.members.items())))
@@ -198,6 +205,7 @@ rack, instance_id, standby; did you mean 'topics'?
     @classmethod
     def from_json(cls, text: str) -> Subscriptions:
         """Return the subscriptions that a JSON text describes."""
+        reading.text(text, "subscriptions")
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
@@ -207,6 +215,8 @@ rack, instance_id, standby; did you mean 'topics'?
 
 def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
     """Return the pairs as topic partitions, in their order; what is one already is not made again."""
+    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
+        raise InputError(name, found=pairs, expected="a list of (topic, partition)")
     given = tuple(pairs)
     if all(type(pair) is TopicPartition for pair in given):
         return given  # type: ignore[return-value]

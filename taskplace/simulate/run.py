@@ -139,7 +139,7 @@ def simulate(
     typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
     groups = [
         [e if isinstance(e, Event) else Event.from_dict(e, f"events[{k}][{j}]") for j, e in enumerate(group)]
-        for k, group in enumerate(events)
+        for k, group in enumerate(_groups(events))
     ]
     cluster = Cluster.of(typed, restore_rate)
     rounds: list[Round] = []
@@ -155,6 +155,12 @@ def simulate(
         "plans": [r.plan.fingerprint for r in rounds],
     }
     return Trajectory(tuple(rounds), transcript)
+
+
+def _groups(events: Any) -> list[Any]:
+    if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
+        raise InputError("events", found=events, expected="a list of groups of events")
+    return [reading.listing(group, f"events[{k}]") for k, group in enumerate(events)]
 
 
 def replay(transcript: str | Mapping[str, Any]) -> Trajectory:

@@ -35,6 +35,7 @@ from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.sending import Sending, Sent
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
@@ -73,6 +74,14 @@ class ArrowInput:
     sizes: tuple[int, ...]
 
 
+@dataclass(frozen=True)
+class Pinned:
+    """A job that is described: an RDD with one partition per element, and the function that it is mapped by."""
+
+    rdd: RDD[Any]
+    function: Callable[[Iterator[Any]], Iterable[str]]
+
+
 class JobLostError(Exception):
     """A job was cancelled because executors that its partitions were pinned to have gone; `lost` names them."""
 
@@ -92,6 +101,7 @@ class Bridge:
         self._jvm: Any = self.sc._jvm
         self.app_id = self.sc.applicationId
         self.local = bool(self._jsc.isLocal())
+        self._sending = Sending(self.sc)
         self._configure(locality_wait_ms)
 
     @property
@@ -121,6 +131,8 @@ class Bridge:
     def _probe(self) -> None:
         works = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
         if not hasattr(self._spark, "_jsparkSession"):
+            if not type(self._spark).__module__.startswith("pyspark.sql.connect"):
+                raise InputError("spark", found=self._spark, expected="a SparkSession")
             raise UnsupportedSpark(
                 f"this is a Spark Connect session, which cannot reach executors; {works}, not with Spark Connect"
             )
@@ -232,8 +244,8 @@ class Bridge:
         locations: Sequence[str | None],
         function: Callable[[Iterator[Any]], Iterable[str]],
         arrow: ArrowInput | None = None,
-    ) -> RDD[str]:
-        """Return an RDD with one partition per element, pinned to its location, mapped by `function`.
+    ) -> Pinned:
+        """Return a job with one partition per element, pinned to its location, mapped by `function`.
 
         `function` sees the elements; with `arrow`, pairs of an element and that partition's Arrow batches.
         """
@@ -256,14 +268,29 @@ class Bridge:
         tag = self._jvm.scala.reflect.ClassTag.apply(self._jvm.java.lang.Class.forName("java.lang.Object"))
         pinned = self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
         if arrow is None:
-            return RDD(pinned, self.sc, NoOpSerializer()).mapPartitions(function)
+            return Pinned(RDD(pinned, self.sc, NoOpSerializer()), function)
         zipped = pinned.zip(arrow.rdd)
         serializer = PairDeserializer(NoOpSerializer(), BatchedSerializer(CPickleSerializer()))
-        return RDD(zipped, self.sc, serializer).mapPartitions(function)
+        return Pinned(RDD(zipped, self.sc, serializer), function)
+
+    def keep(self, name: str, value: object) -> Sent:
+        """Send a value to executors, unless the one that was sent under this name is the same object.
+
+        Jobs with `keep(name, value).to(function)` then do not send it again, however large it is.
+        """
+        return self._sending.keep(name, value)
+
+    def close(self) -> None:
+        """Remove what was sent to executors. The bridge stays of use."""
+        self._sending.close()
+
+    def lighten(self, function: Callable[..., Any]) -> tuple[Callable[..., Any], Sent | None]:
+        """Return a function for a job that leaves nothing on the driver; see `Sending.lighten`."""
+        return self._sending.lighten(function)
 
     def run(
         self,
-        rdd: RDD[str],
+        pinned: Pinned,
         partitions: Sequence[int],
         *,
         tag: str,
@@ -271,14 +298,14 @@ class Bridge:
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[str]:
-        """Run a result job over `partitions` of `rdd` and return its elements; `tag` is what its job's tag begins with.
+        """Run a job over `partitions` of what is `pinned` and return its elements; `tag` is what its tag begins with.
 
         Errors: `JobLostError` when an executor in `watch` (ids) is gone, or is being decommissioned, before the job has
         ended; the job is then cancelled and its tasks have ended, or had `END_OF_TASKS_SECONDS` to. `on_lost` is
         called before that.
         """
         tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may have jobs of the same name
-        job = _Job(self, rdd, partitions, tag, pool)
+        job = _Job(self, pinned, partitions, tag, pool)
         job.start()
         polls = 0
         while not job.done.wait(POLL_SECONDS):
@@ -316,14 +343,14 @@ class _Job:
     """One result job in a thread of its own, so that it can be watched and cancelled."""
 
     def __init__(
-        self, bridge: Bridge, rdd: RDD[str], partitions: Sequence[int], tag: str, pool: str | None
+        self, bridge: Bridge, pinned: Pinned, partitions: Sequence[int], tag: str, pool: str | None
     ) -> None:
         self.done = threading.Event()
         self.result: list[str] = []
         self.error: BaseException | None = None
-        self._bridge, self._rdd, self._partitions, self._tag, self._pool = (
+        self._bridge, self._pinned, self._partitions, self._tag, self._pool = (
             bridge,
-            rdd,
+            pinned,
             list(partitions),
             tag,
             pool,
@@ -334,20 +361,19 @@ class _Job:
         self._thread.start()
 
     def _run(self) -> None:
-        sc = self._bridge.sc
+        sc, sent = self._bridge.sc, None
         try:
             sc.addJobTag(self._tag)
             if self._pool:
                 sc.setLocalProperty("spark.scheduler.pool", self._pool)
-            self.result = list(sc.runJob(self._rdd, _identity, self._partitions))
+            function, sent = self._bridge.lighten(self._pinned.function)
+            self.result = list(sc.runJob(self._pinned.rdd, function, self._partitions))
         except BaseException as error:
             self.error = error
         finally:
             self.done.set()
-
-
-def _identity(elements: Iterable[str]) -> Iterable[str]:
-    return elements
+            if sent is not None:
+                sent.destroy()
 
 
 class _Conf:

@@ -39,7 +39,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from taskplace.errors import ConfigError
+from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
@@ -73,6 +73,7 @@ class Declared:
 
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics, programs
+        from taskplace.spark.driver.staging import declared
         from taskplace.spark.keyed import check_keys
 
         output = entries("output", settings.output, OUTPUT)
@@ -88,6 +89,11 @@ class Declared:
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
         programs(built)  # judges the layouts of the stores
+        try:
+            declared(built)  # and this the schemas of the sinks
+        except InputError as error:
+            path = error.path.replace("sinks.", "topology.nodes.", 1)
+            raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
 
     def topology(self) -> Topology:
         """Return the topology of the file."""

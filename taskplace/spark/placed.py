@@ -28,33 +28,37 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
+from taskplace.durations import Duration
 from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explain import Removal
+from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
-from taskplace.paths import local_path
 from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.report.events import BatchDone, InstanceView, Reporter, Summary
-from taskplace.spark import faults
+from taskplace.spark import faults, options
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
 from taskplace.spark.driver.charge import Charge
 from taskplace.spark.driver.cluster import Cluster, check_weights
 from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.journal import Journal, Manifest
 from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.driver.silence import Duration, Silence
+from taskplace.spark.driver.silence import Silence
+from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
+from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.state.history import Change, History
-from taskplace.spark.worker.attempt import TAG, Report, Setting, StagedFile
+from taskplace.spark.worker.attempt import TAG, Report, Setting
 from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.hashing import HASH_VERSION
 from topology import BuiltTopology, Topology
@@ -110,15 +114,14 @@ class Placed:
         idle_closing: Duration | None = None,
         reporter: Reporter | None = None,
     ) -> None:
-        self.built = topology.build() if isinstance(topology, Topology) else topology
-        self.config = (
-            config if isinstance(config, PlacementConfig) else PlacementConfig.from_properties(config or {})
+        self.built, self.config = options.built_topology(topology), options.placement_config(config)
+        options.check_numbers(
+            snapshot_interval, snapshot_bytes, follower_share, bytes_per_task, locality_wait_ms
         )
-        if not 0 < follower_share <= 1:
-            raise InputError("follower_share", found=follower_share, expected="a number above 0, at most 1")
-        if snapshot_interval < 1 or snapshot_bytes < 1:
-            found = f"snapshot_interval {snapshot_interval}, snapshot_bytes {snapshot_bytes}"
-            raise InputError("snapshot_interval", found=found, expected="both at least 1")
+        options.check_compression(compression)
+        options.check_tags(tags)
+        options.check_weights_given(weights)
+        options.check_reporter(reporter)
         if self.config.task_assignor_class not in BUILT_IN:
             find_assignor(self.config.task_assignor_class)
         if self.config.rack_aware_assignment_strategy != "none":
@@ -128,8 +131,8 @@ class Placed:
                 expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
                 hint="rack.aware.assignment.tags spreads standbys over racks or zones",
             )
-        self.checkpoint = _local(checkpoint, "checkpoint")
-        self.state_dir = _local(state_dir, "state_dir")
+        self.checkpoint = options.local_path(checkpoint, "checkpoint")
+        self.state_dir = options.local_path(state_dir, "state_dir")
         self.programs = make.programs(self.built)
         self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
@@ -140,6 +143,7 @@ class Placed:
         with told_when_full(self.checkpoint):
             check_commits(self.checkpoint, "checkpoint")
             self._publisher.probe()
+        self._sinks = SinkSchemas(self.built)
         self._new_id = uuid.uuid4().hex
         self.journal = Journal(
             self.checkpoint,
@@ -184,8 +188,10 @@ class Placed:
     def _declare(self, last: Manifest | None) -> dict[str, Any]:
         """Return what this driver declares when it takes over."""
         epoch = last.epoch if last else None
+        structure.check_sources(self.checkpoint, self.built, epoch)
         declared = structure.declare(self.checkpoint, self.built, self.programs, epoch, self._new_id)
         self._publisher.check(declared["id"])
+        self._sinks.check(self.checkpoint, last.identity if last else {})
         return declared
 
     def _tasks_by_subtopology(self) -> dict[int, tuple[str, ...]]:
@@ -221,7 +227,12 @@ class Placed:
         What is due by event time runs without rows as well, unless the checkpoint was made without ticks: a warning
         says so then.
         """
-        spark_checkpoint = self.checkpoint / "spark"
+        triggered = read_trigger(trigger)
+        if name is not None and (not isinstance(name, str) or not name):
+            raise InputError("name", found=name, expected="a name of the query, or None")
+        options.check_sources(sources, streaming=True)
+        check_halves(self.checkpoint, self.journal)
+        spark_checkpoint = self.checkpoint / SPARKS_OWN
         ticks = carries_ticks(spark_checkpoint)
         if ticks is False and self._by_time:
             log.warning(
@@ -236,8 +247,8 @@ class Placed:
         writer = writer.option("checkpointLocation", str(spark_checkpoint))
         if name:
             writer = writer.queryName(name)
-        if trigger:
-            writer = writer.trigger(**trigger)
+        if triggered:
+            writer = writer.trigger(**triggered)
         return PlacedQuery(self, writer.start())
 
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
@@ -246,6 +257,7 @@ class Placed:
         With `ticks`, it has one more source for Spark, which brings no rows and has batches run when something is due
         (`due`). It belongs to Spark's checkpoint like any other source: one that was made without it refuses it.
         """
+        options.check_sources(sources)
         united = make.unite(self.built, sources)
         self.journal.bind_keys(make.key_types(self.built, sources))
         if not ticks:
@@ -261,6 +273,9 @@ class Placed:
         source of a topology that has just one.
         Errors: what a processor raises; `Fenced` when another driver has taken over; `CheckpointError`.
         """
+        reading.integer(batch_id, "process_batch: batch_id", 0)
+        if not hasattr(df, "columns"):
+            raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
         self._silence.stop()
         try:
             self._process(df, batch_id)
@@ -356,9 +371,10 @@ class Placed:
         return self.unite(dict.fromkeys(topics, df))
 
     def close(self) -> None:
-        """Stop following; the checkpoint and the copies stay."""
+        """Stop following, and remove what was sent to executors; the checkpoint and the copies stay."""
         self._silence.stop()
         self._replicator.stop()
+        self.bridge.close()
         shutil.rmtree(self.reads, ignore_errors=True)
 
     # -- asking and telling
@@ -379,19 +395,19 @@ class Placed:
         last = self.journal.last
         return make.watermark(self._event_times, last.event_times, last.watermark) if last else None
 
-    def drain(self, executor: str) -> None:
-        """Have everything moved away from an executor ("3" or "executor-3"), behind warm-ups; nothing stalls."""
+    def drain(self, executor: str | int) -> None:
+        """Have everything moved away from an executor ("3", 3 or "executor-3"), behind warm-ups; nothing stalls."""
         self.cluster.drain(executor)
 
-    def undrain(self, executor: str) -> None:
+    def undrain(self, executor: str | int) -> None:
         """Take `drain` back."""
         self.cluster.drain(executor, on=False)
 
-    def can_remove(self, executor: str) -> bool:
+    def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role any more, and no copy that the others lack."""
         return self.cluster.can_remove(executor)
 
-    def removal(self, executor: str) -> Removal:
+    def removal(self, executor: str | int) -> Removal:
         """Return what still has to catch up elsewhere before an executor can go; its `text` says it in one line."""
         return self.cluster.removal(executor)
 
@@ -401,6 +417,7 @@ class Placed:
 
     def store(self, name: str, **how: Any) -> StoreReader:
         """Return a reader of a store's committed state; `how`: see `taskplace.spark.reading.StoreReader`."""
+        reading.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[str, ...]:
@@ -439,14 +456,12 @@ class Placed:
                 self._bind_keys(found.values())
                 reports |= found
         changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
-        sinks: dict[str, list[StagedFile]] = {}
-        for task in sorted(reports):
-            for sink, staged in reports[task].sinks.items():
-                sinks.setdefault(sink, []).append(staged)
+        sinks, schemas = self._sinks.settle(self.checkpoint, reports, self.journal.identity)
         rows = sum(report.rows for report in reports.values())
         faults.point("batch.staged")
         with clock.phase("commit"), told_when_full(self.checkpoint), self.cluster.lock:
             before = self.journal.last.changes if self.journal.last else {}
+            self.journal.identity = {**self.journal.identity, SCHEMAS: schemas}
             manifest = self.journal.commit(
                 batch_id,
                 self.loop.generation,
@@ -493,7 +508,7 @@ class Placed:
         if program.external:
             arrow = self.bridge.arrow_input(make.stage_input(df, program), len(tasks), make.PARTITION)
         boundaries = {
-            topic: [r.boundaries[topic].to_dict() for _, r in sorted(before.items()) if topic in r.boundaries]
+            topic: [r.boundaries[topic] for _, r in sorted(before.items()) if topic in r.boundaries]
             for topic in program.internal
         }
         setting = Setting(
@@ -506,9 +521,9 @@ class Placed:
             schema=arrow.schema if arrow else None,
             compression=self._compression,
             bytes_per_task=self._bytes,
-            boundaries=boundaries,
             watermarks=watermarks.topics(program),
             late=watermarks.late(program),
+            sinks=self._sinks.of(program.sinks, self.journal.identity),
         )
         brought = Counter(rows_by_partition(before.values(), program.internal))
         brought.update(dict(enumerate(arrow.sizes if arrow else ())))
@@ -530,6 +545,7 @@ class Placed:
             self.bridge,
             program,
             setting,
+            boundaries,
             arrow,
             tasks,
             idle,
@@ -596,15 +612,3 @@ def _newest(found: Iterable[Mapping[str, int]]) -> dict[str, int]:
     for times in found:
         newest.update({topic: max(time, newest.get(topic, time)) for topic, time in times.items()})
     return newest
-
-
-def _local(path: str | Path, what: str) -> Path:
-    """Return a local path. Errors: `InputError` for a file system without an exclusive create that is known to work."""
-    found = local_path(
-        path, what, expected="a path, or a file:// URI, on a file system that driver and executors share"
-    )
-    if what == "checkpoint" and set(str(found)) & set("*?[]{}"):
-        raise InputError(
-            what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"
-        )
-    return found

@@ -22,11 +22,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.model.reading import nearest
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.processors import Deduplicate, TableJoin
 from taskplace.spark.state.history import EMPTY, History, Position
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import RowCodec, table_given, table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import Answer, Question, answer_all
 
@@ -54,23 +55,29 @@ class StoreReader:
         max_lag: int | None = None,
         max_batches: int | None = None,
     ) -> None:
+        known = sorted(store for program in placed.programs for store in program.stores)
+        if not isinstance(name, str) or name not in known:
+            raise InputError("store", found=name, expected=f"one of {known}", hint=nearest(name, known))
         found = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
-        if not found:
-            known = sorted(store for program in placed.programs for store in program.stores)
-            raise InputError("store", found=name, expected=f"one of {known}")
-        if copies not in ("active", "standby"):
+        if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
         self._placed, (self._program, self.schema) = placed, found[0]
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
-            if value is not None and (copies == "active" or value < 0):
+            whole = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and (copies == "active" or not whole or value < 0):
                 raise InputError(bound, found=value, expected="a bound of at least 0, for copies='standby'")
         self._copies, self._max_lag, self._max_batches = copies, max_lag, max_batches
         self._tasks = placed.tasks_of(self._program.subtopology)
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the value of one key, as a dict; None if there is none."""
-        columns = {field.name: pa.array([_column(key, field.name)], field.type) for field in self.schema.key}
-        found: dict[str, Any] | None = self._values(pa.table(columns)).to_pylist()[0]
+        if not isinstance(key, Mapping):
+            expected = f"a value for each of {self.schema.key.names}, by name"
+            raise InputError("key", found=key, expected=expected)
+        for name in self.schema.key.names:
+            _column(key, name)
+        keys = table_of([key], self.schema.key, "key")
+        found: dict[str, Any] | None = self._values(keys).to_pylist()[0]
         return found
 
     def get_many(self, keys: pa.Table) -> pa.Table:
@@ -80,6 +87,9 @@ class StoreReader:
         the way, it may be in another one; then, if it is not there, all others are asked as well.
         Errors: `InputError` if `keys` has a column of that name already, in whatever case.
         """
+        table_given(keys, "keys")
+        if isinstance(keys, pa.RecordBatch):
+            keys = pa.Table.from_batches([keys])
         if taken := [name for name in keys.column_names if name.lower() == "value"]:
             raise InputError(
                 "keys",
@@ -90,7 +100,7 @@ class StoreReader:
 
     def _values(self, keys: pa.Table) -> pa.Array:
         """Return the values of keys as structs, null where there is none."""
-        encoded = RowCodec(self.schema.key).encode(keys)
+        encoded = RowCodec(self.schema.key, "keys").encode(keys)
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
         self._look_up(encoded, first, raw)
@@ -200,10 +210,10 @@ class StoreReader:
                 locations.append(None if self._placed.bridge.local else holder.location)
             if not asked:
                 continue
-            rdd = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
+            job = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
             tag = f"taskplace-read-{uuid.uuid4().hex}"
             try:
-                texts = list(self._placed.bridge.run(rdd, range(len(asked)), tag=tag))
+                texts = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
             except Exception as error:
                 # Whoever reads a damaged copy may die of it; another holder may have a good one.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))

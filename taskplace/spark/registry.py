@@ -16,7 +16,7 @@ is the node's name unless given. An aggregate is the function over a column, wit
 (`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
 
 All of them take `ttl` and `time`: an entry is forgotten so long after the event time in that column. A `window` is
-`{column: at, size: 1 hour, grace: 10 minutes, emit: final}`.
+`{column: at, size: 1 hour, grace: 10 minutes, emit: final}`; durations have their units (`taskplace.durations`).
 
 Errors: `TopologyError` that begins with the option's path, what was found, what was expected, the nearest name.
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyarrow.parquet as pq
 
-from taskplace.errors import CheckpointError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.paths import local_path
 from taskplace.spark.state.directories import check_commits
 from taskplace.spark.state.files import (
@@ -28,6 +28,7 @@ from taskplace.spark.state.files import (
     sync_directory,
     write_file,
 )
+from taskplace.spark.worker.schemas import left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +60,11 @@ class ParquetSink:
     reserved = ("batch_id",)
 
     def __init__(self, path: str | Path) -> None:
-        self.path = local_path(path, "ParquetSink.path")
+        if not isinstance(path, str | Path):
+            raise InputError("ParquetSink.path", found=path, expected="a directory")
+        self.path = local_path(
+            path, "ParquetSink.path", expected="a directory, or a file:// URI, of this host"
+        )
 
     def probe(self) -> None:
         """Try what publishing needs of the file system; leaves nothing behind. Errors: `InputError` naming the path."""
@@ -102,6 +107,10 @@ class ParquetSink:
         """Return the id of the checkpoint that the directory belongs to; "" while it belongs to none."""
         return self._mark.read_text().strip() if self._mark.exists() else ""
 
+    def holds(self, batch_id: int) -> bool:
+        """Return whether a batch is there already."""
+        return (self.path / f"batch_id={batch_id}").exists()
+
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Copy the staged files into the batch's directory.
 
@@ -138,15 +147,33 @@ class ParquetSink:
 
 
 class ForeachBatch:
-    """Calls `function(df, batch_id)`, as Spark's own foreachBatch does; it has to be idempotent by batch id."""
+    """Calls `function(df, batch_id)`, as Spark's own foreachBatch does; it has to be idempotent by batch id.
+
+    A column of nothing but nulls so far, whose type nobody has declared, is of type void. What the function raises ends
+    the query; the batch stays to be published, and is published first when the query is started again.
+    """
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
+        if not callable(function):
+            raise InputError("ForeachBatch.function", found=function, expected="a function of (df, batch_id)")
         self._function = function
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Call the function with the batch's rows; not for a batch without rows."""
         if files:
-            self._function(spark.read.parquet(*map(str, files)), batch_id)
+            df = spark.read.parquet(*map(str, files))
+            if untyped := list(left_out(pq.read_metadata(files[0]).metadata)):
+                df = _with_nulls(df, untyped)
+            self._function(df, batch_id)
+
+
+def _with_nulls(df: DataFrame, columns: Iterable[tuple[int, str]]) -> DataFrame:
+    from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
+
+    found = [F.col("`" + name.replace("`", "``") + "`") for name in df.columns]
+    for place, name in columns:
+        found.insert(place, F.lit(None).alias(name))
+    return df.select(found)
 
 
 def _rows(files: Iterable[Path]) -> int:

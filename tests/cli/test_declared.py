@@ -25,6 +25,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.settings import DECLARED, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.declared import Declared, declared_topology
+from taskplace.spark.driver import staging
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.outline import STATEFUL, Outlines
 from taskplace.spark.processors import PerKey
@@ -178,6 +179,20 @@ def test_schemas_as_columns_and_sinks_as_functions():
     )
     application = Declared(given)
     assert isinstance(application.topology().build().node("totals").target, ForeachBatch)
+
+
+def test_a_sink_s_schema():
+    columns = {"customer": "string", "cents": "list<decimal(9, 2)>"}
+    for change in (
+        {"topology__nodes__totals__schema": columns},
+        {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()},
+    ):
+        built = Declared(settings(**change)).topology().build()
+        assert staging.declared(built)["totals"].columns == tuple(columns.items())
+    with pytest.raises(
+        ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
+    ):
+        Declared(settings(topology__nodes__totals__schema={"cents": "int46"}))
 
 
 def test_sources_that_are_no_files():

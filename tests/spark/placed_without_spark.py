@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -224,6 +225,12 @@ class World:
         arrow: ArrowInput | None = None,
     ) -> Job:
         return Job(elements, locations, function, arrow)
+
+    def keep(self, name: str, value: object) -> SimpleNamespace:
+        return SimpleNamespace(to=lambda function: partial(function, value))
+
+    def close(self) -> None:
+        pass
 
     def run(
         self,

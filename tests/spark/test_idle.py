@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from taskplace.spark.driver import stats as stats_module
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.stats import Stats
@@ -101,4 +102,15 @@ def test_every_phase_has_a_figure_for_every_batch():
     stats = Stats()
     for phases in ({"commit": 1.0}, {"commit": 2.0, "tasks: read": 0.5}, {"commit": 3.0}):
         stats.time(phases)
-    assert stats.phases == {"commit": [1.0, 2.0, 3.0], "tasks: read": [0.0, 0.5, 0.0]}
+    found = {name: list(seconds) for name, seconds in stats.phases.items()}
+    assert found == {"commit": [1.0, 2.0, 3.0], "tasks: read": [0.0, 0.5, 0.0]}
+
+
+def test_medians_are_of_the_last_batches(monkeypatch):
+    monkeypatch.setattr(stats_module, "WINDOW", 3)
+    stats = Stats()
+    for seconds in (90.0, 80.0, 3.0, 1.0):
+        stats.time({"commit": seconds})
+    stats.time({"commit": 2.0, "publish": 4.0})
+    assert stats.medians() == {"commit": 2.0, "publish": 0.0}
+    assert [len(kept) for kept in stats.phases.values()] == [3, 3]

@@ -17,7 +17,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import bridge as bridge_module
 from taskplace.spark import sinks
-from taskplace.spark.bridge import Bridge, JobLostError
+from taskplace.spark.bridge import Bridge, JobLostError, Pinned
 from taskplace.spark.driver import journal, programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Aggregate, Count, TableJoin, sum_
@@ -333,6 +333,10 @@ def test_a_full_disk_is_named_and_the_batch_is_repeated_when_there_is_room(world
 # ------------------------------------------------------------------------- jobs of one session
 
 
+#: A job of which the context asks nothing.
+NOTHING = Pinned(None, iter)
+
+
 class Context:
     """Stands for a SparkContext: a job lasts until it is told to end, or is cancelled by its tag."""
 
@@ -371,6 +375,7 @@ def bridged(context: Context, alive: set[str], going: set[str] | None = None) ->
     made.sc = context
     made.alive = lambda: frozenset(alive)
     made.usable = lambda: frozenset(alive - (going or set()))
+    made._sending = SimpleNamespace(lighten=lambda function: (function, None))
     made._jsc = SimpleNamespace(statusTracker=lambda: SimpleNamespace(getJobIdsForTag=lambda tag: []))
     return made
 
@@ -380,7 +385,9 @@ def test_who_cancels_its_job_leaves_those_of_other_streams_alone_whatever_they_a
 
     def run(on: str) -> None:
         try:
-            found[on] = bridged(context, alive).run(None, [0], tag="taskplace-1-5-0-0", watch=frozenset(on))
+            found[on] = bridged(context, alive).run(
+                Pinned(None, iter), [0], tag="taskplace-1-5-0-0", watch=frozenset(on)
+            )
         except Exception as error:
             found[on] = error
 
@@ -410,7 +417,7 @@ def test_a_job_that_fails_because_an_executor_is_about_to_go_is_lost(context, go
 
     context.runJob = fail
     with pytest.raises(JobLostError if going else RuntimeError, match="^1$" if going else "reset"):
-        bridged(context, {"1"}, going).run(None, [0], tag="t", watch=frozenset("1"))
+        bridged(context, {"1"}, going).run(NOTHING, [0], tag="t", watch=frozenset("1"))
 
 
 # ------------------------------------------------------------------------- what sources may be keyed by

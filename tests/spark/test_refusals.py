@@ -32,11 +32,11 @@ from taskplace.spark.sinks import ParquetSink
         ({"checkpoint": "file:///data/cp?x=1"}, r"checkpoint: .*in a URI, \? and # are written %3F and %23"),
         ({"checkpoint": "file:cp"}, "checkpoint: found 'file:cp', .*has an absolute path"),
         ({"checkpoint": Path("file://nas/cp")}, "checkpoint: found 'file:/nas/cp', .*give a URI as text"),
-        ({"checkpoint": " "}, "checkpoint: found ' ', expected a path"),
+        ({"checkpoint": " "}, "checkpoint: found ' ', expected a directory"),
         ({"state_dir": "s3:/bucket/state"}, "state_dir: found 's3:/bucket/state', .*another file system"),
         ({"state_dir": "hdfs://host/state"}, "state_dir: found 'hdfs://host/state', expected a path"),
         ({"follower_share": 0}, "follower_share: found 0, expected a number above 0, at most 1"),
-        ({"snapshot_interval": 0}, "snapshot_interval 0, snapshot_bytes .*, expected both at least 1"),
+        ({"snapshot_interval": 0}, "snapshot_interval: found 0, expected an integer of at least 1"),
     ],
 )
 def test_options_that_make_no_sense(tmp_path, options, message):

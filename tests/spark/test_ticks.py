@@ -208,7 +208,7 @@ def test_without_being_asked_for_nothing_goes_by_the_clock(world, clock):
 
 
 def test_silence_is_asked_for_with_a_time_and_where_there_is_time(world):
-    with pytest.raises(InputError, match="idle_closing: found '-1 s', expected a time above 0"):
+    with pytest.raises(InputError, match="idle_closing: found '-1 s', expected a duration above 0"):
         world.open(hours(world.folder), idle_closing="-1 s")
     with pytest.raises(InputError, match=r"idle_closing: .* expected a topology with windows"):
         world.open(hours(world.folder, windows=False), idle_closing="1 s")

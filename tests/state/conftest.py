@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, encode_changes, seal, write_file
 from taskplace.spark.state.history import Change, History
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.worker import identity
+from taskplace.spark.worker import boundary, identity
 from taskplace.spark.worker.attempt import TAG, Descriptor, Report, Setting, run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
@@ -156,6 +158,10 @@ class Runtime:
         )
         return first, second
 
+    @staticmethod
+    def boundaries(program: Program, reports: Sequence[Report]) -> dict[str, list[boundary.Boundary]]:
+        return {t: [r.boundaries[t] for r in reports if t in r.boundaries] for t in program.internal}
+
     def setting(self, program: Program, reports: Sequence[Report] = (), **other: Any) -> Setting:
         of_the_stage: dict[str, Any] = {
             "checkpoint": str(self.checkpoint),
@@ -167,12 +173,13 @@ class Runtime:
             "schema": self.UNITED.serialize().to_pybytes() if program.external else None,
             "compression": "lz4",
             "bytes_per_task": 1 << 20,
-            "boundaries": {
-                topic: [r.boundaries[topic].to_dict() for r in reports if topic in r.boundaries]
-                for topic in program.internal
-            },
         }
-        return Setting(**(of_the_stage | other))
+        setting = Setting(**(of_the_stage | other))
+        if not program.internal:
+            return setting
+        read = self.boundaries(program, reports)
+        file = f"batches/{self.batch:010d}/inputs/{uuid.uuid4().hex}.json"
+        return replace(setting, inputs=boundary.write_listing(self.checkpoint, file, read))
 
     def input(self, partition: int, flights: Sequence[tuple], planes: Sequence[tuple] = ()) -> list[bytes]:
         """Return the part of the rows that Spark would bring to a partition, as it would bring it."""

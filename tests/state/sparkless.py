@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
@@ -60,6 +62,7 @@ class Sparkless:
             self,  # type: ignore[arg-type]
             program,
             setting,
+            runtime.boundaries(program, reports),
             arrow,
             self._tasks,
             frozenset(),
@@ -68,6 +71,9 @@ class Sparkless:
             lambda: self.rounds + 1,
             lambda lost: None,
         )
+
+    def keep(self, name: str, value: object) -> SimpleNamespace:
+        return SimpleNamespace(to=lambda function: partial(function, value))
 
     def pinned(
         self,

@@ -20,6 +20,7 @@ import pytest
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.follow import Orders, visit
@@ -115,9 +116,10 @@ class Stream:
             "out": ParquetSink(runtime.checkpoint.parent / "sinks" / "of" / "flights"),
             "days-out": ParquetSink(runtime.checkpoint.parent / "elsewhere" / "days"),
         }
-        nodes = [SimpleNamespace(name=name, target=target) for name, target in self.sinks.items()]
+        nodes = [SimpleNamespace(name=name, target=target, options={}) for name, target in self.sinks.items()]
         built = SimpleNamespace(subtopologies=[SimpleNamespace(sinks=nodes)])
         self.publisher = Publisher(runtime.checkpoint, built)
+        self.schemas = SinkSchemas(built)
         self.publisher.bind("this checkpoint")
 
     def run_batch(self, after: Callable[[str], None] = lambda what: None) -> None:
@@ -127,10 +129,8 @@ class Stream:
         reports = self.sparkless.stage(0, BATCHES[runtime.batch])
         reports |= self.sparkless.stage(1, reports=list(reports.values()))
         changes = {task: report.change for task, report in reports.items() if report.change}
-        sinks: dict[str, list] = {}
-        for report in reports.values():
-            for sink, staged in report.sinks.items():
-                sinks.setdefault(sink, []).append(staged)
+        sinks, schemas = self.schemas.settle(runtime.checkpoint, reports, journal.identity)
+        journal.identity = {**journal.identity, SCHEMAS: schemas}
         manifest = journal.commit(runtime.batch, 1, changes, sinks, {})
         after("commit")
         self.publisher.publish(None, manifest)

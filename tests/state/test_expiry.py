@@ -489,7 +489,7 @@ def test_state_per_key_is_forgotten(runs):
         (lambda: Deduplicate("s", by={"k": "string"}, ttl="soon", time="at"), r"ttl: found 'soon'"),
         (
             lambda: Deduplicate("s", by={"k": "string"}, ttl=0, time="at"),
-            r"ttl: found 0, expected a time above 0",
+            r"ttl: found 0, expected a duration above 0",
         ),
         (lambda: Deduplicate("s", by={"k": "string"}, ttl=-5, time="at"), r"ttl: found -5"),
         (

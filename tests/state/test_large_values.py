@@ -29,6 +29,7 @@ from taskplace.spark.state.files import (
 )
 from taskplace.spark.state.history import History, Position, Snapshot
 from taskplace.spark.state.view import View
+from taskplace.spark.worker import follow, lookup
 from taskplace.spark.worker.follow import Orders, visit
 from taskplace.spark.worker.lookup import Question, answer
 
@@ -112,6 +113,7 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
         runtime.run_batch([(f"N{i}", i) for i in range(200 * batch, 200 * batch + 200)], [("N1", 10)])
     truth = runtime.contents("0_0", "1")
     monkeypatch.setattr(files, "BYTES_PER_BATCH", LIMIT)
+    monkeypatch.setattr(follow, "SNAPSHOT_BYTES", LIMIT)
     runtime.be("1")
     databases = {0: sorted(runtime.first.databases)}
     where = str(runtime.checkpoint), str(runtime.state), "app"
@@ -126,10 +128,10 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
     monkeypatch.setattr(files, "ROWS_PER_BATCH", 1)
     runtime.history["0_0"] = History((), (made,))
     runtime.be("2")
-    follow = Orders(
+    orders = Orders(
         "executor-2", *where, databases, databases, follow={"0_0": runtime.history["0_0"]}, budget=30
     )
-    assert visit(follow).restored == made.records
+    assert visit(orders).restored == made.records
     assert runtime.contents("0_0", "2") == truth
 
 
@@ -172,7 +174,8 @@ def test_more_than_an_undo_record_holds_is_refused(tmp_path, monkeypatch, commit
         assert copy.position().attempt == "small"
 
 
-def test_a_store_is_read_into_a_file_in_pieces(runtime, small_pieces, tmp_path):
+def test_a_store_is_read_into_a_file_in_pieces(runtime, small_pieces, tmp_path, monkeypatch):
+    monkeypatch.setattr(lookup, "SCAN_BYTES", LIMIT)
     runtime.run_batch([(f"N{i}", i) for i in range(400)])
     runtime.be("1")
     schema = runtime.first.stores["totals"]

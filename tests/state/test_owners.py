@@ -368,3 +368,17 @@ def test_a_worker_finds_the_id_in_its_ancestors_command_line():
 def test_without_an_executor_it_is_the_driver():
     executor_id, owner = identity.executor()
     assert executor_id == "driver" and owner.alive()
+
+
+def test_what_workers_that_have_gone_left_is_removed_by_the_next_one(root, be_executor, process):
+    be_executor("1")
+    path = home(root, "app")
+    dead, alive = process(), process()
+    for one in (dead, alive):
+        (path / WORKERS / f"{one.owner.pid}").write_text(json.dumps(asdict(one.owner)))
+    (path / f"{identity.REMOVED}copy").mkdir()
+    dead.end()
+    be_executor("1")
+    assert home(root, "app") == path
+    assert {int(file.name) for file in (path / WORKERS).iterdir()} == {os.getpid(), alive.owner.pid}
+    assert not list(path.glob(".*"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -124,3 +125,64 @@ def test_what_is_hashed_otherwise_is_called_otherwise():
     assert len({hashed_as(kind) for kind in (pa.int8(), pa.int16(), pa.int32())}) == 1
     assert hashed_as(pa.timestamp("us")) == hashed_as(pa.timestamp("us", tz="Asia/Tokyo"))
     assert hashed_as(pa.timestamp("ms")) != hashed_as(pa.timestamp("us"))
+
+
+def _one_by_one(keys: list[bytes]) -> list[int]:
+    """Return the hashes by the definition: word by word, then byte by byte."""
+
+    def mixed(hashed: int, word: int) -> int:
+        word = word * 0xCC9E2D51 & 0xFFFFFFFF
+        word = (word << 15 | word >> 17) * 0x1B873593 & 0xFFFFFFFF
+        hashed ^= word
+        return ((hashed << 13 | hashed >> 19) * 5 + 0xE6546B64) & 0xFFFFFFFF
+
+    found = []
+    for key in keys:
+        hashed, whole = 42, len(key) // 4 * 4
+        for at in range(0, whole, 4):
+            hashed = mixed(hashed, int.from_bytes(key[at : at + 4], "little"))
+        for byte in key[whole:]:
+            hashed = mixed(hashed, (byte - 256 if byte > 127 else byte) & 0xFFFFFFFF)
+        hashed ^= len(key)
+        hashed = (hashed ^ hashed >> 16) * 0x85EBCA6B & 0xFFFFFFFF
+        hashed = (hashed ^ hashed >> 13) * 0xC2B2AE35 & 0xFFFFFFFF
+        hashed ^= hashed >> 16
+        found.append(hashed - (1 << 32) if hashed >> 31 else hashed)
+    return found
+
+
+def test_the_definition_is_spark_s():
+    keys = [text.encode() for text in CASES["string"]["c0"].to_pylist() if text is not None]
+    wanted = [
+        hashed
+        for text, hashed in zip(
+            CASES["string"]["c0"].to_pylist(), RECORDED["cases"]["string"]["hashes"], strict=True
+        )
+        if text is not None
+    ]
+    assert _one_by_one(keys) == wanted
+
+
+@settings(print_blob=True, deadline=None, max_examples=30)
+@given(
+    st.lists(st.integers(0, 40), max_size=120),
+    st.lists(st.integers(0, 3_000), max_size=6),
+    st.integers(0, 2**32),
+)
+def test_any_mix_of_lengths_is_hashed_by_the_definition(short, long, seed):
+    random = np.random.default_rng(seed)
+    keys = [random.bytes(length) for length in random.permutation([*short, *long]).astype(int)]
+    column = pa.array([b"before", *keys, b"after"], pa.binary())
+    assert spark_hash([column])[1:-1].tolist() == _one_by_one(keys)
+    assert spark_hash([column.slice(1, len(keys))]).tolist() == _one_by_one(keys)
+
+
+def test_one_long_key_does_not_make_the_others_dear():
+    def seconds(keys):
+        column, start = pa.array(keys, pa.binary()), time.process_time()
+        spark_hash([column])
+        return time.process_time() - start
+
+    short, long = [b"12345678"] * 50_000, [b"x" * (1 << 18)]
+    apart = seconds(short) + seconds(long)
+    assert seconds(short + long) < 20 * apart  # it was several hundred times that

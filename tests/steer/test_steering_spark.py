@@ -264,7 +264,7 @@ def test_when_spark_overrules_again_and_again_it_stands_down_with_the_reason(str
     one.put(*[e.instance for e in others])
     conf, wait = bridge._jsc.conf(), bridge._jsc.conf().get("spark.locality.wait", "3s")
     held = bridge.pinned([b"x"] * full.cores, [full.location] * full.cores, hold_slots(tmp_path))
-    blocker = threading.Thread(target=held.collect, daemon=True)
+    blocker = threading.Thread(target=held.rdd.mapPartitions(held.function).collect, daemon=True)
     blocker.start()
     try:
         wait_until(lambda: len(list(tmp_path.glob("holds-*"))) == full.cores, "all its slots are taken")

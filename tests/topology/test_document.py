@@ -85,6 +85,17 @@ def test_sinks_get_their_targets_by_name() -> None:
         Topology.from_dict(document, REGISTRY, {"outt": target})
 
 
+def test_a_sink_has_a_schema() -> None:
+    document = yaml.safe_load(FLIGHTS)
+    document["nodes"]["out"]["schema"] = {"tailnum": "string"}
+    assert Topology.from_dict(document, REGISTRY).build().node("out").options == {
+        "schema": {"tailnum": "string"}
+    }
+    topo = Topology("t")
+    with pytest.raises(TopologyError, match=r"schemas: found an unknown option; did you mean 'schema'"):
+        topo.source("a", key="k", partitions=1).sink("b", schemas={"k": "string"})
+
+
 def test_a_factory_may_name_the_option() -> None:
     def strict(**options: Any) -> None:
         raise TopologyError("keep: found -1, expected a number")

@@ -18,6 +18,7 @@ from taskplace.explain import Removal, can_remove
 from taskplace.group.executors import ExecutorGroup, LagReport, Work
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem, Task
+from taskplace.model.reading import MOST, MOST_NUMBER, nearest
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.report.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.spark.bridge import Bridge, Executor
@@ -127,15 +128,17 @@ class Cluster:
                 views.append(InstanceView(name, len(active), len(standby), len(warmup), lag))
             return tuple(views)
 
-    def instance(self, executor: str) -> str:
+    def instance(self, executor: str | int) -> str:
         """Return the instance that "3" or "executor-3" names. Errors: `InputError` naming the members."""
         name = _named(executor)
         known = sorted(self.members.by_instance)
         if name not in known:
-            raise InputError("executor", found=executor, expected=f"one of {known}")
+            raise InputError(
+                "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
+            )
         return name
 
-    def can_remove(self, executor: str) -> bool:
+    def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role any more, and no copy that the others lack; true once it has gone."""
         with self.lock:
             if _named(executor) in self.members.gone:
@@ -143,7 +146,7 @@ class Cluster:
             name = self.instance(executor)
             return not any(self.roles(name)) and self.removal(name).can_remove
 
-    def removal(self, executor: str) -> Removal:
+    def removal(self, executor: str | int) -> Removal:
         """Return what still has to catch up elsewhere before an executor can go; nothing once it has gone."""
         with self.lock:
             if _named(executor) in self.members.gone:
@@ -163,7 +166,7 @@ class Cluster:
             for task in self._tasks
         ]
 
-    def drain(self, executor: str, *, on: bool = True) -> None:
+    def drain(self, executor: str | int, *, on: bool = True) -> None:
         """Begin or end the draining of an executor; the next rebalance acts on it."""
         with self.lock:
             change = self.members.draining.add if on else self.members.draining.discard
@@ -234,8 +237,13 @@ class Cluster:
         return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
 
 
-def _named(executor: str) -> str:
-    return executor if executor.startswith("executor-") else f"executor-{executor}"
+def _named(executor: object) -> str:
+    """Return the instance that is meant by "3", 3 or "executor-3". Errors: `InputError` for anything else."""
+    number = isinstance(executor, int) and not isinstance(executor, bool) and 0 <= executor < MOST
+    if not number and not isinstance(executor, str):
+        raise InputError("executor", found=executor, expected="an id like '3' or 'executor-3'")
+    name = str(executor)
+    return name if name.startswith("executor-") else f"executor-{name}"
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
@@ -245,5 +253,5 @@ def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
     for name, weight in weights.items():
         if name not in known:
             raise ConfigError.unknown_key("weights", name, known)
-        if not isinstance(weight, int | float) or not 0 < weight < float("inf"):
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < MOST_NUMBER:
             raise InputError(f"weights.{name}", found=weight, expected="a number above 0")

@@ -90,6 +90,7 @@ class Followers:
         executors = cluster.bridge.executors()
         with cluster.lock:
             names = cluster.members.by_instance
+            self._forget_the_gone()
             roles = {name: {str(t) for part in cluster.roles(name) for t in part} for name in names}
             left_over = cluster.members.left_over(roles, self._cleanup_seconds)
             due = self._snapshots_due()
@@ -143,6 +144,13 @@ class Followers:
                 self._restoring |= {(visit.instance, task): a for task, a in visit.restoring.items()}
             self._spare_what_is_restored()
         return progress
+
+    def _forget_the_gone(self) -> None:
+        """Keep notes of members only: executors come and go for as long as the stream runs."""
+        there = self._cluster.members.by_instance
+        for notes in (self._began, self._rests, self._sweeps):
+            for name in notes.keys() - there.keys():
+                del notes[name]
 
     def _spare_what_is_restored(self) -> None:
         """Have snapshots kept that a follower has begun to restore, or on a busy stream it would begin for ever."""

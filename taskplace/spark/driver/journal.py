@@ -15,7 +15,8 @@ Properties:
 - A manifest says which attempt won each task, and what its files hold (length, checksum). Files that no
   manifest names do not exist.
 - What a checkpoint was made with is kept: the structure that the last manifest's driver declared, and in every
-  manifest key types, hash and Spark query. What does not fit is refused at start, before anything is touched.
+  manifest key types, schemas of sinks, hash and Spark query. What does not fit is refused at start, before anything is
+  touched.
 - A manifest says from which batch on manifests are needed. One that appears below that, by a driver that was stopped
   in its commit and goes on when others have long gone further, counts for nothing.
 """
@@ -39,6 +40,7 @@ from taskplace.spark.driver.versions import brought_up
 from taskplace.spark.state.files import create_exclusively, sealed_json, sync_directory, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
+from taskplace.spark.worker.hashing import UNTYPED
 
 #: A new version needs a step in `taskplace.spark.driver.versions`, and golden checkpoints of the one before.
 SCHEMA = "taskplace.manifest/5"
@@ -131,7 +133,7 @@ class Journal:
         self.history: dict[str, History] = {}
         self.spared: frozenset[tuple[str, str]] = frozenset()
         self._new_snapshots: dict[str, Snapshot] = {}
-        self._full: list[int] = []
+        self._full: list[int] = []  # the full manifests that are needed: the last two
         self._tried = -1  # the last batch whose manifest was to appear
         self._sure: set[Path] | None = None  # what may go during the visit under way
         self._manifests = root / "manifests"
@@ -149,6 +151,10 @@ class Journal:
     def last_batch(self) -> int:
         """The last committed batch; -1 before the first."""
         return -1 if self.last is None else self.last.batch
+
+    def newest_batch(self) -> int:
+        """Return the newest batch that has a manifest now, by whichever driver; -1 before the first."""
+        return max(self._numbers(), default=-1)
 
     # -- opening
 
@@ -252,10 +258,18 @@ class Journal:
         self.identity[name] = value
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
-        """Bind the checkpoint to the key types of its topics; one that it did not have may come."""
+        """Bind the checkpoint to the key types of its topics; one that it did not have may come.
+
+        A key without a type, of nothing but nulls, may be of any.
+        """
         bound: dict[str, Any] = dict(self.identity.get("keys") or {})
         for topic, types in keys.items():
-            if list(bound.setdefault(topic, list(types))) != list(types):
+            known = list(bound.get(topic, types))
+            if UNTYPED not in types:
+                bound[topic] = known
+            if len(known) != len(types) or any(
+                now not in (before, UNTYPED) for before, now in zip(known, types, strict=True)
+            ):
                 raise CheckpointError(
                     f"{self.root}: the key of topic {topic!r} was of {bound[topic]}, is of {list(types)}; "
                     "other types go to other partitions: cast it, or start a new checkpoint"
@@ -303,7 +317,7 @@ class Journal:
         for task in {*changes, *snapshots}:
             added = (changes[task],) if task in changes else ()
             after[task] = _trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
-        full = [*self._full, batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
+        full = [*self._full[-1:], batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
         manifest = Manifest(
             batch,
             self.epoch,

@@ -13,11 +13,12 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
+from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
+from taskplace.spark.driver.columns import TIMES, check_columns
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.keyed import check_keys, splits
 from taskplace.spark.processors.base import layouts
-from taskplace.spark.state.expiry import milliseconds
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
@@ -84,7 +85,7 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
         path = f"sources.{node.topic}"
         if not isinstance(column, str) or not column:
             raise InputError(f"{path}.event_time", found=column, expected="the name of a timestamp column")
-        late = milliseconds(delay, f"{path}.delay") if delay not in (None, 0) else 0
+        late = 0 if delay is None else milliseconds(delay, f"{path}.delay", zero=True)
         found[node.topic] = EventTime(column, 1000 * late)
     return found
 
@@ -188,6 +189,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
         raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
     _check_keys(built, sources)
     _check_event_times(built, sources)
+    check_columns(built, {topic: dict(df.dtypes) for topic, df in sources.items()})
     types = {topic: StructType(df.schema.fields) for topic, df in sources.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
@@ -281,7 +283,7 @@ def _key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
 def _check_event_times(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
     for topic, time in event_times(built).items():
         types = dict(sources[topic].dtypes)
-        if types.get(time.column) not in ("timestamp", "timestamp_ntz", "date"):
+        if types.get(time.column) not in TIMES:
             raise InputError(
                 f"sources.{topic}.event_time",
                 found=f"{time.column!r}, {types.get(time.column, 'no column')}",

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.driver import older
 from taskplace.spark.driver.journal import Manifest
+from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.files import read_sealed
+from taskplace.spark.state.files import open_sealed
+from taskplace.spark.worker.attempt import StagedFile
 from topology import BuiltTopology
+
+log = logging.getLogger(__name__)
 
 
 class Publisher:
     """Gives each sink's target what the winning attempts staged, as often as it takes: they are idempotent by batch."""
 
     def __init__(self, checkpoint: Path, built: BuiltTopology) -> None:
-        """Errors: `InputError` for what is no target, and for one that two sinks have."""
+        """Errors: `InputError` for what is no target or no schema, and for a target that two sinks have."""
         self._checkpoint = checkpoint
+        self._declared = declared(built)
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
         given: dict[object, str] = {}
         for name, target in self._targets.items():
@@ -64,7 +72,7 @@ class Publisher:
         """Publish a batch; `before_each` may stop it at any target by an error.
 
         Errors: `CheckpointError` for a staged file that is missing or damaged, and for output of a sink that the
-        topology does not have any more.
+        topology does not have any more; what a target raises, with a note that the batch stays to be published.
         """
         if gone := sorted(set(manifest.sinks) - set(self._targets)):
             raise CheckpointError(
@@ -76,6 +84,30 @@ class Publisher:
                 continue
             staged = manifest.sinks.get(name, ())
             for file in staged:
-                read_sealed(self._checkpoint / file.file, file.size, file.checksum)
+                open_sealed(self._checkpoint / file.file, file.size, file.checksum).close()
             before_each()
-            target.publish(spark, manifest.batch, [self._checkpoint / file.file for file in staged])
+            files = self._files(name, target, staged, manifest)
+            try:
+                target.publish(spark, manifest.batch, [self._checkpoint / file.file for file in files])
+            except Exception as error:
+                pending = (
+                    f"{self._checkpoint}: batch {manifest.batch} is committed, and stays to be published until the "
+                    f"target of sink {name!r} takes it; nothing is lost: repair the target, and start again"
+                )
+                log.error("%s (%s: %s)", pending, type(error).__name__, error)
+                error.add_note(pending)
+                raise
+
+    def _files(
+        self, name: str, target: Any, staged: Sequence[StagedFile], manifest: Manifest
+    ) -> Sequence[StagedFile]:
+        """Return what a target gets: the staged files, or their rows under the schema that is declared now.
+
+        Errors: `CheckpointError` for those of an older checkpoint that do not agree (`taskplace.spark.driver.older`).
+        """
+        before, declared = kept(manifest.identity, name), self._declared.get(name)
+        if not staged or (before is not None and (declared is None or declared.columns == before.columns)):
+            return staged
+        if isinstance(target, ParquetSink) and target.holds(manifest.batch):
+            return staged
+        return older.agreeing(self._checkpoint, name, manifest.batch, staged, declared)

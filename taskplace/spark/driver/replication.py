@@ -31,10 +31,10 @@ def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) ->
     """Visit executors, all in one pinned job, and return their answers."""
     elements = [order.encode() for _, order in orders]
     locations = [None if bridge.local else executor.location for executor, _ in orders]
-    rdd = bridge.pinned(elements, locations, visit_all)
+    job = bridge.pinned(elements, locations, visit_all)
     watch = frozenset(executor.id for executor, _ in orders)
     return [
-        Visit.from_json(text) for text in bridge.run(rdd, range(len(orders)), tag=tag, watch=watch, pool=POOL)
+        Visit.from_json(text) for text in bridge.run(job, range(len(orders)), tag=tag, watch=watch, pool=POOL)
     ]
 
 

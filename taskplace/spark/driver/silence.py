@@ -18,20 +18,16 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from datetime import timedelta
 
-from taskplace.spark.state.expiry import milliseconds
+from taskplace.durations import Duration, milliseconds
 
 DAY = 86_400_000_000  # microseconds
-
-#: A time span: "10 minutes", or milliseconds.
-Duration = str | float | timedelta
 
 
 class Silence:
     """Watches for a driver how long no rows have come.
 
-    - `after`: how long no source has to have brought rows ("10 minutes"; numbers are milliseconds); None: never act
+    - `after`: how long no source has to have brought rows ("10 minutes"); None: never act
     - `topics`: the sources with an event time; `longest`: how long an entry may be kept, microseconds
 
     Lifetime: `_since` is the time of the last rows, or of what was last done about their absence; `_newest` is the

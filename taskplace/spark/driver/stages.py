@@ -19,7 +19,17 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Bridge, Executor, JobLostError
 from taskplace.spark.state.files import private_directory
 from taskplace.spark.state.history import History
-from taskplace.spark.worker.attempt import Descriptor, Report, Setting, called_off, reports_dir, run_stage
+from taskplace.spark.worker.attempt import (
+    Descriptor,
+    Report,
+    Setting,
+    called_off,
+    inputs_file,
+    reports_dir,
+    run_stage,
+)
+from taskplace.spark.worker.boundary import Boundary, write_listing
+from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.program import Program
 
 log = logging.getLogger(__name__)
@@ -34,6 +44,7 @@ def run(
     bridge: Bridge,
     program: Program,
     setting: Setting,
+    boundaries: Mapping[str, Sequence[Boundary]],
     arrow: ArrowInput | None,
     tasks: Sequence[str],
     idle: frozenset[str],
@@ -45,7 +56,8 @@ def run(
 ) -> dict[str, Report]:
     """Run one batch of one subtopology and return a report per task.
 
-    `tasks` are all of the subtopology's, in order of partition; those that are `idle` do not run.
+    `boundaries` are those that it reads, by internal topic; they go by a file, as there may be many, and the program is
+    sent once. `tasks` are all of the subtopology's, in order of partition; those that are `idle` do not run.
     `generation` is that of the assignment that `where` tells: attempts of older ones are refused by copies that have
     seen a newer. `held` tells what stores of a task went by in the batch before, where that is not what `setting` says.
     `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
@@ -53,6 +65,11 @@ def run(
     """
     reports: dict[str, Report] = {}
     setting = replace(setting, run=uuid.uuid4().hex)
+    root = Path(setting.checkpoint)
+    if boundaries and len(idle) < len(tasks):
+        with told_when_full(root):
+            file = inputs_file(setting, program.subtopology)
+            setting = replace(setting, inputs=write_listing(root, file, boundaries))
     for round_ in range(MAX_LOSSES):
         owners = where()
         missing = [i for i, task in enumerate(tasks) if task not in reports and task not in idle]
@@ -66,14 +83,13 @@ def run(
             owner.location if (owner := owners.get(task)) and not bridge.local else None for task in tasks
         ]
         setting = replace(setting, round=round_, generation=generation())
-        rdd = bridge.pinned(
-            [d.encode() for d in descriptors], locations, partial(run_stage, program, setting), arrow
-        )
+        attempts = bridge.keep(f"program {program.subtopology}", program).to(run_stage)
+        job = bridge.pinned([d.encode() for d in descriptors], locations, partial(attempts, setting), arrow)
         tag = f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{round_}"
         watched = frozenset(owner.id for i in missing if (owner := owners.get(tasks[i])) is not None)
         try:
             for text in bridge.run(
-                rdd, missing, tag=tag, watch=watched, on_lost=partial(call_off, setting, program.subtopology)
+                job, missing, tag=tag, watch=watched, on_lost=partial(call_off, setting, program.subtopology)
             ):
                 report = Report.from_json(text)
                 reports[report.task] = report
@@ -81,9 +97,7 @@ def run(
                     log.warning("task %s did without a damaged file: %s", report.task, damaged)
             break
         except JobLostError as loss:
-            reports |= finished(
-                Path(setting.checkpoint), setting, program.subtopology, {tasks[i] for i in missing}
-            )
+            reports |= finished(root, setting, program.subtopology, {tasks[i] for i in missing})
             log.warning(
                 "batch %d, subtopology %d: lost executor %s; %d of %d tasks had finished",
                 setting.batch, program.subtopology, loss, len(reports), len(tasks) - len(idle),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from taskplace.spark.worker.attempt import Report
+
+#: Batches that the medians are of: the last ones.
+WINDOW = 1_024
 
 
 @dataclass
@@ -17,7 +21,7 @@ class Stats:
 
     `replayed`, `restored` and `scratch` are what active tasks needed to begin a batch; `followed` is what standbys and
     warm-ups applied; `late` rows came after they had expired; `damaged` files of the checkpoint were done without.
-    `phases` keeps each batch's seconds per phase, for the medians.
+    `phases` keeps the seconds per phase of the last `WINDOW` batches, for the medians.
     """
 
     batches: int = 0
@@ -32,7 +36,7 @@ class Stats:
     followed: int = 0
     late: int = 0
     damaged: int = 0
-    phases: dict[str, list[float]] = field(default_factory=dict)
+    phases: dict[str, deque[float]] = field(default_factory=dict)
 
     def count(self, reports: Iterable[Report]) -> None:
         """Count the attempts that won a stage."""
@@ -48,10 +52,11 @@ class Stats:
         """Take in where one batch's seconds went; a phase that it had not took none."""
         batches = len(next(iter(self.phases.values()), ()))
         for name in {**self.phases, **phases}:
-            self.phases.setdefault(name, [0.0] * batches).append(phases.get(name, 0.0))
+            seconds = self.phases.setdefault(name, deque([0.0] * batches, maxlen=WINDOW))
+            seconds.append(phases.get(name, 0.0))
 
     def medians(self) -> dict[str, float]:
-        """Return the median seconds of each phase."""
+        """Return the median seconds of each phase, of the last `WINDOW` batches."""
         return {name: statistics.median(seconds) for name, seconds in self.phases.items()}
 
 

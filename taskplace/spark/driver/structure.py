@@ -8,7 +8,10 @@ Every driver declares its structure under its epoch (`taskplace.spark.driver.epo
 of the driver which made the last manifest: a topology that was started and never committed anything binds nobody,
 and one whose driver was stopped in its commit and goes on later binds from that commit on, whoever came meanwhile.
 
-    {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}}
+    {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}, "sources": [...]}
+
+`sources` are the external topics, in the order in which Spark reads them: its own checkpoint has their offsets by
+place, so that none may come, go or change places. What was declared before it was kept is compared without the order.
 
 A store that was removed and comes back is empty. It gets another *incarnation*, a name of its own in copies and
 changelogs, so that records from before are never taken for its own.
@@ -50,7 +53,7 @@ def declare(
     """
     epochs = Epochs(root)
     layouts = _layouts(programs)
-    before = _Structure.read(epochs, committed) if committed is not None else _Structure("", {}, {}, {})
+    before = _Structure.read(epochs, committed) if committed is not None else _Structure("", {}, {}, {}, None)
     if committed is not None:
         _check(root, before, built, layouts)
     incarnations = dict(before.incarnations)
@@ -62,7 +65,31 @@ def declare(
         "topology": built.to_dict(),
         "stores": layouts,
         "incarnations": incarnations,
+        "sources": _sources(built),
     }
+
+
+def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> None:
+    """Refuse external sources that come, go or change places: Spark's own checkpoint has their offsets by place.
+
+    `committed` as for `declare`. Errors: `CheckpointError` naming the sources; so that nobody has to read it in Spark's
+    own words, from the middle of a query.
+    """
+    if committed is None:
+        return
+    before, now = _Structure.read(Epochs(root), committed), _sources(built)
+    was = before.sources
+    if was is None:
+        nodes = [node for sub in before.topology["subtopologies"] for node in sub["nodes"]]
+        found = {n["topic"] for n in nodes if n["kind"] == "source" and not n.get("internal")}
+        was = [topic for topic in now if topic in found] + sorted(found - set(now))
+    if list(was) == now:
+        return
+    other = [f"{t!r} is new" for t in now if t not in was] + [f"{t!r} is gone" for t in was if t not in now]
+    raise CheckpointError(
+        f"{root}: made with the sources {list(was)}, found {now}: {', '.join(other) or 'in another order'}; Spark's "
+        "own checkpoint has the offsets of each by its place: keep the sources as they were, or start a new checkpoint"
+    )
 
 
 def kept(declaration: Mapping[str, Any], programs: Sequence[Program]) -> Kept:
@@ -82,15 +109,19 @@ class _Structure(NamedTuple):
     topology: Mapping[str, Any]
     stores: Mapping[str, Any]
     incarnations: Mapping[str, int]
+    sources: Sequence[str] | None
 
     @classmethod
     def read(cls, epochs: Epochs, number: int) -> _Structure:
         raw = epochs.declaration(number)
         try:
-            found = cls(str(raw["id"]), raw["topology"], raw["stores"], raw["incarnations"])
-            for part, value in zip(cls._fields[1:], found[1:], strict=True):
+            parts = raw["topology"], raw["stores"], raw["incarnations"]
+            found = cls(str(raw["id"]), *parts, raw.get("sources"))
+            for part, value in zip(cls._fields[1:4], parts, strict=True):
                 if not isinstance(value, Mapping):
                     raise TypeError(f"{part}: found {type(value).__name__}")
+            if not isinstance(found.sources, list | None):
+                raise TypeError(f"sources: found {type(found.sources).__name__}")
         except (KeyError, TypeError) as error:
             raise damaged(epochs.path(number), error) from None
         return found
@@ -123,6 +154,13 @@ def _check(
             f"{root}: made with another topology: {'; '.join(reasons)}\n"
             "continue with the topology it was made with, or start a new checkpoint"
         )
+
+
+def _sources(built: BuiltTopology) -> list[str]:
+    """Return the external topics, in the order in which Spark reads them."""
+    return list(
+        dict.fromkeys(n.topic for n in built.nodes if n.kind == "source" and not n.internal and n.topic)
+    )
 
 
 def _with_incarnations(program: Program, incarnations: Mapping[str, int]) -> Program:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from taskplace.durations import Duration, milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.aggregations import Aggregation, count
-from taskplace.spark.processors.base import Context, Layout, forgetting
+from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.sums import (
     addable,
@@ -28,8 +28,8 @@ from taskplace.spark.processors.sums import (
     room_of,
 )
 from taskplace.spark.processors.times import TimeColumn, Times
-from taskplace.spark.state.expiry import LAST, micros, milliseconds, slot_starts
-from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats
+from taskplace.spark.state.expiry import LAST, micros, slot_starts
+from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
 from taskplace.spark.state.store import Store
 
 
@@ -47,10 +47,20 @@ class Tumbling:
     """
 
     column: str
-    size: str | timedelta | int
-    grace: str | timedelta | int = 0
+    size: Duration
+    grace: Duration = 0
     emit: Literal["changes", "final"] = "changes"
     time: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str) or not self.column:
+            raise InputError("Tumbling.column", found=self.column, expected="the name of a timestamp column")
+        if self.time is not None and (not isinstance(self.time, str) or not self.time):
+            raise InputError(
+                f"Tumbling({self.column!r}).time", found=self.time, expected="a name for a column"
+            )
+        milliseconds(self.size, f"Tumbling({self.column!r}).size")
+        milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
 
     @property
     def size_ms(self) -> int:
@@ -60,13 +70,12 @@ class Tumbling:
     @property
     def closes_ms(self) -> int:
         """How long after its start a window closes."""
-        return self.size_ms + (
-            milliseconds(self.grace, f"Tumbling({self.column!r}).grace") if self.grace else 0
-        )
+        return self.size_ms + milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
 
     def starts(self, rows: pa.Table) -> pa.Array:
         """Return the start of each row's window; null for a row without a time."""
-        times, known = micros(rows[self.column])
+        path = f"Tumbling({self.column!r}).column"
+        times, known = micros(column_of(rows, self.column, path), path)
         starts = slot_starts(times, 1000 * self.size_ms)
         return pa.array(starts, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))
 
@@ -110,10 +119,19 @@ class Aggregate:
         time: str | None = None,
         **aggregates: Aggregation,
     ) -> None:
+        self.store = store_name(store, type(self).__name__)
+        columns_of(by, f"Aggregate({store!r}).by", empty=True)
+        if window is not None and not isinstance(window, Tumbling):
+            expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
+            raise InputError(f"Aggregate({store!r}).window", found=window, expected=expected)
+        for name, aggregate in aggregates.items():
+            if not isinstance(aggregate, Aggregation):
+                expected = "an aggregate, such as count() or sum_('amount')"
+                raise InputError(f"Aggregate({store!r}).{name}", found=aggregate, expected=expected)
         if not by or not aggregates:
             raise InputError(
                 f"Aggregate({store!r})",
-                found=f"by={dict(by)}",
+                found=f"by={by}",
                 expected="at least one key column and one aggregate",
             )
         path = f"Aggregate({store!r})"
@@ -123,7 +141,9 @@ class Aggregate:
                 found="a window, and a ttl" if ttl is not None else f"a window, and a column {WINDOW!r}",
                 expected=f"the window alone: it adds the column {WINDOW!r}, and says when it is forgotten",
             )
-        if window is not None and window.emit not in ("changes", "final"):
+        if window is not None and (
+            not isinstance(window.emit, str) or window.emit not in ("changes", "final")
+        ):
             raise InputError(f"{path}.window.emit", found=window.emit, expected="'changes' or 'final'")
         if window is not None and window.time in {*by, *aggregates, WINDOW}:
             raise InputError(
@@ -131,7 +151,6 @@ class Aggregate:
                 found=f"the column {window.time!r} twice",
                 expected="a name unlike the keys and aggregates",
             )
-        self.store = store
         self._window, self._time = window, time
         self._by = dict(by) if window is None else {**by, WINDOW: "timestamp"}
         self._forgetting = (
@@ -298,11 +317,10 @@ class Aggregate:
         take what is nearest; errors: `InputError` for a value that does not fit.
         """
         path = f"Aggregate({self.store!r}).{name}"
-        if column not in rows.column_names:
-            raise InputError(path, found=rows.column_names, expected=f"a column {column!r}")
-        values = rows[column]
+        values = column_of(rows, column, path)
         if function == "count":
             return values
+        check_cast(values.type, kind, path, column)
         try:
             if function == "sum":
                 return addable(values, kind)

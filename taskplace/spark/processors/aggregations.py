@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from taskplace.errors import InputError
+from taskplace.spark.state.rows import arrow_schema
+
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
@@ -14,6 +17,11 @@ class Aggregation:
     type: str
     merge: str
 
+    def __post_init__(self) -> None:
+        if self.column is not None and (not isinstance(self.column, str) or not self.column):
+            raise InputError(f"{self.function}.column", found=self.column, expected="the name of a column")
+        arrow_schema({"type": self.type}, self.function)
+
     def parts(self, name: str) -> dict[str, Aggregation]:
         """Return the columns kept in the store for it."""
         if self.function != "mean":
@@ -23,7 +31,7 @@ class Aggregation:
 
 def count(column: str | None = None) -> Aggregation:
     """Count rows, or the rows where `column` is not null."""
-    return Aggregation("count" if column else "count_all", column, "int64", "sum")
+    return Aggregation("count_all" if column is None else "count", column, "int64", "sum")
 
 
 def sum_(column: str, type: str = "float64") -> Aggregation:

@@ -19,9 +19,10 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from taskplace.errors import InputError
-from taskplace.spark.state.expiry import milliseconds
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.durations import milliseconds
+from taskplace.errors import InputError, shown
+from taskplace.model.reading import nearest
+from taskplace.spark.state.rows import RowCodec, arrow_schema, table_of
 from taskplace.spark.state.store import Store
 
 #: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms";
@@ -35,13 +36,36 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
     >>> forgetting("Deduplicate('seen')", "1 hour", "at")
     {'time': 'at', 'retention_ms': 3600000}
     """
+    if time is not None and (not isinstance(time, str) or not time):
+        raise InputError(f"{processor}.time", found=time, expected="the name of a timestamp or date column")
     if (ttl is None) != (time is None):
         raise InputError(
             processor,
-            found=f"ttl={ttl!r}, time={time!r}",
+            found=f"ttl={shown(ttl)}, time={time!r}",
             expected="both, or neither: how long, and from when",
         )
     return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
+
+
+def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
+    """Return columns with their types, as a processor was given them. Errors: `InputError` for anything else.
+
+    >>> columns_of(["id"], "Deduplicate('seen').by")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: Deduplicate('seen').by: found ['id'], expected columns with their types, such as \
+{'id': 'int64'}
+    """
+    if not isinstance(found, Mapping | pa.Schema) or not (len(found) or empty):
+        raise InputError(path, found=found, expected="columns with their types, such as {'id': 'int64'}")
+    schema = arrow_schema(found, path)
+    return dict(found) if isinstance(found, Mapping) else dict(zip(schema.names, schema.types, strict=True))
+
+
+def store_name(found: Any, processor: str) -> str:
+    """Return the name of a processor's store, if it is a text."""
+    if not isinstance(found, str) or not found:
+        raise InputError(f"{processor}.store", found=found, expected="the name of its store")
+    return found
 
 
 @dataclass(frozen=True)
@@ -65,9 +89,13 @@ class Context:
         """Return one of the stores that the processor was connected to. Errors: `InputError` for any other."""
         try:
             return self.stores[name]
-        except KeyError:
+        except (KeyError, TypeError):
+            known = sorted(self.stores)
             raise InputError(
-                f"task {self.task}", found=f"store {name!r}", expected=f"one of {sorted(self.stores)}"
+                f"task {self.task}",
+                found=f"store {name!r}",
+                expected=f"one of {known}",
+                hint=nearest(name, known),
             ) from None
 
 
@@ -137,12 +165,15 @@ class PerKey:
         event_time: str | None = None,
         delay: Any = None,
     ) -> None:
-        self.store = store
+        self.store = store_name(store, "PerKey")
         self.event_time, self.delay = event_time, delay
-        self._forgetting = forgetting(f"PerKey({store!r})", ttl, time)
+        path = f"PerKey({store!r})"
+        self._forgetting = forgetting(path, ttl, time)
+        if not callable(function):
+            raise InputError(f"{path}.function", found=function, expected="a function of (key, rows, state)")
         self._function = function
-        self._by, self._state = dict(by), dict(state)
-        self._output = arrow_schema(output, "output")
+        self._by, self._state = columns_of(by, f"{path}.by"), columns_of(state, f"{path}.state")
+        self._output = arrow_schema(columns_of(output, f"{path}.output", empty=True), f"{path}.output")
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and the state's."""
@@ -177,12 +208,11 @@ class PerKey:
             elif known:
                 gone.append(named)
         if kept:
-            store.put_many(
-                pa.Table.from_pylist(kept, schema=pa.schema([*store.schema.key, *store.schema.value]))
-            )
+            columns = pa.schema([*store.schema.key, *store.schema.value])
+            store.put_many(table_of(kept, columns, f"PerKey({self.store!r}).state"))
         if gone:
             store.delete_many(pa.Table.from_pylist(gone, schema=store.schema.key))
-        return pa.Table.from_pylist(out, schema=self._output)
+        return table_of(out, self._output, f"PerKey({self.store!r}).output")
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:
         """Return the rows as dicts. Errors: `InputError` for what Python cannot say, such as times after 9999."""

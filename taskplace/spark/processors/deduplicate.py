@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.base import Context, Layout, forgetting
+from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.state.rows import RowCodec
@@ -35,15 +35,15 @@ class Deduplicate:
     def __init__(
         self, store: str, *, by: Mapping[str, object], ttl: Any = None, time: str | None = None
     ) -> None:
-        if taken := sorted(name for name in (*by, time or "") if name.lower() == _BATCH):
+        self.store = store_name(store, "Deduplicate")
+        self._by = columns_of(by, f"Deduplicate({store!r}).by")
+        self._forgetting = forgetting(f"Deduplicate({store!r})", ttl, time)
+        if taken := sorted(name for name in (*self._by, *filter(None, [time])) if name.lower() == _BATCH):
             raise InputError(
                 f"Deduplicate({store!r})",
                 found=f"a column {taken[0]!r}",
                 expected=f"another name: the store keeps a column {_BATCH!r} of its own",
             )
-        self.store = store
-        self._by = dict(by)
-        self._forgetting = forgetting(f"Deduplicate({store!r})", ttl, time)
         self._time = time
         self._kept = [time] if time is not None and time not in self._by else []
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.base import Context, Layout, forgetting
+from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
@@ -49,10 +49,15 @@ class TableJoin:
         ttl: Any = None,
         time: str | None = None,
     ) -> None:
-        if how not in ("left", "inner"):
-            raise InputError(f"TableJoin({store!r}).how", found=how, expected="'left' or 'inner'")
-        self.store = store
-        self._on, self._columns = dict(on), dict(columns)
+        self.store = store_name(store, "TableJoin")
+        path = f"TableJoin({store!r})"
+        if not isinstance(how, str) or how not in ("left", "inner"):
+            raise InputError(f"{path}.how", found=how, expected="'left' or 'inner'")
+        self._on, self._columns = columns_of(on, f"{path}.on"), columns_of(columns, f"{path}.columns")
+        if not isinstance(order_by, list | tuple) or not all(isinstance(name, str) for name in order_by):
+            raise InputError(f"{path}.order_by", found=order_by, expected="a list of column names")
+        if deleted is not None and (not isinstance(deleted, str) or not deleted):
+            raise InputError(f"{path}.deleted", found=deleted, expected="the name of a column of the table")
         self._how = how
         self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
         self.order_by, self.deleted = tuple(order_by), deleted

@@ -28,8 +28,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.spark.state.expiry import milliseconds
 
 
 @dataclass(frozen=True)
@@ -120,5 +120,5 @@ def declared(processor: object, options: Mapping[str, Any], times: Times, node: 
         raise InputError(f"{node}.event_time", found=column, expected="the name of a column of its output")
     if times.hidden_by or not times.known:
         return Times(hidden_by=times.hidden_by)
-    further = 0 if delay in (None, 0) else 1000 * milliseconds(delay, f"{node}.delay")
+    further = 0 if delay is None else 1000 * milliseconds(delay, f"{node}.delay", zero=True)
     return Times({column: times.largest + further})

@@ -19,7 +19,7 @@ When the map is full it grows, and the attempt is run again on the larger map.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,8 +36,8 @@ from taskplace.spark.state.files import (
     RecordFile,
     decode_records,
     encode_changes,
+    open_sealed,
     pieces,
-    read_sealed,
 )
 from taskplace.spark.state.history import (
     EMPTY,
@@ -65,6 +65,8 @@ from taskplace.spark.state.keys import (
 from taskplace.spark.state.meta import META, POSITION, UNDO, Fence, Meta
 
 T = TypeVar("T")
+#: Pieces of a copy's stores: the store, and entries of it.
+Dumped = Generator[tuple[str, list[tuple[bytes, bytes]]], None, None]
 
 
 @dataclass(slots=True)
@@ -163,6 +165,7 @@ class Copy:
     def close(self) -> None:
         """Give up what is not committed, and close."""
         self._abort()
+        self._close_snapshot()
         self._env.close()
 
     # -- where it is
@@ -285,8 +288,9 @@ class Copy:
             faults.point("restore.piece")
         return False
 
-    def dump(self, rows: int) -> tuple[Position, Iterator[tuple[str, list[tuple[bytes, bytes]]]]]:
-        """Return the position and all (store, entries) at it, in `pieces`; they come from one read transaction.
+    def dump(self, rows: int, most: int | None = None) -> tuple[Position, Dumped]:
+        """Return the position and all (store, entries) at it, in `pieces`; they come from one read transaction,
+        until the generator is closed.
 
         Errors: `DamagedEntry`, while they are read, if an entry is damaged or missing.
         """
@@ -295,20 +299,22 @@ class Copy:
             txn
         ):  # of another boot, or with gaps: it is made again when an attempt or a visit opens it
             txn.abort()
-            return EMPTY, iter(())
-        return self._meta(txn).at, self._dump(txn, rows)
+            nothing: list[tuple[str, list[tuple[bytes, bytes]]]] = []
+            return EMPTY, (piece for piece in nothing)
+        return self._meta(txn).at, self._dump(txn, rows, most)
 
-    def _dump(self, txn: Txn, rows: int) -> Iterator[tuple[str, list[tuple[bytes, bytes]]]]:
+    def _dump(self, txn: Txn, rows: int, most: int | None) -> Dumped:
         with txn:
             for store in self.stores:
                 with txn.cursor(db=self._db(store)) as cursor:
                     entries = restore_all(cursor.iternext(), self._count(txn, store))
-                    for piece in pieces(store, entries, rows):
+                    for piece in pieces(store, entries, rows, most):
                         yield store, piece
 
     def _replay(self, txn: Txn, meta: Meta, change: Change, root: Path) -> None:
         if change.file:
-            meta = self._apply(txn, meta, decode_records(self._read(change, root)))
+            with self._read(change, root) as file:
+                meta = self._apply(txn, meta, decode_records(file))
         txn.delete(UNDO, db=self._dbs[META])
         self._write_meta(txn, replace(meta, at=change.position, undo=None))
 
@@ -325,22 +331,28 @@ class Copy:
             records = len(entries)
         loaded += 1
         if loaded >= len(file):
-            self._snapshot = None
+            self._close_snapshot()
             self._write_meta(txn, replace(meta, at=snapshot.position, undo=None, restoring=None))
         else:
             self._write_meta(txn, replace(meta, restoring=(_file_of(snapshot), loaded)))
         return records
 
     def _opened(self, snapshot: Snapshot, root: Path) -> RecordFile:
-        """Return a snapshot's file, read and checked once for all of its pieces."""
+        """Return a snapshot's file, checked once for all of its pieces, which are read as they are needed."""
         if self._snapshot is None or self._snapshot[0] != snapshot.file:
+            self._close_snapshot()
             self._snapshot = snapshot.file, RecordFile(self._read(snapshot, root))
         return self._snapshot[1]
 
+    def _close_snapshot(self) -> None:
+        if self._snapshot is not None:
+            self._snapshot[1].close()
+            self._snapshot = None
+
     @staticmethod
-    def _read(part: Change | Snapshot, root: Path) -> pa.Buffer:
+    def _read(part: Change | Snapshot, root: Path) -> pa.NativeFile:
         try:
-            return read_sealed(root / part.file, part.size, part.checksum)
+            return open_sealed(root / part.file, part.size, part.checksum)
         except CheckpointError as error:
             raise _DamagedFile(part, error) from None
 

@@ -55,30 +55,6 @@ def index_of(store: str) -> str:
     return store + SUFFIX
 
 
-def milliseconds(duration: str | int | float | timedelta, path: str) -> int:
-    """Return a duration in ms; text is what pandas reads as one. Errors: `InputError` if it is none, or not above 0.
-
-    >>> milliseconds("7 days", "ttl"), milliseconds(timedelta(minutes=1), "ttl"), milliseconds(250, "ttl")
-    (604800000, 60000, 250)
-    >>> milliseconds("1.001 seconds", "ttl")
-    1001
-    """
-    import pandas as pd
-
-    try:
-        if isinstance(duration, bool):
-            raise ValueError(duration)
-        found = (
-            pd.Timedelta(duration, unit="ms") if isinstance(duration, int | float) else pd.Timedelta(duration)
-        )
-        ms = int(found // pd.Timedelta(1, "ms"))  # in integers: 1.001 s is 1001 ms, and 1000 by floats
-    except (ValueError, TypeError, OverflowError):
-        ms = 0
-    if ms < 1:
-        raise InputError(path, found=duration, expected="a time above 0, such as '7 days', or milliseconds")
-    return ms
-
-
 def as_datetime(micros: int | None) -> datetime | None:
     """Return microseconds since 1970 (UTC) as a datetime: the first or the last there is for times beyond them.
 
@@ -95,11 +71,25 @@ def as_datetime(micros: int | None) -> datetime | None:
         return (datetime.min if micros < 0 else datetime.max).replace(tzinfo=UTC)
 
 
-def micros(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask]:
+def check_time(kind: pa.DataType, path: str) -> None:
+    """Refuse a column of times that is no timestamp and no date: a number does not say its unit, nor a text its form.
+
+    >>> check_time(pa.int64(), "Tumbling('at').column")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: Tumbling('at').column: found 'int64', expected a timestamp or a date; \
+cast it before, by the unit that it is in
+    """
+    if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind)):
+        hint = "cast it before, by the unit that it is in"
+        raise InputError(path, found=str(kind), expected="a timestamp or a date", hint=hint)
+
+
+def micros(column: pa.Array | pa.ChunkedArray, path: str = "time") -> tuple[Times, Mask]:
     """Return times in microseconds since 1970 (UTC), and which there are; a date is its midnight.
 
-    What lies between two microseconds counts as the earlier one. O(rows).
+    What lies between two microseconds counts as the earlier one. O(rows). Errors: `InputError` for other types.
     """
+    check_time(column.type, path)
     raw, known, multiplier, divisor = _raw(column)
     if divisor > 1:
         return raw // divisor, known
@@ -121,15 +111,19 @@ def _raw(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask, int, int]:
         multiplier, divisor = _UNITS["ms"]
     else:
         if not pa.types.is_timestamp(kind):
-            column = column.cast(pa.timestamp("us"), safe=False)
+            column = column.cast(pa.timestamp("us"))  # all nulls
         multiplier, divisor = _UNITS[column.type.unit]
     known = column.is_valid().to_numpy(zero_copy_only=False)
     raw = pc.fill_null(column.cast(whole), 0).to_numpy(zero_copy_only=False)
     return np.asarray(raw, np.int64), np.asarray(known, np.bool_), multiplier, divisor
 
 
-def expired(column: pa.Array | pa.ChunkedArray, ttl: int, watermark: int | None) -> Mask:
-    """Return which of the entries with these times have expired; `ttl` and `watermark` in microseconds."""
+def expired(column: pa.Array | pa.ChunkedArray, ttl: int, watermark: int | None, path: str = "time") -> Mask:
+    """Return which of the entries with these times have expired; `ttl` and `watermark` in microseconds.
+
+    Errors: `InputError` for what is no time, whatever the watermark.
+    """
+    check_time(column.type, path)
     if watermark is None:
         return np.zeros(len(column), np.bool_)
     raw, known, multiplier, divisor = _raw(column)

@@ -8,11 +8,13 @@ a killed process is never read; a damaged one is told by its seal, before anythi
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,6 +30,9 @@ RECORD = pa.schema([("store", pa.uint8()), ("key", pa.binary()), ("value", pa.bi
 #: What a piece of a file has at most: so many entries, and so many bytes of keys and values, unless it is one entry.
 ROWS_PER_BATCH = 65_536
 BYTES_PER_BATCH = 64 << 20
+#: The same of a snapshot: it is written and restored piece by piece, and a piece takes several times as much memory.
+SNAPSHOT_BYTES = 8 << 20
+_AT_A_TIME = 1 << 20
 
 # A worker has one core, and its files are many and small. Arrow's thread pool would start as many threads as the
 # host has cores in every worker, and handing columns to it takes longer than decompressing them.
@@ -87,6 +92,15 @@ def _may_be_new(folder: Path) -> bool:
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """What a file has that was written: its length, its checksum, and how many records."""
+
+    size: int
+    checksum: str
+    records: int
+
+
 def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0o600) -> None:
     """Write a new file; with `sync` it survives a crash of the host. Its directory is made if it is missing."""
     directories = _write(path, data, sync, mode)
@@ -97,19 +111,23 @@ def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0
 
 def _write(path: Path, data: bytes | pa.Buffer, sync: bool, mode: int = 0o600) -> list[Path]:
     """Write a new file and return the directories that got a new name in them."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    directories = [path.parent]
-    try:
-        handle = os.open(path, flags, mode)
-    except FileNotFoundError:
-        directories += private_directory(path.parent)
-        handle = os.open(path, flags, mode)
+    handle, directories = _open_new(path, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(memoryview(data))
         if sync:
             file.flush()
             os.fsync(file.fileno())
     return directories
+
+
+def _open_new(path: Path, mode: int = 0o600) -> tuple[int, list[Path]]:
+    """Open a new file and return it, and the directories that got a new name in them."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    try:
+        return os.open(path, flags, mode), [path.parent]
+    except FileNotFoundError:
+        made = private_directory(path.parent)
+        return os.open(path, flags, mode), [path.parent, *made]
 
 
 def create_exclusively(path: Path, data: bytes) -> None:
@@ -167,6 +185,37 @@ def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
     return pa.py_buffer(data)
 
 
+def open_sealed(path: Path, size: int, checksum: str) -> pa.NativeFile:
+    """Return a sealed file, open to be read in parts; its bytes have been checked. Errors: as `read_sealed`."""
+    try:
+        file = pa.OSFile(str(path))
+    except FileNotFoundError:
+        raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
+    try:
+        if (length := file.size()) != size:
+            raise CheckpointError(f"{path}: found {length} bytes, the manifest says {size}")
+        if (found := _seal_of(file)) != checksum:
+            raise CheckpointError(f"{path}: found checksum {found}, the manifest says {checksum}")
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def seal_of(path: Path) -> str:
+    """Return the checksum of a file, which is read in parts."""
+    with pa.OSFile(str(path)) as file:
+        return _seal_of(file)
+
+
+def _seal_of(file: pa.NativeFile) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    while data := file.read(_AT_A_TIME):
+        digest.update(data)
+    return digest.hexdigest()
+
+
 def sealed_json(body: Mapping[str, Any], indent: int | None = None) -> str:
     """Return JSON that carries its own checksum, for the files that no other file vouches for.
 
@@ -206,6 +255,59 @@ def encode_records(
         for batch in batches:
             writer.write_batch(batch)
     return out.getvalue()
+
+
+def write_records(
+    path: Path,
+    stores: list[str],
+    batches: Iterable[pa.RecordBatch],
+    metadata: dict[str, str],
+    compression: str | None,
+) -> Sealed:
+    """Write a new file of `RECORD` batches, as `encode_records` has them, each when it comes; it is synced.
+
+    Takes as much memory as a batch, however many there are. Errors: those of the disk, and of `batches`; then there is
+    no such file.
+    """
+    schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
+    handle, directories = _open_new(path)
+    records = 0
+    try:
+        with os.fdopen(handle, "wb") as file:
+            sealing = _Sealing(file)
+            with pa.ipc.new_file(sealing, schema, options=write_options(compression)) as writer:
+                for batch in batches:
+                    writer.write_batch(batch)
+                    records += batch.num_rows
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    for directory in directories:
+        sync_directory(directory)
+    return Sealed(sealing.size, sealing.checksum, records)
+
+
+class _Sealing(io.RawIOBase):
+    """Passes on what is written, and knows its length and checksum."""
+
+    def __init__(self, file: io.BufferedWriter) -> None:
+        self.size = 0
+        self._file, self._digest = file, hashlib.blake2b(digest_size=16)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        self._digest.update(view)
+        self.size += view.nbytes
+        return self._file.write(view)
+
+    @property
+    def checksum(self) -> str:
+        return self._digest.hexdigest()
 
 
 def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
@@ -267,14 +369,18 @@ def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> p
 class RecordFile:
     """The records of a file, piece by piece; a piece is of one store, and as large as whoever wrote it made it."""
 
-    def __init__(self, data: pa.Buffer | bytes) -> None:
-        self._reader = pa.ipc.open_file(
-            data if isinstance(data, pa.Buffer) else pa.py_buffer(data), options=READ
-        )
+    def __init__(self, data: pa.Buffer | bytes | pa.NativeFile) -> None:
+        self._data = pa.py_buffer(data) if isinstance(data, bytes) else data
+        self._reader = pa.ipc.open_file(self._data, options=READ)
         self.stores = self._reader.schema.metadata[b"stores"].decode().split("\n")
 
     def __len__(self) -> int:
         return self._reader.num_record_batches
+
+    def close(self) -> None:
+        """Close the file, if it is one."""
+        if isinstance(self._data, pa.NativeFile):
+            self._data.close()
 
     def piece(self, number: int) -> tuple[str, list[tuple[bytes, bytes | None]]]:
         """Return the store and the entries of a piece."""
@@ -283,8 +389,10 @@ class RecordFile:
         return store, list(zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True))
 
 
-def decode_records(data: pa.Buffer | bytes) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
-    """Yield (store, entries) from a file's bytes, in the pieces in which they were written."""
+def decode_records(
+    data: pa.Buffer | bytes | pa.NativeFile,
+) -> Iterator[tuple[str, list[tuple[bytes, bytes | None]]]]:
+    """Yield (store, entries) from a file, in the pieces in which they were written."""
     file = RecordFile(data)
     for number in range(len(file)):
         store, entries = file.piece(number)

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.model.reading import nearest
 from taskplace.spark.state.keys import LARGEST
 
 Bytes = npt.NDArray[np.uint8]
@@ -43,6 +44,22 @@ ALIASES = {
 }
 
 
+# The usual names, for the search of the nearest one.
+_NAMES = (
+    *ALIASES,
+    "string",
+    "binary",
+    "bool",
+    "double",
+    "float",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "float64",
+)
+
+
 def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store") -> pa.Schema:
     """Return the Arrow schema that `columns` (name -> type or type name) describes.
 
@@ -51,17 +68,107 @@ def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store")
     """
     if isinstance(columns, pa.Schema):
         return columns
+    if not isinstance(columns, Mapping):
+        raise InputError(path, found=columns, expected="columns with their types, such as {'id': 'int64'}")
     fields = []
     for name, kind in columns.items():
+        if not isinstance(name, str) or not name:
+            raise InputError(path, found=name, expected="the name of a column")
         if not isinstance(kind, pa.DataType):
             try:
-                kind = ALIASES.get(str(kind)) or pa.type_for_alias(str(kind))
+                if not isinstance(kind, str):
+                    raise ValueError
+                kind = ALIASES.get(kind) or pa.type_for_alias(kind)
             except ValueError:
                 raise InputError(
-                    f"{path}.{name}", found=kind, expected="an Arrow type or its name, such as 'int64'"
+                    f"{path}.{name}",
+                    found=kind,
+                    expected="an Arrow type or its name, such as 'int64'",
+                    hint=nearest(kind, _NAMES),
                 ) from None
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
+
+
+def table_given(rows: object, path: str) -> None:
+    """Refuse rows that are no Arrow table."""
+    if not isinstance(rows, pa.Table | pa.RecordBatch):
+        raise InputError(
+            path, found=rows, expected="a pyarrow.Table", hint="pa.Table.from_pylist(rows) makes one"
+        )
+
+
+def column_of(rows: pa.Table | pa.RecordBatch, name: str, path: str) -> pa.ChunkedArray:
+    """Return a column by its name. Errors: `InputError` with the columns that there are and the nearest of them."""
+    table_given(rows, path)
+    index = rows.schema.get_field_index(name)
+    if index < 0:
+        names = rows.schema.names
+        expected = "one column of that name" if name in names else "a column of that name"
+        raise InputError(path, found=names, expected=expected, hint=nearest(name, names))
+    return rows.column(index)
+
+
+def check_cast(found: pa.DataType, wanted: pa.DataType, path: str, column: str = "") -> None:
+    """Refuse to read a number or a text as a time, or a time as a number: neither says its unit.
+
+    Arrow would: an integer becomes a timestamp in the store's unit, and a timestamp the number of its own. `column` is
+    where the values come from, if it is called otherwise.
+
+    >>> check_cast(pa.int64(), pa.timestamp("us"), "stores.seen.value.at")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: stores.seen.value.at: found 'int64', expected timestamp[us]; \
+cast it before: a number does not say its unit
+    """
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if pa.types.is_null(found) or pa.types.is_temporal(found) == pa.types.is_temporal(wanted):
+        return
+    if pa.types.is_temporal(found) and not _is_number(wanted):
+        return  # as text, a time says all there is
+    what = "a number does not say its unit" if _is_number(found) or _is_number(wanted) else "parse it"
+    shown = f"{column!r}, {found}" if column else str(found)
+    raise InputError(path, found=shown, expected=str(wanted), hint=f"cast it before: {what}")
+
+
+def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: str) -> pa.Table:
+    """Return the table of rows that are dicts; a column that a row lacks is null. O(rows).
+
+    Errors: `InputError` naming the column, for a value that does not fit it; a number is no time.
+
+    >>> table_of([{"at": 5}], arrow_schema({"at": "timestamp"}), "state")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: state.at: found 5, expected timestamp[us, tz=UTC]; a number does not say its unit
+    """
+    for field in schema:
+        if pa.types.is_temporal(field.type):
+            for value in (row.get(field.name) for row in rows):
+                if isinstance(value, int | float | str):
+                    hint = (
+                        "a text is not parsed" if isinstance(value, str) else "a number does not say its unit"
+                    )
+                    raise InputError(f"{path}.{field.name}", found=value, expected=str(field.type), hint=hint)
+    try:
+        return pa.Table.from_pylist(list(rows), schema=schema)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        for field in schema:
+            for value in (row.get(field.name) for row in rows):
+                try:
+                    pa.array([value], field.type)
+                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+                    raise InputError(
+                        f"{path}.{field.name}", found=value, expected=f"{field.type} ({error})"
+                    ) from None
+        raise
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return (
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
 
 
 class RowCodec:
@@ -230,13 +337,9 @@ class RowCodec:
         return f"{self._path}.{column}" if self._path else column
 
     def _cast(self, table: pa.Table | pa.RecordBatch, field: pa.Field) -> pa.Array | pa.ChunkedArray:
-        index = table.schema.get_field_index(field.name)
-        if index < 0:
-            raise InputError(
-                self._named(field.name), found=table.schema.names, expected="a column of that name"
-            )
-        column = table.column(index)
+        column = column_of(table, field.name, self._named(field.name))
         if column.type != field.type:
+            check_cast(column.type, field.type, self._named(field.name))
             try:
                 column = column.cast(field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

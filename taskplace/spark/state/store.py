@@ -20,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, pieces
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.rows import RowCodec, arrow_schema, column_of
 
 SCAN_ROWS = 65_536
 #: How many bytes of encoded keys and values are decoded at once; a decoded piece needs several times as much.
@@ -96,10 +97,8 @@ class StoreSchema:
                 found=f"{time!r}, {columns.get(str(time), 'no column of the store')}",
                 expected=f"a timestamp or date column among {sorted(columns)}",
             )
-        milliseconds = expiry.milliseconds(ttl, f"stores.{name}.retention_ms")  # type: ignore[arg-type]
-        return cls(
-            name, schemas["key"], schemas["value"], logged, str(time), 1000 * milliseconds, meaning=meaning
-        )
+        micros = 1000 * milliseconds(ttl, f"stores.{name}.retention_ms")
+        return cls(name, schemas["key"], schemas["value"], logged, str(time), micros, meaning=meaning)
 
     @property
     def database(self) -> str:
@@ -116,7 +115,8 @@ class StoreSchema:
         if not self.ttl:
             return np.zeros(keys.num_rows, np.bool_)
         side = keys if self.time in self.key.names else values
-        return expiry.expired(side[self.time], self.ttl, watermark)
+        path = f"stores.{self.name}.{self.time}"
+        return expiry.expired(column_of(side, self.time, path), self.ttl, watermark, path)
 
 
 def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from taskplace.errors import InputError
 from taskplace.model.problem import Task
+from taskplace.model.reading import MOST
 from taskplace.spark.steering.decision import Other
 from topology.ids import TaskId
 
@@ -278,7 +279,8 @@ def instance_name(executor: object) -> str:
     >>> instance_name(3)
     'executor-3'
     """
-    if not isinstance(executor, str | int) or isinstance(executor, bool):
+    number = isinstance(executor, int) and not isinstance(executor, bool) and 0 <= executor < MOST
+    if not number and not isinstance(executor, str):
         raise InputError("executor", found=executor, expected="an id like '3' or 'executor-3'")
     name = str(executor)
     return name if name.startswith("executor-") else f"executor-{name}"

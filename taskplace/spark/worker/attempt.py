@@ -14,13 +14,12 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
@@ -29,7 +28,7 @@ from taskplace.spark.state.files import Changes, encode_changes, file_name, seal
 from taskplace.spark.state.history import EMPTY, Change, History, Position
 from taskplace.spark.state.meta import Fence
 from taskplace.spark.state.store import Store
-from taskplace.spark.worker import boundary, identity
+from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.clock import Watermark
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
@@ -45,10 +44,12 @@ TAG = "__topic"
 class Setting:
     """What all attempts of a stage share.
 
-    `schema`: of the external input, serialised, united if there are several sources; None without any. `run`: the id
+    `schema`: of the external input, serialised, united if there are several sources; None without any. `inputs`: where
+    the boundaries of internal topics are listed; None without any. `run`: the id
     of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
     often executors were lost within the run so far. `watermarks`: of the topics that the stage reads, in microseconds
     since 1970 (UTC), None: unknown yet; `late`: what each store that forgets went by in the batch before.
+    `sinks`: the schemas of the sinks that have one already.
     """
 
     checkpoint: str
@@ -60,8 +61,9 @@ class Setting:
     schema: bytes | None
     compression: str | None
     bytes_per_task: int
-    boundaries: Mapping[str, Sequence[Mapping[str, Any]]]
+    inputs: boundary.Listing | None = None
     run: str = ""
+    sinks: Mapping[str, schemas.SinkSchema] = field(default_factory=dict)
     round: int = 0
     watermarks: Mapping[str, Watermark] = field(default_factory=dict)
     late: Mapping[str, Watermark] = field(default_factory=dict)
@@ -109,6 +111,7 @@ class Report:
     `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows
     that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet;
     `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic that it wrote to.
+    `staged_as`: the columns of what was staged, by sink.
     """
 
     task: str
@@ -121,6 +124,7 @@ class Report:
     rows: int
     recovery: Recovery
     seconds: Mapping[str, float]
+    staged_as: Mapping[str, schemas.Columns] = field(default_factory=dict)
     event_times: Mapping[str, int] = field(default_factory=dict)
     late: int = 0
     expiring: bool = False
@@ -154,6 +158,11 @@ def reports_dir(batch: int, subtopology: int) -> str:
 def report_file(setting: Setting, task: str, attempt: str) -> str:
     """Return the file, relative to the checkpoint, of a finished attempt's report."""
     return f"{reports_dir(setting.batch, int(task.split('_')[0]))}/{task}-{setting.run}-{attempt}.json"
+
+
+def inputs_file(setting: Setting, subtopology: int) -> str:
+    """Return the file, relative to the checkpoint, that lists the boundaries which a run of a stage reads."""
+    return f"batches/{setting.batch:010d}/inputs/{subtopology}-{setting.run}.json"
 
 
 def called_off(setting: Setting, subtopology: int) -> str:
@@ -200,6 +209,7 @@ def run_attempt(
         outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores, setting.watermarks)
         clock.lap("process")
         faults.point("attempt.processed")
+        outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))
         boundaries, sinks = _sealed_outputs(program, setting, root, descriptor.task, attempt, outputs)
         change = None
         writes: Changes = {}
@@ -228,6 +238,7 @@ def run_attempt(
             rows_in,
             recovery,
             clock.laps,
+            {sink: schemas.columns_of(rows.schema) for sink, rows in outputs.sinks.items()},
             program.newest(inputs),
             sum(store.late for store in stores.values()),
             any(store.expiring for store in stores.values()),
@@ -296,9 +307,9 @@ def _inputs(
     program: Program, setting: Setting, root: Path, partition: int, batches: Sequence[bytes]
 ) -> dict[str, pa.Table]:
     inputs = {}
+    listed = boundary.read_listing(root, setting.inputs) if setting.inputs else {}
     for topic in program.internal:
-        written = [boundary.Boundary.from_dict(dict(raw)) for raw in setting.boundaries[topic]]
-        inputs[topic] = boundary.read(root, written, partition)
+        inputs[topic] = boundary.read(root, listed.get(topic, ()), partition, topic)
     if program.external:
         size = sum(map(len, batches))
         if size > setting.bytes_per_task:
@@ -333,6 +344,15 @@ def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
     )
 
 
+def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+    """Return the rows of each sink that got some, as they are staged. Errors: `InputError` for what does not fit."""
+    return {
+        sink: schemas.fitted(rows, sink, setting.sinks.get(sink))
+        for sink, rows in sinks.items()
+        if rows.num_rows
+    }
+
+
 def _sealed_outputs(
     program: Program, setting: Setting, root: Path, task: str, attempt: str, outputs: Outputs
 ) -> tuple[dict[str, boundary.Boundary], dict[str, StagedFile]]:
@@ -345,11 +365,7 @@ def _sealed_outputs(
         boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions, seed)
     sinks = {}
     for sink, rows in outputs.sinks.items():
-        if not rows.num_rows:
-            continue
-        out = pa.BufferOutputStream()
-        pq.write_table(rows, out)
-        data = out.getvalue()
+        data = schemas.parquet(rows, sink)
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
         write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; where it lies is private
         sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))

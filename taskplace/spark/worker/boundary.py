@@ -8,9 +8,11 @@ as an RDD, so nothing downstream can make Spark run a stateful task again.
 from __future__ import annotations
 
 import base64
+import json
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
-from taskplace.spark.state.files import READ, write_file, write_options
+from taskplace.spark.state.files import READ, read_sealed, seal, write_file, write_options
 from taskplace.spark.worker.hashing import hashed_as, partition_of
+from taskplace.spark.worker.unify import conformed, united
 
 TURNS = 16
 
@@ -58,6 +61,30 @@ class Boundary:
         return cls(data["file"], data["schema"], slices, tuple(data["key"]))
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A file of the checkpoint, by its seal, that says which boundaries a stage reads, by internal topic."""
+
+    file: str
+    size: int
+    checksum: str
+
+
+def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
+    """Write the boundaries that a stage reads. They are many: a slice per writer and reader."""
+    raw = {topic: [boundary.to_dict() for boundary in written] for topic, written in topics.items()}
+    data = json.dumps(raw).encode()
+    write_file(root / file, data, sync=False)  # as what it lists
+    return Listing(file, len(data), seal(data))
+
+
+@lru_cache(maxsize=1)  # the tasks of a stage that one worker runs read the same
+def read_listing(root: Path, listing: Listing) -> Mapping[str, Sequence[Boundary]]:
+    """Return what `write_listing` was given. Errors: `CheckpointError` for a file that is missing or damaged."""
+    raw = json.loads(read_sealed(root / listing.file, listing.size, listing.checksum).to_pybytes())
+    return {topic: [Boundary.from_dict(one) for one in written] for topic, written in raw.items()}
+
+
 def write(
     root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions: int, seed: int = 0
 ) -> Boundary:
@@ -74,7 +101,9 @@ def write(
     if not rows.num_rows:
         return Boundary("", schema, {})
     numbers = (
-        partition_of([rows[name] for name in key], partitions) if key else _spread(rows, partitions, seed)
+        partition_of([_hashable(rows[name]) for name in key], partitions)
+        if key
+        else _spread(rows, partitions, seed)
     )
     order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
     rows = rows.take(pa.array(order))
@@ -99,6 +128,11 @@ def write(
     return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
 
 
+def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a key's column; one without a type is of nulls, which hash the same in every type."""
+    return column.cast(pa.int32()) if pa.types.is_null(column.type) else column
+
+
 def _spread(rows: pa.Table, partitions: int, seed: int) -> npt.NDArray[np.int64]:
     """Return the partitions of rows without a key: KIP-794's, in bytes.
 
@@ -121,32 +155,39 @@ def _bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
     return total
 
 
-def read(root: Path, boundaries: Iterable[Boundary], partition: int) -> pa.Table:
+def read(root: Path, boundaries: Iterable[Boundary], partition: int, topic: str = "") -> pa.Table:
     """Return one partition's rows of all `boundaries`, in their order.
 
+    All partitions get the same columns, those that hold the rows of every writer (`taskplace.spark.worker.unify`).
     Errors: `CheckpointError` for a file that is missing or damaged; `InputError` when writers disagree about
     the columns.
     """
     boundaries = list(boundaries)
-    tables = [
-        pa.ipc.open_stream(_slice(root / boundary.file, piece, partition), options=READ).read_all()
-        for boundary in boundaries
-        if (piece := boundary.slices.get(partition)) is not None
-    ]
     if not boundaries:
         raise CheckpointError("an internal topic has no writer")
-    if not tables:
-        # A writer that had rows knows its columns for certain; an empty table may have been made from nothing.
-        known = next((boundary for boundary in boundaries if boundary.slices), boundaries[0])
-        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(known.schema))).empty_table()
-    try:
-        return pa.concat_tables(tables)
-    except pa.ArrowInvalid as error:
-        raise InputError(
-            "repartition",
-            found="rows of different columns",
-            expected=f"the same columns from every task ({error})",
-        ) from None
+    # A writer that had rows knows its columns for certain; an empty table may have been made from nothing.
+    writers = [boundary for boundary in boundaries if boundary.slices] or boundaries[:1]
+    where = f"repartition {topic!r}" if topic else "repartition"
+    schema = united([(_task(boundary.file), _schema(boundary.schema)) for boundary in writers], where)
+    tables = [
+        conformed(
+            pa.ipc.open_stream(_slice(root / boundary.file, piece, partition), options=READ).read_all(),
+            schema,
+            where,
+        )
+        for boundary in writers
+        if (piece := boundary.slices.get(partition)) is not None
+    ]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def _schema(written: str) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
+
+
+def _task(file: str) -> str:
+    """Return the task whose attempt wrote a file: its name begins with it."""
+    return f"task {Path(file).name.partition('-')[0]}"
 
 
 def _slice(path: Path, piece: Slice, partition: int) -> bytes:

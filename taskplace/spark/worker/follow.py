@@ -11,22 +11,20 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-import pyarrow as pa
 
 from taskplace.spark import faults
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
-    encode_records,
+    SNAPSHOT_BYTES,
     record_batch,
-    seal,
+    seal_of,
     sync_directory,
-    write_file,
+    write_records,
 )
 from taskplace.spark.state.history import History, Position, Snapshot
 from taskplace.spark.worker import identity
@@ -192,26 +190,29 @@ def _follow(
 
 
 def _snapshot(path: Path, task: str, history: History, root: Path, orders: Orders, done: Visit) -> None:
-    """Write the copy as a snapshot, if it is exactly at the committed end of `history`."""
+    """Write the copy as a snapshot, piece by piece, if it is exactly at the committed end of `history`."""
     if not (path / DATA).exists():
         return
     stores = sorted(orders.logged[int(task.split("_")[0])])
     try:
         with guarded(path, identity.executor()[1]), Copy(path, _stores(orders, task)) as copy:
-            at, pieces = copy.dump(ROWS_PER_BATCH)
+            at, pieces = copy.dump(ROWS_PER_BATCH, SNAPSHOT_BYTES)
             if at != history.end:
                 return
-            batches = [
+            batches = (
                 record_batch(stores.index(store), entries) for store, entries in pieces if store in stores
-            ]
-        metadata = {"task": task, "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
-        file = f"snapshots/{task}/{at.version:010d}-{at.attempt}.arrow"
-        data = encode_records(stores, batches, metadata, orders.compression)
-        if (root / file).exists() and seal((root / file).read_bytes()) != seal(data):
+            )
+            metadata = {"task": task, "version": str(at.version), "attempt": at.attempt, "snapshot": "true"}
+            name = f"{at.version:010d}-{at.attempt}"
+            staging = root / f"snapshots/{task}/{name}.arrow.{uuid.uuid4().hex}.tmp"
+            with told_when_full(root), closing(pieces):
+                made = write_records(staging, stores, batches, metadata, orders.compression)
+        file = f"snapshots/{task}/{name}.arrow"
+        if (root / file).exists() and seal_of(root / file) != made.checksum:
             # Of a topology with other stores, which never committed, or damaged; a manifest may name it all the same.
-            file = f"snapshots/{task}/{at.version:010d}-{at.attempt}-{seal(data)[:8]}.arrow"
-        with told_when_full(root):
-            _write_whole(root / file, data)
+            file = f"snapshots/{task}/{name}-{made.checksum[:8]}.arrow"
+        staging.rename(root / file)  # one with these very bytes may be there, named by a manifest
+        sync_directory(staging.parent)
         faults.point("snapshot.written")
     except DAMAGED as error:
         done.errors[task] = f"{error}; the copy is discarded"
@@ -221,21 +222,14 @@ def _snapshot(path: Path, task: str, history: History, root: Path, orders: Order
     except Exception as error:
         done.errors[task] = f"{type(error).__name__}: {error}"
         return
-    records = sum(batch.num_rows for batch in batches)
-    done.snapshots[task] = Snapshot(at.version, at.attempt, at.offset, records, file, data.size, seal(data))
-
-
-def _write_whole(path: Path, data: pa.Buffer) -> None:
-    """Make a snapshot's file, whole or not at all; one with these very bytes may be there, named by a manifest."""
-    staging = path.with_name(f"{path.name}.{uuid.uuid4().hex}.tmp")
-    write_file(staging, data, sync=True)
-    staging.rename(path)
-    sync_directory(path.parent)
+    done.snapshots[task] = Snapshot(
+        at.version, at.attempt, at.offset, made.records, file, made.size, made.checksum
+    )
 
 
 def _remove(copy: Path) -> None:
     """Remove a copy. It is renamed first: an attempt that has just been given the task begins a new one."""
-    gone = copy.with_name(f".removed-{uuid.uuid4().hex}")
+    gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         copy.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

@@ -23,8 +23,14 @@ from taskplace.spark.state.rows import canonical_floats
 #: Written into manifests: a checkpoint made with another hash must not be continued.
 HASH_VERSION = "spark-murmur3-42/1"
 SEED = 42
+#: As what a key without a type is hashed, which is of nulls: they hash the same in every type.
+UNTYPED = "null"
 
 Words = npt.NDArray[np.uint32]
+#: A round of numpy costs as much as so many rows hashed by themselves.
+FEW = 32
+#: Bytes of one row that are hashed at a time: Python's integers take several times as much. A multiple of 4.
+AT_A_TIME = 1 << 20
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
 
@@ -110,36 +116,60 @@ def _hash_long(values: npt.NDArray[np.int64], seed: Words) -> Words:
 
 
 def _hash_bytes(array: pa.Array, seed: Words) -> Words:
+    """Return the hashes of strings or binaries. O(bytes), whatever the mix of their lengths.
+
+    Each round takes one word of all rows that still have one. Rows are in order of length, so these are the first ones;
+    when only a few are left, each is hashed by itself.
+    """
     if not len(array):
         return seed
-    offsets = np.frombuffer(array.buffers()[1], np.int32)[
-        array.offset : array.offset + len(array) + 1
-    ].astype(np.int64)
-    buffer = array.buffers()[2]
-    data = np.concatenate(
-        [
-            np.frombuffer(buffer, np.uint8) if buffer is not None else np.zeros(0, np.uint8),
-            np.zeros(4, np.uint8),
-        ]
-    )
-    starts, lengths = offsets[:-1], np.diff(offsets)
-    hashes = seed.copy()
-    for block in range(int(lengths.max()) // 4):
-        rows = np.flatnonzero(lengths >= 4 * block + 4)
-        words = np.ascontiguousarray(data[starts[rows, None] + (4 * block + np.arange(4))]).view("<u4")[:, 0]
-        hashes[rows] = _mix(hashes[rows], words)
-    aligned = lengths - lengths % 4
+    offsets = np.frombuffer(array.buffers()[1], np.int32)[array.offset : array.offset + len(array) + 1]
+    starts, lengths = offsets[:-1].astype(np.int64), np.diff(offsets)
+    if not lengths.any():
+        return _finish(seed, np.uint32(0))
+    data = np.frombuffer(array.buffers()[2], np.uint8)
+    counts = lengths // 4
+    order = np.argsort(-counts, kind="stable")
+    longest = counts[order]
+    at, hashes = starts[order], seed[order]
+    few = int(longest[FEW]) if len(longest) > FEW else 0  # rounds that more than `FEW` rows have a word for
+    left = len(order) - np.searchsorted(longest[::-1], np.arange(few), "right")
+    # What begins at each byte, read as a word; its first byte is the lowest.
+    words = np.ndarray((max(0, len(data) - 3),), "<u4", data, strides=(1,))
+    for block, rows in enumerate(left.tolist()):
+        hashes[:rows] = _mix(hashes[:rows], words[at[:rows] + 4 * block])
+    for row in range(min(FEW, len(order))):
+        first, end = int(at[row]) + 4 * few, int(at[row]) + 4 * int(longest[row])
+        if end > first:
+            hashes[row] = _mix_all(int(hashes[row]), data[first:end])
+    mixed = np.empty_like(hashes)
+    mixed[order] = hashes
+    aligned, tails = starts + 4 * counts, lengths % 4
     for tail in range(3):
-        rows = np.flatnonzero(lengths % 4 > tail)
-        signed = data[starts[rows] + aligned[rows] + tail].view(np.int8).astype(np.int32).view(np.uint32)
-        hashes[rows] = _mix(hashes[rows], signed)
-    return _finish(hashes, lengths.astype(np.uint32))
+        rows = np.flatnonzero(tails > tail)
+        signed = data[aligned[rows] + tail].view(np.int8).astype(np.int32).view(np.uint32)
+        mixed[rows] = _mix(mixed[rows], signed)
+    return _finish(mixed, lengths.astype(np.uint32))
+
+
+def _mix_all(hashed: int, data: npt.NDArray[np.uint8]) -> int:
+    """Return a hash with all words of one row mixed in, one after the other."""
+    for start in range(0, len(data), AT_A_TIME):
+        part = data[start : start + AT_A_TIME]
+        for word in _scrambled(np.frombuffer(part.tobytes(), "<u4").astype(np.uint32)).tolist():
+            hashed ^= word
+            hashed = ((hashed << 13 | hashed >> 19) * 5 + 0xE6546B64) & 0xFFFFFFFF
+    return hashed
+
+
+def _scrambled(words: Words) -> Words:
+    words = words * _C1
+    words = (words << np.uint32(15)) | (words >> np.uint32(17))
+    return words * _C2
 
 
 def _mix(hashes: Words, words: Words) -> Words:
-    words = words * _C1
-    words = (words << np.uint32(15)) | (words >> np.uint32(17))
-    hashes = hashes ^ (words * _C2)
+    hashes = hashes ^ _scrambled(words)
     hashes = (hashes << np.uint32(13)) | (hashes >> np.uint32(19))
     return hashes * np.uint32(5) + np.uint32(0xE6546B64)
 

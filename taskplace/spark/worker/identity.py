@@ -30,6 +30,8 @@ from taskplace.spark.state.files import file_name, private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
 OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
+#: What a copy that is being removed is called.
+REMOVED = ".removed-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,18 @@ def home(root: Path, spark_app: str) -> Path:
             (path / ORPHANED).unlink(missing_ok=True)
         me = Owner.of(psutil.Process())
         _write(path / WORKERS / f"{me.pid}", me)
+        _tidy(path)
     return path
+
+
+def _tidy(path: Path) -> None:
+    """Remove notes of workers that have gone, and copies whose removal was cut short: workers come and go for ever."""
+    for file in (path / WORKERS).glob("*"):
+        worker = _read(file)
+        if worker is not None and not worker.alive():
+            file.unlink(missing_ok=True)
+    for gone in path.glob(f"{REMOVED}*"):
+        shutil.rmtree(gone, ignore_errors=True)
 
 
 def _adopt(root: Path, path: Path, owner: Owner) -> None:

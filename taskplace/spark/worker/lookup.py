@@ -18,7 +18,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.state.files import pieces, private_directory
 from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store import SCAN_ROWS, StoreSchema
+from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS, StoreSchema
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import identity
 
@@ -118,7 +118,7 @@ def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -
     columns = pa.schema([*schema.key, *schema.value])
     private_directory(file.parent)
     with open(file, "xb", opener=_private) as out, pq.ParquetWriter(out, columns) as writer:
-        for chunk in pieces(schema.database, view.scan(), SCAN_ROWS):
+        for chunk in pieces(schema.database, view.scan(), SCAN_ROWS, SCAN_BYTES):
             key_table = keys.decode([key for key, _ in chunk])
             value_table = values.decode([value for _, value in chunk])
             table = pa.table([*key_table.columns, *value_table.columns], schema=columns)

@@ -13,8 +13,9 @@ from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.clock import Clock, Watermark, slowest
-from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import Split, check_splits
+from taskplace.spark.worker.unify import concat
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Program:
             # An empty table may have been made from nothing, and have columns of any type.
             some = [(topic, key) for topic, key in group if inputs[topic].num_rows]
             types = {topic: [hashed_as(inputs[topic][name].type) for name in key] for topic, key in some}
-            if len({tuple(kinds) for kinds in types.values()}) > 1:
+            if any(len({*kinds} - {UNTYPED}) > 1 for kinds in zip(*types.values(), strict=True)):
                 raise InputError(
                     f"subtopology {self.subtopology}",
                     found=f"co-partitioned keys of different types: {types}",
@@ -105,6 +106,11 @@ class Program:
         return frozenset(name for store in self.stores.values() if store.logged for name in store.databases)
 
     @property
+    def sinks(self) -> tuple[str, ...]:
+        """The names of its sinks."""
+        return tuple(operator.name for operator in self.operators if operator.kind == "sink")
+
+    @property
     def forgets(self) -> bool:
         """Whether a store of it has a time to live."""
         return any(store.ttl for store in self.stores.values())
@@ -118,7 +124,7 @@ class Program:
         """Return the newest event time (microseconds) of each topic that has one and brought rows."""
         found = {}
         for topic, column in self.event_times.items():
-            times, known = micros(inputs[topic][column])
+            times, known = micros(inputs[topic][column], f"sources.{topic}.event_time")
             if known.any():
                 found[topic] = int(times[known].max())
         return found
@@ -153,7 +159,7 @@ class Program:
             if operator.kind == "source":
                 rows[operator.name] = inputs[operator.topic]
             elif operator.kind == "merge":
-                rows[operator.name] = self._merged(operator, parents)
+                rows[operator.name] = concat(list(zip(operator.parents, parents, strict=True)), operator.name)
             elif operator.kind == "sink":
                 sinks[operator.name] = self._named(operator, parents[0])
             elif operator.kind == "repartition":
@@ -232,12 +238,3 @@ class Program:
                 )
             taken[name.lower()] = f"a column {name!r}"
         return rows
-
-    @staticmethod
-    def _merged(operator: Operator, parents: list[pa.Table]) -> pa.Table:
-        try:
-            return pa.concat_tables(parents)
-        except pa.ArrowInvalid as error:
-            raise InputError(
-                operator.name, found="parents of different columns", expected=f"the same columns ({error})"
-            ) from None

@@ -1,0 +1,74 @@
+"""Names what is of a wrong type in a problem that was made from values, not read from a dict.
+
+**Idea.** Planning takes well-formed values for granted, which keeps it fast. When one of them makes it stumble, this
+module goes through all of them, one by one, and says which it was.
+
+Errors: `InputError` with the path; nothing happens if every value is of its type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from taskplace.model.config import PlacementConfig
+from topology.ids import TaskId
+
+_TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks")
+_INSTANCE = ("id", "capacity", "tags", "draining", "active", "standby", "warmup", "lags", "parked", "slots")
+
+
+def judge(tasks: Any, instances: Any, config: Any) -> None:
+    """Raise `InputError` for the first value of a wrong type. O(values)."""
+    if not isinstance(config, PlacementConfig):
+        raise InputError("config", found=config, expected="a PlacementConfig")
+    for path, found, names, what, one in (
+        ("tasks", tasks, _TASK, "a list of Tasks", "a Task"),
+        ("instances", instances, _INSTANCE, "a list of Instances", "an Instance"),
+    ):
+        for k, value in enumerate(_items(found, path, what)):
+            if not all(hasattr(value, name) for name in names):
+                raise InputError(f"{path}[{k}]", found=value, expected=one)
+    for task in tasks:
+        _task_id(task.id, "tasks.id")
+        path = f"tasks[{task.id}]"
+        reading.boolean(task.stateful, f"{path}.stateful")
+        reading.boolean(task.logged, f"{path}.logged")
+        reading.integer(task.end_offset, f"{path}.end_offset", optional=True)
+        reading.weight(task.weight, f"{path}.weight")
+        for k, racks in enumerate(_items(task.racks, f"{path}.racks", "a list of racks for each partition")):
+            for rack in _items(racks, f"{path}.racks[{k}]", "a list of racks"):
+                reading.text(rack, f"{path}.racks[{k}]")
+    for instance in instances:
+        path = f"instances[{reading.text(instance.id, 'instances.id')}]"
+        reading.integer(instance.capacity, f"{path}.capacity", 0, reading.MOST_CAPACITY)
+        reading.boolean(instance.draining, f"{path}.draining")
+        reading.positive(instance.restore_rate, f"{path}.restore_rate", optional=True)
+        for name in ("active", "standby", "warmup", "parked"):
+            for task in _items(getattr(instance, name), f"{path}.{name}", "a list of TaskIds"):
+                _task_id(task, f"{path}.{name}")
+        for k, slot in enumerate(_items(instance.slots, f"{path}.slots", "a list of TaskIds for each slot")):
+            for task in _items(slot, f"{path}.slots[{k}]", "a list of TaskIds"):
+                _task_id(task, f"{path}.slots[{k}]")
+        for name in ("lags", "tags"):
+            if not isinstance(getattr(instance, name), Mapping):
+                raise InputError(f"{path}.{name}", found=getattr(instance, name), expected="a mapping")
+        for task, lag in instance.lags.items():
+            _task_id(task, f"{path}.lags")
+            reading.integer(lag, f"{path}.lags.{task}")
+        for name, tag in instance.tags.items():
+            reading.text(tag, f"{path}.tags.{reading.text(name, f'{path}.tags')}")
+
+
+def _items(found: Any, path: str, what: str) -> list[Any]:
+    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
+        raise InputError(path, found=found, expected=what)
+    return list(found)
+
+
+def _task_id(found: Any, path: str) -> None:
+    pair = isinstance(found, tuple) and len(found) == 2
+    if not isinstance(found, TaskId) and not (pair and all(isinstance(part, int) for part in found)):
+        raise InputError(path, found=found, expected="a TaskId, such as TaskId(0, 3)")

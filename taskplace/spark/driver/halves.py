@@ -1,0 +1,88 @@
+"""Checks, before Spark's query starts, that its checkpoint and the placed one are still together.
+
+    <checkpoint>/spark/
+      metadata                the id of Spark's query
+      offsets/12              batch 12 was planned: how far each source is read in it
+      commits/12              batch 12 has ended
+
+**Idea.** Spark says which batch comes next, the manifests which ones are committed. One without the other would repeat
+rows or lose them. Each batch is checked as well (`taskplace.spark.driver.charge`), but by then the error comes from
+within Spark's query.
+
+Properties: only reads; another driver may commit meanwhile, so what is there before and after the look counts.
+
+Non-goals: a query whose `checkpointLocation` the user names; it is checked with its first batch.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.driver.journal import Journal
+
+#: Where Spark's own checkpoint lies, in the checkpoint.
+SPARKS_OWN = "spark"
+
+
+def check_halves(root: Path, journal: Journal) -> None:
+    """Refuse a checkpoint of which one half is missing, or behind. Errors: `CheckpointError` naming both.
+
+    O(files in Spark's logs).
+    """
+    before = journal.newest_batch()
+    query, upcoming = _query_id(root), _upcoming(root)
+    after = journal.newest_batch()
+    keep = "they belong together: restore what is missing, or start both anew, in another directory"
+    if after < 0:
+        if upcoming > 0:
+            raise CheckpointError(
+                f"{root}: found Spark's checkpoint ({root / SPARKS_OWN}), at batch {upcoming}, and no committed batch "
+                f"beside it ({root / 'manifests'}); {keep}"
+            )
+        return
+    bound = journal.identity.get("query")
+    if query is None:
+        raise CheckpointError(
+            f"{root}: found placed state up to batch {after} ({root / 'manifests'}), and no checkpoint of Spark's "
+            f"beside it ({root / SPARKS_OWN}); {keep}"
+        )
+    if bound is not None and bound != query:
+        raise CheckpointError(
+            f"{root}: the placed state belongs to Spark's query {bound!r}, found the checkpoint of query {query!r} "
+            f"({root / SPARKS_OWN}); {keep}"
+        )
+    if not before <= upcoming <= after + 1:
+        raise CheckpointError(
+            f"{root}: Spark's checkpoint ({root / SPARKS_OWN}) is at batch {upcoming}, the placed state at batch "
+            f"{after}; {keep}"
+        )
+
+
+def _query_id(root: Path) -> str | None:
+    """Return the id of the query whose checkpoint is there; None for none."""
+    path = root / SPARKS_OWN / "metadata"
+    try:
+        found: Any = json.loads(path.read_text(errors="replace"))
+        return str(found["id"])
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: damaged ({type(error).__name__}: {error}); restore Spark's checkpoint, or start a new one"
+        ) from None
+
+
+def _upcoming(root: Path) -> int:
+    """Return the batch that Spark will run next: the last one planned, or the one after it if that has ended."""
+    planned, ended = (_newest(root / SPARKS_OWN / log) for log in ("offsets", "commits"))
+    return max(planned, ended + 1, 0)
+
+
+def _newest(log: Path) -> int:
+    try:
+        return max((int(path.name) for path in log.iterdir() if path.name.isdigit()), default=-1)
+    except (FileNotFoundError, NotADirectoryError):
+        return -1

@@ -1,0 +1,198 @@
+"""The schemas of sinks on the driver's side, and the last look at a batch's staged files before its manifest.
+
+Idea: a task stages what its sink's schema says (`taskplace.spark.worker.schemas`). In the first batch with rows nobody
+knows it yet, so each task stages its rows as they are, and the driver finds the schema that holds them all; a file that
+is not of it, having narrower types or none, is written once more. The schema is kept in every manifest from then on.
+
+Properties:
+- All files of a sink that a manifest names have the same columns, types and order.
+- A declared schema counts from the start. It replaces the kept one, from which it may differ by more columns and by
+  types that hold all values of the old ones. Files that were published before stay as they are.
+- A column that no batch has given a type yet is kept as `null`; the first type that comes is taken.
+
+Errors: `InputError` when tasks disagree, or nothing in a batch says what a column is; `CheckpointError` for a declared
+schema that the kept one cannot become.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.state.files import read_sealed, seal, write_file
+from taskplace.spark.worker.attempt import Report, StagedFile
+from taskplace.spark.worker.columns import text, untyped
+from taskplace.spark.worker.schemas import SinkSchema, columns_of, parquet
+from taskplace.spark.worker.unify import common, conformed, united
+from topology import BuiltTopology
+
+log = logging.getLogger(__name__)
+
+#: What an `identity` calls the schemas: sink -> [[column, type], ...].
+SCHEMAS = "schemas"
+
+Schemas = dict[str, list[list[str]]]
+
+
+def declared(built: BuiltTopology) -> dict[str, SinkSchema]:
+    """Return the schemas that sinks were declared with. Errors: `InputError` for what is no schema."""
+    return {
+        node.name: SinkSchema.declare(node.name, node.options["schema"])
+        for sub in built.subtopologies
+        for node in sub.sinks
+        if node.options.get("schema") is not None
+    }
+
+
+class SinkSchemas:
+    """What is declared, beside what a checkpoint has kept."""
+
+    def __init__(self, built: BuiltTopology) -> None:
+        self.declared = declared(built)
+        self._reserved = {
+            node.name: frozenset(getattr(node.target, "reserved", ()))
+            for sub in built.subtopologies
+            for node in sub.sinks
+        }
+        for sink, schema in self.declared.items():
+            self._check_reserved(sink, schema.schema.names)
+        self._told: set[tuple[str, SinkSchema]] = set()
+
+    def check(self, root: Path, identity: Mapping[str, Any]) -> None:
+        """Refuse declared schemas that those in a manifest's identity cannot become; log those that change."""
+        for sink, schema in self.declared.items():
+            before = kept(identity, sink)
+            if before is None or before.columns == schema.columns:
+                continue
+            if reasons := list(_reasons(before, schema)):
+                raise CheckpointError(
+                    f"{root}: sink {sink!r} has the schema {before.written}, and was declared with {schema.written}: "
+                    f"{'; '.join(reasons)}; columns may be added, and types may become wider: for anything else give "
+                    "the sink another name, and another directory"
+                )
+            if (sink, schema) not in self._told:
+                self._told.add((sink, schema))
+                log.warning(
+                    "%s: sink %r: its schema was %s, is %s", root, sink, before.written, schema.written
+                )
+
+    def _check_reserved(self, sink: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name.lower() in self._reserved.get(sink, ()):
+                raise InputError(
+                    f"sinks.{sink}.{name}",
+                    found="a column that the sink's target adds itself, which would hide these values",
+                    expected=f"another name than {sorted(self._reserved[sink])}",
+                )
+
+    def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:
+        """Return the schemas of some sinks, as far as they have one."""
+        found = {sink: self.declared.get(sink) or kept(identity, sink) for sink in sinks}
+        return {sink: schema for sink, schema in found.items() if schema is not None}
+
+    def settle(
+        self, root: Path, reports: Mapping[str, Report], identity: Mapping[str, Any]
+    ) -> tuple[dict[str, list[StagedFile]], Schemas]:
+        """Return the files that a batch's manifest names, by sink, and the schemas to keep.
+
+        O(tasks), and O(bytes) of the files that have to be written once more.
+        """
+        staged: dict[str, dict[str, Report]] = {}
+        for task in sorted(reports):
+            for sink in reports[task].sinks:
+                staged.setdefault(sink, {})[task] = reports[task]
+        schemas: Schemas = dict(identity.get(SCHEMAS) or {})
+        schemas |= {sink: [list(c) for c in schema.columns] for sink, schema in self.declared.items()}
+        files = {}
+        for sink, by_task in staged.items():
+            fixed = self.of([sink], identity).get(sink)
+            schema = _settled(sink, {task: report.staged_as[sink] for task, report in by_task.items()}, fixed)
+            schemas[sink] = [list(column) for column in columns_of(schema)]
+            files[sink] = [
+                _settled_file(root, sink, report.sinks[sink], report.staged_as[sink], schema)
+                for report in by_task.values()
+            ]
+        return files, schemas
+
+
+def kept(identity: Mapping[str, Any], sink: str) -> SinkSchema | None:
+    """Return the schema of a sink that a manifest's identity has; None for those that were made without."""
+    columns = (identity.get(SCHEMAS) or {}).get(sink)
+    return None if columns is None else SinkSchema.of(columns)
+
+
+def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
+    types = dict(zip(after.schema.names, after.schema.types, strict=True))
+    for field in before.schema:
+        if field.name not in types:
+            yield f"column {field.name!r} is not in it"
+        elif common(types[field.name], field.type, grow=False) is None:
+            yield f"column {field.name!r} is {text(field.type)}, which {text(types[field.name])} does not hold"
+
+
+def _settled(
+    sink: str, by_task: Mapping[str, Sequence[Sequence[str]]], fixed: SinkSchema | None
+) -> pa.Schema:
+    """Return the schema that holds what all tasks have staged, in the sink's order."""
+    found = united(
+        [(f"task {task}", SinkSchema.of(columns).schema) for task, columns in by_task.items()],
+        f"sinks.{sink}",
+        ", or declare the schema of the sink",
+    )
+    if fixed is not None:  # what each task has kept to, but for columns that had no type
+        found = pa.schema([found.field(name) for name, _ in fixed.columns])
+    for field in found:
+        if untyped(field.type) and not pa.types.is_null(field.type):
+            raise InputError(
+                f"sinks.{sink}.{field.name}",
+                found=text(field.type),
+                expected="a value in the sink's first batch, to know the type by",
+                hint=f"declare it: sink({sink!r}, schema={{{field.name!r}: ..., ...}})",
+            )
+    if all(pa.types.is_null(kind) for kind in found.types):
+        raise InputError(
+            f"sinks.{sink}",
+            found=f"nothing but nulls without a type in {found.names}",
+            expected="a column with a type in the sink's first batch",
+            hint=f"cast one in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
+        )
+    return found
+
+
+def _settled_file(
+    root: Path, sink: str, file: StagedFile, columns: Sequence[Sequence[str]], schema: pa.Schema
+) -> StagedFile:
+    if tuple(map(tuple, columns)) == columns_of(schema):
+        return file
+    return rewritten(root, sink, file, schema)
+
+
+def read_staged(root: Path, file: StagedFile) -> pa.Table:
+    """Return the rows of a staged file. Errors: `CheckpointError` for one that is missing or damaged."""
+    return pq.ParquetFile(pa.BufferReader(read_sealed(root / file.file, file.size, file.checksum))).read()
+
+
+def rewritten(root: Path, sink: str, file: StagedFile, schema: pa.Schema) -> StagedFile:
+    """Write a staged file once more, under a schema that its rows fit; return the new one."""
+    rows = read_staged(root, file)
+    for field in schema:
+        if field.name not in rows.column_names:
+            rows = rows.append_column(field.name, pa.nulls(rows.num_rows))
+    return write_staged(root, sink, file, conformed(rows.select(schema.names), schema, f"sinks.{sink}"))
+
+
+def write_staged(root: Path, sink: str, instead_of: StagedFile, rows: pa.Table) -> StagedFile:
+    """Write rows beside the staged file that they are from; return the new one."""
+    data = parquet(rows, sink)
+    old = Path(instead_of.file)
+    path = str(old.with_name(f"{old.stem}-{uuid.uuid4().hex}{old.suffix}"))
+    write_file(root / path, data, sync=True, mode=0o666)
+    return replace(instead_of, file=path, size=data.size, checksum=seal(data))

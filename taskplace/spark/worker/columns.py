@@ -1,0 +1,200 @@
+"""Column types that Parquet keeps and Spark reads, and how they are written as text.
+
+Idea: what is staged for a sink has to be readable by every Spark, for ever. `readable` says as what a column of any
+Arrow type is staged; `text` and `parse` are the written form of these types, in declarations, manifests and errors.
+
+| Arrow | staged as |
+|---|---|
+| boolean, int8 to int64, float32, float64, string, binary, date32 | the same |
+| uint8, uint16, uint32; uint64 | int16, int32, int64; decimal(20, 0) |
+| float16 | float |
+| large and view forms of string and binary, binary of fixed size | string, binary |
+| date64 | date |
+| timestamps of any unit, with and without a zone | timestamp (UTC), timestamp_ntz: microseconds |
+| decimals of at most 38 digits | decimal(p, s) |
+| dictionary, run-end encoded, extension types | as their values are |
+| lists, maps, structs with fields | the same, of such types |
+| null | null: no type yet |
+
+Refused: times of day, durations, intervals, unions, decimals of more digits, structs without fields.
+
+>>> text(readable(pa.dictionary(pa.int32(), pa.large_string()))), parse("map<string, list<timestamp>>")
+('string', MapType(map<string, list<item: timestamp[us, tz=UTC]>>))
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from taskplace.spark.state.rows import ALIASES
+from taskplace.spark.worker.unify import is_list, plain
+
+T = pa.types
+DIGITS = 38
+_NAMES = {
+    **ALIASES,
+    "timestamp_ntz": pa.timestamp("us"),
+    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+}
+_STAGED = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+}
+_SAME = {
+    *(pa.null(), pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    *(pa.string(), pa.binary(), pa.date32()),
+}
+
+
+class Unreadable(ValueError):
+    """A type that Parquet cannot keep, or Spark not read; the message says what to do."""
+
+
+def readable(kind: pa.DataType) -> pa.DataType:
+    """Return as what a column of this type is staged. Errors: `Unreadable`."""
+    kind = plain(kind)
+    if kind in _SAME:
+        return kind
+    if kind in _STAGED:
+        return _STAGED[kind]
+    if T.is_large_string(kind) or T.is_string_view(kind):
+        return pa.string()
+    if T.is_large_binary(kind) or T.is_binary_view(kind) or T.is_fixed_size_binary(kind):
+        return pa.binary()
+    if T.is_timestamp(kind):
+        return pa.timestamp("us", None if kind.tz is None else "UTC")
+    if T.is_decimal(kind):
+        scale = max(kind.scale, 0)
+        digits = max(kind.precision - kind.scale + scale, scale)
+        if digits > DIGITS:
+            raise Unreadable(f"Spark's decimals have at most {DIGITS} digits: cast it to fewer, or to string")
+        return pa.decimal128(digits, scale)
+    if is_list(kind):
+        return pa.list_(readable(kind.value_type))
+    if T.is_map(kind):
+        return pa.map_(readable(kind.key_type), readable(kind.item_type))
+    if T.is_struct(kind):
+        check_names([field.name for field in kind], "a struct's fields")
+        return pa.struct([(field.name, readable(field.type)) for field in kind])
+    raise Unreadable(f"Spark reads no {kind} from Parquet: cast it, to int64 or to string")
+
+
+def check_names(names: Sequence[str], what: str = "columns") -> None:
+    """Refuse names that Spark does not tell apart. Errors: `Unreadable`."""
+    if not names:
+        raise Unreadable(f"{what}: none; Parquet keeps no rows without")
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
+            raise Unreadable(f"{what} {other!r} and {name!r}, which are one name to Spark: rename one")
+
+
+def untyped(kind: pa.DataType) -> bool:
+    """Return whether a type, or a part of it, is not known yet."""
+    if is_list(kind):
+        return untyped(kind.value_type)
+    if T.is_map(kind):
+        return untyped(kind.key_type) or untyped(kind.item_type)
+    if T.is_struct(kind):
+        return any(untyped(field.type) for field in kind)
+    return bool(T.is_null(kind))
+
+
+def text(kind: pa.DataType) -> str:
+    """Return the written form of a type that `readable` gave."""
+    if T.is_timestamp(kind):
+        return "timestamp_ntz" if kind.tz is None else "timestamp"
+    if T.is_date32(kind):
+        return "date"
+    if T.is_decimal(kind):
+        return f"decimal({kind.precision}, {kind.scale})"
+    if is_list(kind):
+        return f"list<{text(kind.value_type)}>"
+    if T.is_map(kind):
+        return f"map<{text(kind.key_type)}, {text(kind.item_type)}>"
+    if T.is_struct(kind):
+        return f"struct<{', '.join(f'{_quoted(field.name)}: {text(field.type)}' for field in kind)}>"
+    return str(kind)
+
+
+def parse(written: str) -> pa.DataType:
+    """Return the type that a text means; stores' names of types are known as well. Errors: `ValueError`."""
+    rest = list(_tokens(written))
+    found = _type(rest)
+    if rest:
+        raise ValueError(f"{written!r}: more after the type: {''.join(rest)!r}")
+    return found
+
+
+_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?)")
+
+
+def _tokens(written: str) -> list[str]:
+    found, at = [], 0
+    while at < len(written.rstrip()):
+        match = _TOKEN.match(written, at)
+        if match is None:
+            raise ValueError(f"{written!r}: no type")
+        found.append(match[1])
+        at = match.end()
+    return found
+
+
+def _type(rest: list[str]) -> pa.DataType:
+    name = rest.pop(0) if rest else ""
+    lower = name.lower()
+    if lower in ("decimal", "decimal128", "numeric") and rest[:1] == ["("]:
+        precision, scale = _bracketed(rest, "(", ")", lambda: rest.pop(0), 2)
+        return pa.decimal128(int(precision), int(scale))
+    if lower in ("list", "array"):
+        return pa.list_(_bracketed(rest, "<", ">", lambda: _type(rest), 1)[0])
+    if lower == "map":
+        return pa.map_(*_bracketed(rest, "<", ">", lambda: _type(rest), 2))
+    if lower == "struct":
+        return pa.struct(_bracketed(rest, "<", ">", lambda: _field(rest), None))
+    kind = _NAMES.get(name) or _NAMES.get(lower)
+    return pa.type_for_alias(lower) if kind is None else kind
+
+
+def _field(rest: list[str]) -> pa.Field:
+    name = rest.pop(0)
+    if name.startswith("`"):
+        name = name[1:-1].replace("``", "`")
+    _expect(rest, ":")
+    return pa.field(name, _type(rest))
+
+
+def _bracketed(
+    rest: list[str], opening: str, closing: str, one: Callable[[], Any], count: int | None
+) -> list[Any]:
+    _expect(rest, opening)
+    found = [one()]
+    while rest[:1] == [","]:
+        rest.pop(0)
+        found.append(one())
+    _expect(rest, closing)
+    if count is not None and len(found) != count:
+        raise ValueError(f"found {len(found)} parts in {opening}{closing}, expected {count}")
+    return found
+
+
+def _expect(rest: list[str], token: str) -> None:
+    if rest[:1] != [token]:
+        raise ValueError(f"found {rest[0] if rest else 'the end'!r}, expected {token!r}")
+    rest.pop(0)
+
+
+def _quoted(name: str) -> str:
+    return name if re.fullmatch(r"\w+", name) else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,226 @@
+"""The schema of a sink: what its rows are staged as, so that a committed batch can always be published.
+
+Idea: a sink has one schema, declared with it or taken from the first batch that has rows, and every task of every batch
+stages just that. Rows that do not fit are refused in their task, before anything of it can be committed.
+
+Properties:
+- Types that hold all values of the rows' types are no matter (`taskplace.spark.worker.unify`), nor is the order of the
+  columns, nor how values are packed (`taskplace.spark.worker.columns`).
+- Whether rows fit goes by their types, not by their values: what fits today fits on every day. But for one thing: a
+  value that Spark cannot hold at all (a timestamp between two microseconds, or millions of years away).
+- A schema that is declared with a float takes integers as well, as far as it holds them exactly; that is asked for.
+- A column of nothing but nulls may have no type. It gets the sink's; while the sink has none either, the column is left
+  out of the files, and its name goes into their metadata (`UNTYPED`).
+
+Errors: `InputError` naming the sink, the column, both types, and what to do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from taskplace.errors import InputError
+from taskplace.spark.worker.columns import Unreadable, check_names, parse, readable, text
+from taskplace.spark.worker.unify import cast, common, converted
+
+T = pa.types
+#: In the metadata of a staged file: the columns that it leaves out, with their places, as JSON.
+UNTYPED = b"taskplace.untyped"
+
+Columns = Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class SinkSchema:
+    """The columns of a sink, (name, type as text) in order, and whether the user declared them.
+
+    >>> SinkSchema((("k", "string"), ("n", "int64"))).schema.types
+    [DataType(string), DataType(int64)]
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    declared: bool = False
+
+    @classmethod
+    def of(cls, columns: Columns) -> SinkSchema:
+        """Return the schema that a manifest has kept."""
+        return cls(tuple((name, kind) for name, kind in columns))
+
+    @classmethod
+    def declare(cls, sink: str, given: object) -> SinkSchema:
+        """Return the schema that a sink was declared with. Errors: `InputError` naming the column."""
+        path = f"sinks.{sink}.schema"
+        expected = "columns, such as {'k': 'string', 'n': 'int64'}"
+        if isinstance(given, pa.Schema):
+            given = dict(zip(given.names, given.types, strict=True))
+        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+            raise InputError(path, found=given, expected=expected)
+        try:
+            check_names(list(given))
+        except Unreadable as error:
+            raise InputError(path, found=list(given), expected=expected, hint=str(error)) from None
+        columns = []
+        for name, kind in given.items():
+            try:
+                found = readable(kind if isinstance(kind, pa.DataType) else parse(str(kind)))
+                if "null" in text(found):
+                    raise ValueError("no type")
+            except Unreadable as error:
+                at = f"{path}.{name}"
+                raise InputError(
+                    at, found=str(kind), expected="a type that Spark reads", hint=str(error)
+                ) from None
+            except (ValueError, TypeError, IndexError) as error:
+                expected = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
+                raise InputError(f"{path}.{name}", found=kind, expected=expected, hint=str(error)) from None
+            columns.append((name, text(found)))
+        return cls(tuple(columns), declared=True)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns as Arrow's; those without a type are of type null."""
+        return _schema(self.columns)
+
+    @property
+    def written(self) -> str:
+        """How it is declared: {'k': 'string', 'n': 'int64'}."""
+        return str(dict(self.columns))
+
+
+@lru_cache(maxsize=256)
+def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+    return pa.schema([(name, parse(kind)) for name, kind in columns])
+
+
+def columns_of(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+    """Return the columns of a schema whose types are `readable`'s."""
+    return tuple((field.name, text(field.type)) for field in schema)
+
+
+def fits(fixed: pa.DataType, found: pa.DataType, *, declared: bool = False) -> pa.DataType | None:
+    """Return as what a column is staged, given the sink's type and the rows'; None if it does not fit.
+
+    >>> fits(pa.int64(), pa.int32()), fits(pa.int64(), pa.float64()), fits(pa.float64(), pa.int64(), declared=True)
+    (DataType(int64), None, DataType(double))
+    """
+    if declared and T.is_floating(fixed) and T.is_integer(found):
+        return fixed
+    return common(fixed, found, grow=False)
+
+
+def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
+    """Return the rows as they are staged: with the sink's columns and types, and no more metadata.
+
+    `fixed` is None in the first batch. A column without a type, here and in `fixed`, is of type null.
+    """
+    found = _readable(rows.schema, sink)
+    if fixed is not None:
+        found = _fixed(found, rows.schema, sink, fixed)
+    columns = []
+    for field in found:
+        try:
+            columns.append(converted(rows[field.name], field.type))
+        except (pa.ArrowException, OverflowError) as error:
+            kind = rows[field.name].type
+            raise InputError(
+                f"sinks.{sink}.{field.name}",
+                found=f"{kind} ({error})",
+                expected=f"values that {text(field.type)} holds",
+                hint="round it in the processor (in pandas: dt.floor('us'))" if T.is_timestamp(kind) else "",
+            ) from None
+    return pa.Table.from_arrays(columns, schema=found)
+
+
+def _readable(schema: pa.Schema, sink: str) -> pa.Schema:
+    try:
+        check_names(schema.names)
+    except Unreadable as error:
+        raise InputError(
+            f"sinks.{sink}", found=schema.names, expected="columns that Spark reads", hint=str(error)
+        ) from None
+    fields = []
+    for field in schema:
+        try:
+            fields.append((field.name, readable(field.type)))
+        except Unreadable as error:
+            raise InputError(
+                f"sinks.{sink}.{field.name}",
+                found=str(field.type),
+                expected="a type that Spark reads",
+                hint=str(error),
+            ) from None
+    return pa.schema(fields)
+
+
+def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> pa.Schema:
+    wanted = fixed.schema
+    said = "as it was declared" if fixed.declared else "as its first batch was"
+    if set(found.names) != set(wanted.names):
+        raise InputError(
+            f"sinks.{sink}",
+            found=f"columns {found.names}",
+            expected=f"the columns of the sink, {said}: {wanted.names}",
+            hint=remedy(sink, fixed, given, "send all of them, of nulls if they have no values"),
+        )
+    fields = []
+    for field in wanted:
+        kind = fits(field.type, found.field(field.name).type, declared=fixed.declared)
+        if kind is None:
+            raise InputError(
+                f"sinks.{sink}.{field.name}",
+                found=str(given.field(field.name).type),
+                expected=f"{text(field.type)}, {said}",
+                hint=remedy(sink, fixed, given, cast(field.type, found.field(field.name).type)),
+            )
+        fields.append((field.name, kind))
+    return pa.schema(fields)
+
+
+def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
+    """Return what to do about rows that do not fit, with the schema to be declared if they were meant."""
+    meant = _meant(fixed, given)
+    if meant is None:
+        return f"{first}; for another schema give the sink another name"
+    return f"{first}, or declare the schema: sink({sink!r}, schema={meant})"
+
+
+def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
+    """Return the schema that `fixed` may become, and rows of `given` fit; None if there is none."""
+    if set(fixed.schema.names) - set(given.names):
+        return None
+    found = {}
+    for name in dict.fromkeys([*fixed.schema.names, *given.names]):
+        kind = readable(given.field(name).type)
+        if name in fixed.schema.names:
+            kind = common(fixed.schema.field(name).type, kind)
+        if kind is None:
+            return None
+        found[name] = text(kind)
+    return found
+
+
+def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
+    """Return a file with what `fitted` gave. Errors: `InputError` for what Parquet cannot hold."""
+    left_out = [(i, field.name) for i, field in enumerate(rows.schema) if T.is_null(field.type)]
+    if left_out and len(left_out) < rows.num_columns:
+        rows = rows.drop_columns([name for _, name in left_out])
+        rows = rows.replace_schema_metadata({UNTYPED: json.dumps(left_out)})
+    out = pa.BufferOutputStream()
+    try:
+        pq.write_table(rows, out)
+    except (pa.ArrowException, TypeError, OverflowError) as error:
+        raise InputError(
+            f"sinks.{sink}", found=f"rows that Parquet does not take ({error})", expected=f"{rows.schema}"
+        ) from None
+    return out.getvalue()
+
+
+def left_out(metadata: Mapping[bytes, bytes] | None) -> Iterable[tuple[int, str]]:
+    """Return the columns, with their places, that a file leaves out as they have no type yet."""
+    return [(place, name) for place, name in json.loads((metadata or {}).get(UNTYPED, b"[]"))]

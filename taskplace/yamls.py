@@ -1,0 +1,141 @@
+"""Reads YAML text as strictly as a configuration wants it: what could be meant in two ways is refused, with its line.
+
+YAML 1.1, which the parser speaks, reads words as something else than they look like. Here
+- `yes`, `no`, `on` and `off` are text as keys, and refused as values: write true or false, or quote them;
+- dates are text, as in YAML 1.2;
+- numbers with a leading zero (octal) or with colons (base 60) are refused: quote them, or give the number;
+- a key given twice is refused, also the merge key `<<`.
+
+A document that refers to itself, is nested deeper than `DEEPEST`, or has more than `MOST` values once its aliases are
+followed is refused before anything is made of it.
+
+Errors: `InputError` with the line.
+
+>>> load("runtime: {on: 1, since: 2024-01-01}", "app.yaml")
+{'runtime': {'on': 1, 'since': '2024-01-01'}}
+>>> load("a: 1\\nb: no", "app.yaml")
+Traceback (most recent call last):
+taskplace.errors.InputError: app.yaml:2: found 'no', expected true or false, or a text in quotes
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from taskplace.errors import InputError
+
+DEEPEST = 100
+MOST = 100_000
+LONGEST = 40
+
+_STR, _BOOL, _INT, _FLOAT, _MERGE = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "bool", "int", "float", "merge")
+)
+_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_LOOSE_BOOL = re.compile(r"yes|no|on|off", re.IGNORECASE)
+_OCTAL = re.compile(r"[-+]?0[0-9_]+")
+
+
+def load(text: str, path: str) -> Any:
+    """Return the value of a YAML document; `path` says in errors where it is from. O(values)."""
+    try:
+        loader = _Loader(text)  # looks for letters that YAML does not allow
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _Check(path).values(node, (), DEEPEST)
+        return loader.construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark else path
+        found = getattr(error, "problem", None) or "a syntax error"
+        raise InputError(where, found=found, expected="YAML") from None
+    except RecursionError:
+        raise InputError(
+            path, found="brackets nested too deeply", expected=f"at most {DEEPEST} levels"
+        ) from None
+    except InputError:
+        raise
+    except (ValueError, OverflowError) as error:  # `!!int abc`, a number of thousands of digits
+        raise InputError(path, found=str(error), expected="values that can be read") from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe loader, with dates as text."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP]
+    for letter, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+class _Check:
+    """Goes through the nodes of a document, as written, each once."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._sizes: dict[int, tuple[int, int]] = {}  # by node, how many values it is, and how deep
+
+    def values(self, node: yaml.Node, above: tuple[int, ...], room: int) -> tuple[int, int]:
+        """Return how many values a node is, aliases followed, and how deep; refuse what is too much, or unclear."""
+        if id(node) in above:
+            raise self._error(
+                node, "an alias to what it is itself in", "values that do not contain themselves"
+            )
+        if room < 0:
+            raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
+        if id(node) not in self._sizes:
+            inner: list[yaml.Node] = []
+            if isinstance(node, yaml.MappingNode):
+                self._keys(node)
+                inner = [part for pair in node.value for part in pair]
+            elif isinstance(node, yaml.SequenceNode):
+                inner = node.value
+            else:
+                self._scalar(node)
+            found = [self.values(part, (*above, id(node)), room - 1) for part in inner]
+            size, depth = (
+                1 + sum(size for size, _ in found),
+                max((1 + depth for _, depth in found), default=0),
+            )
+            if size > MOST:
+                raise self._error(node, f"{size} values, aliases followed", f"at most {MOST}")
+            self._sizes[id(node)] = size, depth
+        if self._sizes[id(node)][1] > room:
+            raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
+        return self._sizes[id(node)]
+
+    def _keys(self, node: yaml.MappingNode) -> None:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if key.value in seen:
+                raise self._error(key, f"the key {key.value!r} given twice", "every key once")
+            seen.add(key.value)
+            if key.tag == _BOOL and _is_plain(key) and _LOOSE_BOOL.fullmatch(key.value):
+                key.tag = _STR
+
+    def _scalar(self, node: yaml.Node) -> None:
+        if not _is_plain(node):
+            return
+        if node.tag == _BOOL and _LOOSE_BOOL.fullmatch(node.value):
+            raise self._error(node, node.value, "true or false, or a text in quotes")
+        if node.tag == _INT and _OCTAL.fullmatch(node.value):
+            expected = "a number without a leading zero, or a text in quotes"
+            raise self._error(node, node.value, expected)
+        if node.tag == _INT and len(node.value) > LONGEST:
+            raise self._error(node, f"a number of {len(node.value)} digits", f"at most {LONGEST} digits")
+        if node.tag in (_INT, _FLOAT) and ":" in node.value:
+            raise self._error(node, node.value, "a number without colons, or a text in quotes")
+
+    def _error(self, node: yaml.Node, found: str, expected: str) -> InputError:
+        return InputError(f"{self._path}:{node.start_mark.line + 1}", found=found, expected=expected)
+
+
+def _is_plain(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None

@@ -1,0 +1,92 @@
+"""What YAML 1.1 reads as something else than it looks like, and documents that contain themselves or have no end."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import ConfigError, InputError
+from taskplace.settings import Settings
+from taskplace.yamls import MOST, load
+
+APP = "application: {id: a, class: 'x:Y'}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("c: 1\na: &x\n  b: *x\n", ":2: found 'an alias to what it is itself in'"),
+        ("a: &x [1, [*x]]\n", ":1: found 'an alias to what it is itself in'"),
+        ("a: &x\n  b: 1\n  <<: *x\n", ":1: found 'an alias to what it is itself in'"),
+        ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply.*at most 100 levels"),
+        ("a: " + "{b: " * 120 + "1" + "}" * 120, "nested too deeply"),
+        ("a: 1\nb: {c: 1,\n  c: 2}\n", ":3: found \"the key 'c' given twice\""),
+        ("a: {<<: {b: 1}, <<: {b: 2}}", "the key '<<' given twice"),
+        ("a: 1\nb: no\n", ":2: found 'no', expected true or false, or a text in quotes"),
+        ("a: On\n", ":1: found 'On'"),
+        ("a: 010\n", ":1: found '010', expected a number without a leading zero"),
+        ("a: 10:00\n", ":1: found '10:00', expected a number without colons"),
+        ("a: 1:30.5\n", ":1: found '1:30.5'"),
+        ("a: " + "9" * 6000, "a number of 6000 digits"),
+        ("a: !!int abc\n", "invalid literal"),
+        ("a:\n\tb: 1\n", ":2: .*expected YAML"),
+        ("a: \x00", "expected YAML"),
+        ("a: 1\n---\nb: 2\n", ":2: .*expected YAML"),
+        ("? [1, 2]\n: 3\n", ":1: .*unhashable"),
+        ("a: !!python/object:os.system {}\n", ":1: .*expected YAML"),
+    ],
+)  # fmt: skip
+def test_a_document_that_is_refused(tmp_path, text, message):
+    with pytest.raises(InputError, match=rf"^app\.yaml.*{message}") as caught:
+        load(text, "app.yaml")
+    assert len(str(caught.value)) < 500
+    path = tmp_path / "app.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        Settings.load(path)
+
+
+def test_aliases_that_grow_without_end_are_refused_before_they_are_followed():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
+    with pytest.raises(
+        InputError, match=rf":\d+: found '\d+ values, aliases followed', expected at most {MOST}"
+    ):
+        load("\n".join(lines), "app.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("on: 1", {"on": 1}),
+        ("{yes: 1, No: 2}", {"yes": 1, "No": 2}),
+        ("by: {on: string}", {"by": {"on": "string"}}),
+        ("since: 2024-01-01", {"since": "2024-01-01"}),
+        ("since: 2024-13-45", {"since": "2024-13-45"}),
+        ("[true, False, 'no', \"on\"]", [True, False, "no", "on"]),
+        ("[0, 30_000, 0x1F, '010', -5, 1.5]", [0, 30_000, 31, "010", -5, 1.5]),
+        ("{a: &x {b: 1}, c: {<<: *x, b: 2}}", {"a": {"b": 1}, "c": {"b": 2}}),
+        ("[&x [1], *x, *x]", [[1], [1], [1]]),
+        ("", None),
+    ],
+)
+def test_what_is_meant_is_read(text, value):
+    assert load(text, "app.yaml") == value
+
+
+def test_overrides_are_read_as_strictly():
+    settings = Settings.from_mapping(
+        {"application": {"id": "a", "class": "x:Y"}}, ["spark.conf.x=2024-01-01"]
+    )
+    assert settings.spark.conf == {"x": "2024-01-01"}
+    for text, message in (
+        ("spark.conf.x=no", "^spark.conf.x: found 'no', expected true or false"),
+        ("input.x=[1", "YAML"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Settings.from_mapping({"application": {"id": "a", "class": "x:Y"}}, [text])
+
+
+@pytest.mark.parametrize("document", [None, 3, "a", [], ["application"]])
+def test_settings_that_are_no_mapping(document):
+    with pytest.raises(ConfigError, match=r"^settings: found"):
+        Settings.from_mapping(document)

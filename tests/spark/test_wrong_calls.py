@@ -1,0 +1,296 @@
+"""What is called with the wrong things says so in one line: the path, what was found, what was expected.
+
+Every parameter of every public call of the placed side is given values of all kinds; none may end in a traceback of
+Python's, Arrow's or Spark's.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from placed_without_spark import World
+
+from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.spark.placed import Placed
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Deduplicate,
+    PerKey,
+    TableJoin,
+    Tumbling,
+    avg,
+    count,
+    first,
+    last,
+    max_,
+    min_,
+    sum_,
+)  # fmt: skip
+from taskplace.spark.sinks import ForeachBatch, ParquetSink
+from taskplace.spark.steering.handle import steer
+from topology import Topology, TopologyError
+
+KEY = {"k": "string"}
+
+
+class Unprintable:
+    def __repr__(self) -> str:
+        raise RuntimeError("no")
+
+
+WRONG = [
+    None, 3, -1, 0, 2.5, float("nan"), float("inf"), 10**5000, "x", "", b"x", True, [], [1], ["x"], [None], (1, 2), {1},
+    {}, {"x": 1}, {1: 2}, {"x": None}, {"x": [1]}, {"x": {"y": 2}}, {None: 1}, object(), Unprintable(), int, len,
+    datetime.timedelta(1), datetime.timedelta(-1), pa.table({"x": [1]}), np.array([1, 2]), SimpleNamespace(),
+]  # fmt: skip
+
+
+def clean(call: Any, *given: Any, **named: Any) -> None:
+    """Call it; it may work, or be refused as bad input."""
+    try:
+        call(*given, **named)
+    except (TaskplaceError, TopologyError) as error:
+        assert len(str(error)) < 2500
+        assert str(error)
+
+
+def each(call: Any, **base: Any) -> None:
+    """Call it with one parameter wrong at a time."""
+    for name in base:
+        for wrong in WRONG:
+            clean(call, **{**base, name: wrong})
+
+
+def per_key(key: Any, rows: Any, state: Any) -> Any:
+    return state, rows
+
+
+PROCESSORS = {
+    Tumbling: {"column": "at", "size": "1 hour", "grace": "0 minutes", "emit": "final", "time": None},
+    Aggregate: {"store": "s", "by": KEY, "window": None, "ttl": None, "time": None, "n": count()},
+    Count: {"store": "s", "by": KEY, "window": Tumbling("at", "1 hour"), "ttl": None, "time": None},
+    Deduplicate: {"store": "s", "by": KEY, "ttl": "1 day", "time": "at"},
+    TableJoin: {"store": "s", "on": KEY, "columns": {"n": "int64"}, "how": "left", "order_by": ["n"], "deleted": None,
+                "ttl": None, "time": None},
+    PerKey: {"store": "s", "function": per_key, "by": KEY, "state": {"n": "int64"}, "output": {"n": "int64"},
+             "ttl": None, "time": None, "event_time": None, "delay": None},
+    ParquetSink: {"path": "out"},
+    ForeachBatch: {"function": len},
+    **{function: {"column": "n", "type": "int64"} for function in (sum_, min_, max_, first, last, avg)},
+    count: {"column": "n"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("made", PROCESSORS, ids=lambda made: made.__name__)
+def test_processors_and_sinks(made):
+    each(made, **PROCESSORS[made])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Count("s", by=["k"]), r"^Aggregate\('s'\)\.by: found \['k'\], expected columns with their types"),
+        (lambda: Count("s", by="k"), r"^Aggregate\('s'\)\.by: found 'k', expected columns with their types"),
+        (lambda: Deduplicate("s", by={"k": "strin"}), r"by\.k: found 'strin', .*did you mean 'string'\?"),
+        (lambda: TableJoin("s", on="k", columns=KEY), r"^TableJoin\('s'\)\.on: found 'k', expected columns"),
+        (lambda: TableJoin("s", on=KEY, columns=["n"]), r"^TableJoin\('s'\)\.columns: found \['n'\], expected"),
+        (lambda: Count("s", by=KEY, window="1 hour"), r"\.window: found '1 hour', expected Tumbling\(column, size\)"),
+        (lambda: Aggregate("s", by=KEY, n="count"), r"^Aggregate\('s'\)\.n: found 'count', expected an aggregate"),
+        (lambda: PerKey("s", None, by=KEY, state=KEY, output=KEY), r"\.function: found None, expected a function"),
+        (lambda: Tumbling("at", "3600000"), r"\.size: found '3600000', .*did you mean '3600000 ms'\?"),
+        (lambda: Tumbling("at", "1 month"), r"\.size: found '1 month', .*no fixed length"),
+    ],
+)  # fmt: skip
+def test_what_was_meant_is_named(make, message):
+    with pytest.raises(InputError, match=message):
+        make()
+
+
+# ------------------------------------------------------------------------- Placed
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    return World(tmp_path, monkeypatch)
+
+
+def counted(world: World, *sources: str) -> Topology:
+    topo = Topology("t")
+    for name in sources or ("in",):
+        source = topo.source(name, key="k", partitions=2)
+        source.process(Count(f"n-{name}", by=KEY), name=f"n-{name}")
+    return topo
+
+
+def words(*keys: str) -> pa.Table:
+    return pa.table({"k": pa.array(keys, pa.string())})
+
+
+def test_every_parameter_of_placed(world):
+    base = {
+        "topology": counted(world), "checkpoint": world.folder / "c", "state_dir": world.folder / "s", "config": None,
+        "snapshot_interval": 10, "snapshot_bytes": 10, "follower_share": 0.1, "compression": "lz4",
+        "bytes_per_task": 100, "locality_wait_ms": 5, "tags": None, "weights": None, "idle_closing": None,
+        "reporter": None,
+    }  # fmt: skip
+    each(lambda **given: Placed(world.spark, **given).close(), **base)
+    for host in WRONG:
+        clean(Placed, world.spark, **{**base, "tags": {"h": host}})
+        clean(Placed, world.spark, **{**base, "weights": {"0": host}})
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"compression": "lz5"}, r"^compression: found 'lz5', expected .*; did you mean 'lz4'\?"),
+        ({"snapshot_interval": "10"}, r"^snapshot_interval: found '10', expected an integer of at least 1"),
+        ({"checkpoint": ""}, "^checkpoint: found '', expected a directory"),
+        ({"topology": "t"}, "^topology: found 't', expected a topology"),
+        ({"tags": ["zone"]}, "^tags: found"),
+        ({"weights": {"0_9": 2}}, "^weights.0_9: found an unknown key"),
+    ],
+)
+def test_a_parameter_of_placed_is_named(world, given, message):
+    base = {"topology": counted(world), "checkpoint": world.folder / "c", "state_dir": world.folder / "s"}
+    with pytest.raises(InputError, match=message):
+        Placed(world.spark, **{**base, **given})
+
+
+def test_every_parameter_of_what_is_called_on_it(world):
+    placed = world.open(counted(world))
+    world.batch(placed, 0, **{"in": words("a", "b")})
+    store = placed.store("n-in")
+    for wrong in WRONG:
+        for call in (
+            placed.start, placed.unite, placed.drain, placed.undrain, placed.can_remove, placed.removal, placed.store,
+            store.get, store.get_many, steer,
+        ):  # fmt: skip
+            clean(call, wrong)
+        clean(placed.start, {"in": wrong})
+        clean(placed.start, {"in": words()}, trigger=wrong)
+        clean(placed.process_batch, wrong, 1)
+        clean(placed.process_batch, world.frame(placed, {"in": words()}), wrong)
+        for how in ("copies", "max_lag", "max_batches", "copy"):
+            clean(placed.store, "n-in", **{"copies": "standby", how: wrong})
+        clean(store.get, {"k": wrong})
+        clean(store.get_many, [wrong])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda p: p.drain(9), r"^executor: found 9, expected one of \['executor-1'\]; did you mean 'executor-1'\?"),
+        (lambda p: p.drain(None), "^executor: found None, expected an id like '3' or 'executor-3'"),
+        (lambda p: p.store("n-inn"), r"^store: found 'n-inn', .*did you mean 'n-in'\?"),
+        (lambda p: p.store("n-in", copy="standby"), r"copy: found 'copy', .*did you mean 'copies'\?"),
+        (lambda p: p.store("n-in").get_many([{"k": "a"}]), r"^keys: found \[.*expected a pyarrow\.Table"),
+        (lambda p: p.store("n-in").get_many({"k": ["a"]}), r"^keys: found \{.*expected a pyarrow\.Table"),
+        (lambda p: p.store("n-in").get_many(pa.table({"kk": ["a"]})), r"^keys\.k: found \['kk'\].*did you mean 'kk'\?"),
+        (lambda p: p.store("n-in").get_many(pa.table({"k": [[1]]})), r"^keys\.k: found 'list<.*expected string"),
+        (lambda p: p.store("n-in").get("a"), r"^key: found 'a', expected a value for each of \['k'\]"),
+        (lambda p: p.store("n-in").get({"k": 5}), r"^key\.k: found 5, expected string"),
+        (lambda p: p.start({"in": None}), r"^sources\.in: found None, expected a Spark data frame"),
+        (lambda p: p.start([]), r"^sources: found \[\], expected a data frame for each"),
+        (lambda p: p.start({}, trigger={"processingtime": "1 s"}), r"^trigger\.processingtime: .*'processingTime'\?"),
+        (lambda p: p.start({}, trigger={"processingTime": "10"}), r"^trigger\.processingTime: .*'10 seconds'"),
+        (lambda p: p.start({}, trigger="10 seconds"), r"^trigger: found '10 seconds', expected \{'processingTime'"),
+    ],
+)  # fmt: skip
+def test_what_was_wrong_with_a_call_is_named(world, call, message):
+    placed = world.open(counted(world))
+    world.batch(placed, 0, **{"in": words("a", "b")})
+    with pytest.raises(InputError, match=message):
+        call(placed)
+
+
+def test_an_executor_is_a_number_too(world):
+    placed = world.open(counted(world))
+    world.batch(placed, 0, **{"in": words("a", "b")})
+    placed.drain(1)
+    assert placed.members.draining == {"executor-1"}
+
+
+# ------------------------------------------------------------------------- the two checkpoints
+
+
+def sparks(world: World, *, query: str | None = "query", planned: int = -1, ended: int = -1) -> None:
+    """Write what Spark's own checkpoint has."""
+    root = world.folder / "checkpoint" / "spark"
+    for log, newest in (("offsets", planned), ("commits", ended)):
+        (root / log).mkdir(parents=True, exist_ok=True)
+        for batch in range(newest + 1):
+            (root / log / str(batch)).write_text("v1\n{}")
+    if query is not None:
+        (root / "metadata").write_text(json.dumps({"id": query}))
+
+
+class Streaming(SimpleNamespace):
+    """A streaming data frame that nothing may be asked of yet."""
+
+    isStreaming = True  # noqa: N815 - as data frames call it
+    columns = ("k",)
+    schema = select = None
+
+    @property
+    def writeStream(self) -> Any:
+        raise AssertionError("Spark's query starts")
+
+
+@pytest.mark.parametrize(
+    ("batches", "spark", "message"),
+    [
+        (0, {"planned": 0, "ended": 0}, "found Spark's checkpoint .*at batch 1, and no committed batch"),
+        (0, {"planned": 3, "ended": 2}, "found Spark's checkpoint .*at batch 3, and no committed batch"),
+        (2, None, "found placed state up to batch 1 .*and no checkpoint of Spark's"),
+        (2, {"query": None, "planned": 1, "ended": 1}, "and no checkpoint of Spark's"),
+        (
+            2,
+            {"query": "other", "planned": 1, "ended": 1},
+            "belongs to Spark's query 'query', found .* 'other'",
+        ),
+        (2, {}, "Spark's checkpoint .*is at batch 0, the placed state at batch 1"),
+        (2, {"planned": 5, "ended": 4}, "Spark's checkpoint .*is at batch 5, the placed state at batch 1"),
+        (0, None, ""),
+        (0, {"planned": 0}, ""),
+        (2, {"planned": 1, "ended": 0}, ""),
+        (2, {"planned": 1, "ended": 1}, ""),
+        (2, {"planned": 2, "ended": 1}, ""),
+    ],
+)
+def test_a_half_of_the_checkpoints_that_is_missing_is_named_before_spark_starts(
+    world, monkeypatch, batches, spark, message
+):
+    placed = world.open(counted(world))
+    for batch in range(batches):
+        world.batch(placed, batch, **{"in": words("a")})
+    if spark is not None:
+        sparks(world, **spark)
+    again = world.open(counted(world))
+    monkeypatch.setattr(again, "unite", lambda sources, **_: sources["in"])
+    expected, message = (CheckpointError, message) if message else (AssertionError, "Spark's query starts")
+    with pytest.raises(expected, match=message):
+        again.start({"in": Streaming()})
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (("a", "b", "c"), r"made with the sources \['a', 'b'\], found \['a', 'b', 'c'\]: 'c' is new"),
+        (("a",), r"'b' is gone"),
+        (("b", "a"), r"in another order"),
+        (("a", "x"), r"'x' is new, 'b' is gone"),
+    ],
+)
+def test_sources_that_come_or_go_are_named_at_the_start(world, sources, message):
+    placed = world.open(counted(world, "a", "b"))
+    world.batch(placed, 0, a=words("x"), b=words("y"))
+    with pytest.raises(CheckpointError, match=message):
+        world.open(counted(world, *sources))
+    world.batch(world.open(counted(world, "a", "b")), 1, a=words("x"), b=words("y"))
