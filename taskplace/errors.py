@@ -15,6 +15,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from taskplace.redaction import redacted, scrubbed
+
 
 class TaskplaceError(Exception):
     """The base of all errors that taskplace raises on purpose."""
@@ -34,7 +36,7 @@ def shown(found: object) -> str:
 
 
 class InputError(TaskplaceError, ValueError):
-    """Bad input, found before anything was started.
+    """Bad input, found before anything was started. What looks like a secret is not in it (`taskplace.redaction`).
 
     >>> raise InputError("tasks[3].id", found="0-3", expected="a task id like '0_3'")
     Traceback (most recent call last):
@@ -43,10 +45,10 @@ class InputError(TaskplaceError, ValueError):
 
     def __init__(self, path: str, *, found: object, expected: str, hint: str = "") -> None:
         self.path = path
-        self.found = found
+        self.found = found = redacted(found, path)
         self.expected = expected
-        self.hint = hint
-        super().__init__(f"{path}: found {shown(found)}, expected {expected}{hint and '; ' + hint}")
+        self.hint = hint = scrubbed(hint)
+        super().__init__(f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}")
 
 
 class ConfigError(InputError):

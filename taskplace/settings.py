@@ -41,14 +41,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig, Reader, choice_key
+from taskplace.paths import is_uri, local_path
+from taskplace.redaction import redacted
 from taskplace.written import collect, flatten, graft, override, read
+
+
+def shown(settings: Any) -> str:
+    """Return how settings are represented: without their secrets."""
+    values = {part.name: redacted(getattr(settings, part.name), part.name) for part in fields(settings)}
+    return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
+
 
 MOST_ACTIVE = "executor-with-most-active"
 DECLARED = "taskplace.spark.declared:Declared"  # the class of an application that is YAML alone
@@ -69,6 +78,9 @@ class SparkSettings:
     master: str | None = None
     app_name: str = ""
     conf: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return shown(self)
 
 
 @dataclass(frozen=True)
@@ -119,6 +131,9 @@ class Settings:
     chaos: tuple[ChaosSettings, ...] = ()
     report_progress: str = "auto"
 
+    def __repr__(self) -> str:
+        return shown(self)
+
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> Settings:
         """Read the YAML file at `path`; `overrides` are "key=value" lines that win over the file."""
@@ -145,6 +160,16 @@ def _text(pattern: str, expected: str) -> Reader:
     def read(path: str, value: object) -> str:
         if not isinstance(value, str) or not re.fullmatch(pattern, value):
             raise ConfigError(path, found=value, expected=expected)
+        return value
+
+    return read
+
+
+def _directory(expected: str, *, uri: bool) -> Reader:
+    def read(path: str, value: object) -> str:
+        if not isinstance(value, str) or (is_uri(value) and not uri):
+            raise ConfigError(path, found=value, expected=expected)
+        local_path(value, path, expected=expected, error=ConfigError)
         return value
 
     return read
@@ -182,9 +207,9 @@ KEYS: Mapping[str, Mapping[str, Reader]] = {
     },
     "checkpoint": {
         # Elsewhere there is no exclusive create that is known to work, and the commit stands on it.
-        "dir": _text(r"(?:file://.*\S.*|(?!\w+://).*\S.*)", "a directory, or a file:// URI")
+        "dir": _directory("a directory, or a file:// URI, of this host", uri=True)
     },
-    "state": {"dir": _text(r"(?!\w+://).*\S.*", "a directory on the executors' local disk, no URI")},
+    "state": {"dir": _directory("a directory on the executors' local disk, no URI", uri=False)},
     "runtime": {
         "snapshot.interval.batches": _integer(1),
         "snapshot.bytes": _integer(1),
@@ -237,7 +262,7 @@ def _build(given: Mapping[str, Any]) -> Settings:
     }
     checkpoint = absolute(values.get("checkpoint.dir", f"var/{app.id}/checkpoint"))
     state = absolute(values.get("state.dir", f"var/{app.id}/state"))
-    if checkpoint == state:
+    if local_path(checkpoint, "checkpoint.dir") == Path(state):
         raise ConfigError("state.dir", found=state, expected="another directory than checkpoint.dir")
     return Settings(
         application=app,
@@ -298,7 +323,7 @@ def _scalar(path: str, value: object) -> str:
 
 def absolute(directory: str) -> str:
     """Return a path as seen from the current directory; a URI as it is."""
-    return directory if "://" in directory else str(Path(directory).expanduser().absolute())
+    return directory if is_uri(directory) else str(Path(directory).expanduser().absolute())
 
 
 def _chaos(entries: object) -> tuple[ChaosSettings, ...]:

@@ -16,6 +16,7 @@ from taskplace.cli.application import (
     topology_of,
 )
 from taskplace.errors import UnsupportedSpark
+from taskplace.redaction import scrubbed
 from taskplace.report import Reporter, reporter_for
 from taskplace.settings import Settings
 
@@ -56,7 +57,7 @@ class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         # Py4J logs what it raises as well, with a traceback for every call that an interrupt breaks off.
         if record.module not in ("java_gateway", "clientserver"):
-            self._reporter.note(record.getMessage())
+            self._reporter.note(scrubbed(record.getMessage()))
 
 
 def _spark_run() -> Callable[[Settings, Application, Reporter], int]:

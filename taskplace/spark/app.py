@@ -17,6 +17,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.redaction import scrubbed
 from taskplace.report.events import CheckResult, Reporter
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.placed import Placed
@@ -59,7 +60,7 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
             if placed.error is None:
                 raise
             raise TaskplaceError(
-                f"batch {placed.journal.last_batch + 1} failed: {root_cause(placed.error)}"
+                f"batch {placed.journal.last_batch + 1} failed: {scrubbed(root_cause(placed.error))}"
             ) from error
         finally:
             query.stop()

@@ -27,6 +27,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import pyspark
+from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, InheritableThread
 from pyspark.serializers import BatchedSerializer, CPickleSerializer, NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
@@ -93,7 +94,7 @@ class Bridge:
     """The private side of one Spark session. Errors: `UnsupportedSpark` when anything needed is not there."""
 
     def __init__(self, spark: SparkSession, *, locality_wait_ms: int = 30_000) -> None:
-        self.spark = spark
+        self._spark = spark
         self._probe()
         self.sc = spark.sparkContext
         self._jsc = self.sc._jsc.sc()
@@ -103,11 +104,35 @@ class Bridge:
         self._sending = Sending(self.sc)
         self._configure(locality_wait_ms)
 
+    @property
+    def spark(self) -> SparkSession:
+        """The session. Errors: `InputError` once it is stopped; nothing starts another one in its place."""
+        self.check_running()
+        return self._spark
+
+    def check_running(self) -> None:
+        """Raise `InputError` once the session is stopped. One short call."""
+        if self.stopped():
+            raise InputError(
+                "spark",
+                found="a session that was stopped",
+                expected="a running SparkSession",
+                hint="start one, and make what needs it anew",
+            )
+
+    def stopped(self) -> bool:
+        """Return whether the session was stopped, here or in the JVM. One short call."""
+        context = self._spark.sparkContext._jsc
+        try:
+            return context is None or bool(context.sc().isStopped())
+        except Py4JNetworkError:  # the JVM has ended
+            return True
+
     def _probe(self) -> None:
         works = f"taskplace works with PySpark classic {TESTED}.x on Java 17 or newer"
-        if not hasattr(self.spark, "_jsparkSession"):
-            if not type(self.spark).__module__.startswith("pyspark.sql.connect"):
-                raise InputError("spark", found=self.spark, expected="a SparkSession")
+        if not hasattr(self._spark, "_jsparkSession"):
+            if not type(self._spark).__module__.startswith("pyspark.sql.connect"):
+                raise InputError("spark", found=self._spark, expected="a SparkSession")
             raise UnsupportedSpark(
                 f"this is a Spark Connect session, which cannot reach executors; {works}, not with Spark Connect"
             )
@@ -224,6 +249,7 @@ class Bridge:
 
         `function` sees the elements; with `arrow`, pairs of an element and that partition's Arrow batches.
         """
+        self.check_running()
         # Every name on the way to a JVM object is a call, so each is looked up once.
         pairs, to_scala = (
             self._jvm.java.util.ArrayList(),

@@ -54,7 +54,7 @@ class StateBridge(Bridge):
             raise InputError("query", found=query, expected="a running StreamingQuery")
         if not _VERSIONS.match(pyspark.__version__):
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {WORKS}")
-        super().__init__(SparkSession.builder.getOrCreate())
+        super().__init__(_session_of(self._query))
         self.run_id, self.id, self.name = query.runId, query.id, query.name
         self._package = self._jvm.org.apache.spark.sql.execution.streaming.state
         self._run_uuid = self._jvm.java.util.UUID.fromString(self.run_id)
@@ -132,11 +132,14 @@ class StateBridge(Bridge):
         """Return what there is to steer, None while nobody knows. Runs a small job.
 
         `planned`: a batch has ended, so that there is a plan to read; asking for it earlier would make Spark plan.
+        Until the query's very first batch has ended, a part of the partitions has a place in the checkpoint, and
+        nobody knows how many there will be.
         """
         root = self._execution.resolvedCheckpointRoot()
-        path = self._jvm.org.apache.hadoop.fs.Path(root, "state")
-        if not path.getFileSystem(self._jsc.hadoopConfiguration()).exists(path):
+        if not self._names(f"{root}/state"):
             return Layout() if planned else None
+        if not planned and not any(name.isdecimal() for name in self._names(f"{root}/commits")):
+            return None
         rows = self.spark.read.format("state-metadata").load(root).collect()
         operators = read_operators([row.asDict() for row in rows])
         operators = that_ran(operators, self._partitions(operators), planned=planned)
@@ -145,14 +148,15 @@ class StateBridge(Bridge):
 
     def _partitions(self, operators: Iterable[Operator]) -> dict[int, int]:
         """Return how many partitions of each operator have a place in the checkpoint. One listing an operator."""
-        hadoop, found = self._jsc.hadoopConfiguration(), {}
-        for operator in operators:
-            root = f"{self._execution.resolvedCheckpointRoot()}/state/{operator.id}"
-            path = self._jvm.org.apache.hadoop.fs.Path(root)
-            files = path.getFileSystem(hadoop)
-            listed = files.listStatus(path) if files.exists(path) else []
-            found[operator.id] = count_partitions(status.getPath().getName() for status in listed)
-        return found
+        root = self._execution.resolvedCheckpointRoot()
+        return {op.id: count_partitions(self._names(f"{root}/state/{op.id}")) for op in operators}
+
+    def _names(self, directory: str) -> list[str]:
+        """Return the names in a directory; none if it is not there."""
+        path = self._jvm.org.apache.hadoop.fs.Path(directory)
+        files = path.getFileSystem(self._jsc.hadoopConfiguration())
+        listed = files.listStatus(path) if files.exists(path) else []
+        return [status.getPath().getName() for status in listed]
 
     # -- where tasks are, and where they are to be
 
@@ -246,6 +250,28 @@ class StateBridge(Bridge):
                 size += path.getFileSystem(hadoop).getContentSummary(path).getLength()
             sizes[task] = float(size)
         return sizes
+
+
+def _session_of(query: Any) -> SparkSession:
+    """Return the session that a query runs in; never starts one.
+
+    Errors: `InputError` when that session was stopped, also if another one has been started since.
+    """
+    session = SparkSession._instantiatedSession
+    context = session.sparkContext._jsc if session is not None else None
+    try:
+        if session is not None and context is not None and not context.sc().isStopped():
+            its = query.sparkSession().sparkContext()
+            if not its.isStopped() and its.applicationId() == context.sc().applicationId():
+                return session
+    except (Py4JNetworkError, OSError):  # the JVM has ended
+        pass
+    raise InputError(
+        "query",
+        found="a query whose Spark session was stopped",
+        expected="a running StreamingQuery of the session that runs now",
+        hint="start the query again, and steer that",
+    )
 
 
 def _has(owner: Any, *methods: str) -> bool:

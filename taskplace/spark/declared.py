@@ -40,6 +40,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.paths import local_path
+from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
 from taskplace.spark.sections import entries, topology_section
 from topology import BuiltTopology, Topology, TopologyError
@@ -117,7 +119,7 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
     try:
         return Topology.from_dict(document, _registry(), targets)
     except TopologyError as error:
-        text = str(error)
+        text = scrubbed(str(error))
         if text.startswith("targets."):
             text = text.replace("targets.", "output.", 1)
         elif re.match(r"(sources|stores|nodes)\b", text):
@@ -153,7 +155,8 @@ def _target(path: str, entry: object) -> ParquetSink | ForeachBatch:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{path}.{key}", found=value, expected=_SINK)
     if key == "path":
-        return ParquetSink(absolute(value))
+        expected = "a directory, or a file:// URI, of this host"
+        return ParquetSink(local_path(absolute(value), f"{path}.path", expected=expected, error=ConfigError))
     try:
         return ForeachBatch(load(value))
     except TopologyError as error:

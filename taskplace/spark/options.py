@@ -9,8 +9,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlparse
 
+from taskplace import paths
 from taskplace.errors import InputError
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
@@ -48,14 +48,11 @@ def local_path(path: object, what: str) -> Path:
         or not str(path).strip()
     ):
         raise InputError(what, found=path, expected="a directory, as a path or a file:// URI")
-    url = urlparse(str(path))
-    if url.scheme not in ("", "file"):
-        raise InputError(
-            what,
-            found=str(path),
-            expected="a path, or a file:// URI, on a file system that driver and executors share",
-        )
-    found = Path(unquote(url.path) if url.scheme == "file" else path).absolute()
+    found = paths.local_path(
+        path if isinstance(path, str) else Path(path),
+        what,
+        expected="a path, or a file:// URI, on a file system that driver and executors share",
+    )
     if what == "checkpoint" and set(str(found)) & set("*?[]{}"):
         raise InputError(
             what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"

@@ -56,6 +56,7 @@ from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
+from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.state.history import Change, History
 from taskplace.spark.worker.attempt import TAG, Report, Setting
 from taskplace.spark.worker.guard import told_when_full
@@ -138,6 +139,10 @@ class Placed:
         self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
         check_weights(weights or {}, self.built)
         self._publisher = Publisher(self.checkpoint, self.built)
+        check_owner(self.checkpoint, "checkpoint")
+        with told_when_full(self.checkpoint):
+            check_commits(self.checkpoint, "checkpoint")
+            self._publisher.probe()
         self._sinks = SinkSchemas(self.built)
         self._new_id = uuid.uuid4().hex
         self.journal = Journal(

@@ -1,15 +1,14 @@
 """Where results go. A sink gets a batch's rows after the commit, and may get the same batch again after a crash.
 
 A target is any object with `publish(spark, batch_id, files)`; it has to be idempotent by batch id. A target with
-`check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, and one with
-`bind(checkpoint_id)` is told at the start. A target's `reserved` are the names, in lower case, of columns that its rows
-may not have.
+`check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, one with `probe()` is
+asked to try whether it can write at all, and one with `bind(checkpoint_id)` is told at the start. A target's `reserved`
+are the names, in lower case, of columns that its rows may not have.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -20,7 +19,15 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.state.files import create_exclusively, lasting_directory, sync_directory, write_file
+from taskplace.paths import local_path
+from taskplace.spark.state.directories import check_commits
+from taskplace.spark.state.files import (
+    create_exclusively,
+    lasting_directory,
+    link,
+    sync_directory,
+    write_file,
+)
 from taskplace.spark.worker.schemas import left_out
 
 if TYPE_CHECKING:
@@ -44,17 +51,24 @@ class ParquetSink:
     permissions that new files get.
 
     The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
-    Errors: `CheckpointError` for the output of another one: its batches would pass for this one's. A task refuses rows
-    with a column `batch_id`, in whatever case: readers of the directory would have the batch's id in its place.
+    Errors: `InputError` for a path that is not of this host's file systems; `CheckpointError` for the output of another
+    checkpoint: its batches would pass for this one's. A task refuses rows with a column `batch_id`, in whatever case:
+    readers of the directory would have the batch's id in its place.
     """
 
     #: Columns that rows may not have.
     reserved = ("batch_id",)
 
     def __init__(self, path: str | Path) -> None:
-        if not isinstance(path, str | Path) or not str(path).strip():
+        if not isinstance(path, str | Path):
             raise InputError("ParquetSink.path", found=path, expected="a directory")
-        self.path = Path(path)
+        self.path = local_path(
+            path, "ParquetSink.path", expected="a directory, or a file:// URI, of this host"
+        )
+
+    def probe(self) -> None:
+        """Try what publishing needs of the file system; leaves nothing behind. Errors: `InputError` naming the path."""
+        check_commits(self.path, "ParquetSink.path")
 
     def check(self, checkpoint_id: str) -> None:
         """Refuse the directory if it is another checkpoint's. Changes nothing."""
@@ -82,8 +96,8 @@ class ParquetSink:
             self._mark.rename(aside)
             if aside.stat().st_size:
                 with suppress(FileExistsError):
-                    os.link(aside, self._mark)
-            aside.unlink()
+                    link(aside, self._mark)
+            aside.unlink(missing_ok=True)
 
     @property
     def _mark(self) -> Path:
@@ -118,14 +132,15 @@ class ParquetSink:
             if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # of one that died while it published
                 shutil.rmtree(old, ignore_errors=True)
         staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
-        staging.mkdir()
+        staging.mkdir(exist_ok=True)  # of a name of its own: if it is there, the reply was lost
         for i, file in enumerate(files):
             _link_or_copy(file, staging / f"part-{i:05d}.parquet")
         sync_directory(staging)
         try:
             staging.rename(final)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            lost_reply = not staging.exists() and final.exists()
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) and not lost_reply:
                 raise
             shutil.rmtree(staging, ignore_errors=True)  # another driver was first
         sync_directory(self.path)
@@ -167,6 +182,6 @@ def _rows(files: Iterable[Path]) -> int:
 
 def _link_or_copy(source: Path, target: Path) -> None:
     try:
-        os.link(source, target)
+        link(source, target)
     except OSError:  # another file system
         write_file(target, source.read_bytes(), sync=True, mode=0o666)

@@ -342,6 +342,8 @@ BAD = [
     ({"output__total": {"path": "x"}}, "output.total: unknown sink; did you mean 'totals'?"),
     ({"output__totals": {"pth": "x"}}, "output.totals.pth: found an unknown key"),
     ({"output__totals": {"path": 3}}, "output.totals.path: found 3"),
+    ({"output__totals": {"path": "file://nas/x"}}, "output.totals.path: found 'file://nas/x'"),
+    ({"output__totals": {"path": "s3://bucket/x"}}, "output.totals.path: found 's3://bucket/x'"),
     ({"output__totals": {"foreach": f"{HERE}:shwo"}}, f"output.totals.foreach: found '{HERE}:shwo'"),
 ]
 

@@ -5,14 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver import journal as journal_module
+from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import seal, write_file
 from taskplace.spark.state.history import Change, Snapshot
 
@@ -238,8 +243,9 @@ def test_who_takes_over_looks_again_at_what_others_have_committed_since_it_has_r
     first.commit(1, 1, {}, {}, {})
 
 
+@pytest.mark.parametrize("same", [True, False])
 def test_a_commit_that_the_disk_made_fail_when_it_was_there_is_not_blamed_on_another_driver(
-    tmp_path, monkeypatch
+    tmp_path, monkeypatch, same
 ):
     journal = Journal(tmp_path, {})
     journal.commit(0, 1, {}, {}, {})
@@ -252,9 +258,67 @@ def test_a_commit_that_the_disk_made_fail_when_it_was_there_is_not_blamed_on_ano
     with monkeypatch.context() as patch, pytest.raises(OSError, match="cannot be synced"):
         patch.setattr(journal_module, "create_exclusively", and_fail)
         journal.commit(1, 1, {}, {}, {})
-    with pytest.raises(CheckpointError, match=r"this driver committed the batch.*start it anew"):
+    if same:
         journal.commit(1, 1, {}, {}, {})
-    assert Journal(tmp_path, {}).last_batch == 1
+        journal.commit(2, 1, {}, {}, {})
+    else:  # the batch has run again, as other attempts
+        with pytest.raises(CheckpointError, match=r"this driver committed the batch.*start it anew"):
+            journal.commit(1, 1, {}, {}, {}, rows=1)
+    assert Journal(tmp_path, {}).last_batch == 1 + same
+
+
+def lose_replies(monkeypatch):
+    """Have every link be made, and asked for again, as by a network file system that has lost a reply."""
+    make, lost = os.link, []
+
+    def twice(source, target, **options):
+        make(source, target, **options)
+        lost.append(target)
+        make(source, target, **options)
+
+    monkeypatch.setattr(os, "link", twice)
+    return lost
+
+
+def test_a_link_whose_reply_was_lost_is_no_other_driver(tmp_path, monkeypatch):
+    lost = lose_replies(monkeypatch)
+    journal = Journal(tmp_path / "cp", {})
+    assert journal.epoch == 1
+    journal.commit(0, 1, {}, {}, {})
+    sink = ParquetSink(tmp_path / "out")
+    sink.bind("one")
+    sink.bind("one")
+    with pytest.raises(CheckpointError, match="another checkpoint"):
+        ParquetSink(tmp_path / "out").bind("two")
+    assert [path.name for path in lost] == ["0000000001", "0000000000.json", ".checkpoint"]
+    assert [path.name for path in (tmp_path / "cp").rglob(".*")] == []
+    other = Journal(tmp_path / "cp", {})
+    assert other.epoch == 2
+    other.commit(1, 1, {}, {}, {})
+    journal.epoch = other.epoch  # with the same bytes, even
+    with pytest.raises(Fenced, match="another driver has committed this batch"):
+        journal.commit(1, 1, {}, {}, {})
+
+
+def test_of_two_that_write_the_same_bytes_one_is_told_that_it_was_not_first(tmp_path, monkeypatch):
+    lose_replies(monkeypatch)
+    epochs = [Epochs(tmp_path) for _ in range(2)]
+    assert [one.take(1, {"id": "the same"}) for one in epochs] == [True, False]
+
+
+def test_output_whose_renaming_reply_was_lost_is_there(tmp_path, monkeypatch):
+    lose_replies(monkeypatch)
+    rename = Path.rename
+
+    def twice(self, target):
+        rename(self, target)
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", twice)
+    pq.write_table(pa.table({"n": [1, 2]}), tmp_path / "staged.parquet")
+    ParquetSink(tmp_path / "out").publish(None, 0, [tmp_path / "staged.parquet"])
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["batch_id=0"]
+    assert pq.read_table(tmp_path / "out" / "batch_id=0" / "part-00000.parquet").num_rows == 2
 
 
 def go_on_while_it_commits(monkeypatch, meanwhile):

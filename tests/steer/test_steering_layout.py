@@ -311,7 +311,7 @@ def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
 
     monkeypatch.setattr("pyspark.__version__", version)
     monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
-    monkeypatch.setattr(bridge_state, "SparkSession", type("S", (), {"builder": Builder()}))
+    monkeypatch.setattr(bridge_state, "_session_of", lambda query: object())
     classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
     with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
         steer(classic())
@@ -322,15 +322,10 @@ def test_a_spark_whose_internals_are_elsewhere_is_one_clear_error(monkeypatch):
 
     # What a session of some later version might look like: nothing is where it was.
     monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
-    monkeypatch.setattr(bridge_state, "SparkSession", type("S", (), {"builder": Builder()}))
+    monkeypatch.setattr(bridge_state, "_session_of", lambda query: object())
     classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
     with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
         steer(classic())
-
-
-class Builder:
-    def getOrCreate(self):
-        return self
 
 
 def test_what_is_no_query_is_one_clear_error():

@@ -36,11 +36,13 @@ from typing import Any
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.driver.versions import brought_up
 from taskplace.spark.state.files import create_exclusively, sealed_json, sync_directory, unsealed_json
 from taskplace.spark.state.history import Change, History, Snapshot
 from taskplace.spark.worker.attempt import StagedFile
 from taskplace.spark.worker.hashing import UNTYPED
 
+#: A new version needs a step in `taskplace.spark.driver.versions`, and golden checkpoints of the one before.
 SCHEMA = "taskplace.manifest/5"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
@@ -84,11 +86,12 @@ class Manifest:
 
     @classmethod
     def from_json(cls, text: str, path: Path) -> Manifest:
-        """Return the manifest that `to_json` wrote. Errors: `CheckpointError` naming the file."""
+        """Return the manifest that `to_json` wrote, maybe an earlier version of it.
+
+        Errors: `CheckpointError` naming the file, if it is damaged or of a version that is not read.
+        """
         try:
-            raw = unsealed_json(text)
-            if (found := raw.pop("schema")) != SCHEMA:
-                raise CheckpointError(f"{path}: found a manifest of the form {found!r}, expected {SCHEMA!r}")
+            raw = brought_up(unsealed_json(text), SCHEMA, path)
             raw["changes"] = {task: Change(**change) for task, change in raw["changes"].items()}
             raw["snapshots"] = {
                 task: tuple(Snapshot(**s) for s in kept) for task, kept in raw["snapshots"].items()
@@ -348,15 +351,21 @@ class Journal:
         path = self._manifest(manifest.batch)
         self._sync_above(manifest)
         tried, self._tried = self._tried == manifest.batch, manifest.batch
+        data = manifest.to_json().encode()
         try:
-            create_exclusively(path, manifest.to_json().encode())
+            create_exclusively(path, data)
         except FileExistsError:
-            if tried:
+            if (
+                tried and path.read_bytes() == data
+            ):  # the disk kept it from knowing so, and from making it last
+                sync_directory(self._manifests)
+            elif tried:
                 raise CheckpointError(
                     f"{path}: this driver committed the batch, and an error of the disk kept it from knowing so; "
                     "start it anew, and it goes on from there"
                 ) from None
-            raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
+            else:
+                raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # nobody reads it, and the next pruning would remove it
             raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")

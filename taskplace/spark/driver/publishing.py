@@ -48,6 +48,12 @@ class Publisher:
                 )
             given[where] = name
 
+    def probe(self) -> None:
+        """Have the targets try whether they can write at all. Errors: what one says that cannot."""
+        for target in self._targets.values():
+            if hasattr(target, "probe"):
+                target.probe()
+
     def check(self, checkpoint_id: str) -> None:
         """Ask the targets whether they take a checkpoint's output. Errors: what one says that holds another's."""
         for target in self._targets.values():

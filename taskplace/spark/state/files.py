@@ -133,16 +133,34 @@ def _open_new(path: Path, mode: int = 0o600) -> tuple[int, list[Path]]:
 def create_exclusively(path: Path, data: bytes) -> None:
     """Make a file appear with all its bytes, unless there is one; it survives a crash of the host.
 
+    Over a network the reply to a link may be lost, and the link, asked for again, finds the file that it has made
+    itself: that is told by the file's identity, not by its bytes, which another driver may have written as well.
     Errors: `FileExistsError`, and whatever was there stays.
     """
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     directories = _write(staging, data, sync=True)
     try:
-        os.link(staging, path)
+        link(staging, path)
     finally:
-        staging.unlink()
+        staging.unlink(missing_ok=True)
     for directory in directories:
         sync_directory(directory)
+
+
+def link(source: Path, target: Path) -> None:
+    """Make a hard link. Errors: `OSError`, but for one that comes though the link was made."""
+    try:
+        os.link(source, target)
+    except OSError:
+        if not _same_file(source, target):
+            raise
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def sync_directory(path: Path) -> None:

@@ -10,6 +10,7 @@ their predecessors.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -23,6 +24,8 @@ from pathlib import Path
 
 import psutil
 
+from taskplace.errors import InputError
+from taskplace.spark.state.directories import check_copies, check_owner, reason
 from taskplace.spark.state.files import file_name, private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
@@ -112,6 +115,7 @@ def home(root: Path, spark_app: str) -> Path:
         ):  # its copies are of no use: see `taskplace.spark.state.copy`
             shutil.rmtree(path)
         if not path.exists():
+            check_copies(root, "state_dir")
             _adopt(root, path, owner)
         private_directory(path / WORKERS)
         if _read(path / OWNER) != owner:
@@ -225,13 +229,37 @@ def _read(path: Path) -> Owner | None:
         return None
 
 
+def _make(root: Path) -> None:
+    """Make a directory of copies for this user alone. Errors: `InputError` for one that others can write."""
+    try:
+        for folder, shared in ((root.parent, True), (root, False)):
+            check_owner(folder, "state_dir", shared=shared)  # before anything is made in it, and
+            folder.parent.mkdir(parents=True, exist_ok=True)  # of others too
+            private_directory(folder)
+            check_owner(folder, "state_dir", shared=shared)  # if another process was faster
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise InputError(
+            "state_dir",
+            found=f"{root}, where this fails: make a directory ({reason(error)})",
+            expected="a directory that this user can write, on every executor",
+        ) from error
+
+
 @contextmanager
 def _locked(root: Path) -> Iterator[None]:
-    root.parent.parent.mkdir(parents=True, exist_ok=True)  # of others too
-    private_directory(root)
+    _make(root)
     handle = os.open(root / ".lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError as error:
+            raise InputError(
+                "state_dir",
+                found=f"{root}, where this fails: lock a file ({reason(error)})",
+                expected="a directory on a file system with locks, as local disks have",
+            ) from error
         yield
     finally:
         os.close(handle)

@@ -1,0 +1,66 @@
+"""Directories as people write them: a path, or a file: URI, of this host.
+
+`file://host/path` names a directory of another host; taken for a local one, a stream would run beside its own state and
+never say so. So is a URI of another scheme, which as a path would be a directory called "s3:".
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from taskplace.errors import InputError
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
+_HOSTS = ("", "localhost")
+
+
+def is_uri(text: str) -> bool:
+    """Return whether a text is a URI, not a path.
+
+    >>> [is_uri(text) for text in ("s3://bucket/x", "file:/x", "dbfs:/x", "/data/a:b", "a:b/c", "data")]
+    [True, True, True, False, False, False]
+    """
+    return _URI.match(text) is not None
+
+
+def local_path(
+    given: str | Path,
+    what: str,
+    *,
+    expected: str = "a path, or a file:// URI, of this host",
+    error: type[InputError] = InputError,
+) -> Path:
+    """Return the absolute local path that is named by a path or a file: URI. `what` names it in errors.
+
+    Errors: `InputError`, or the given kind of it, for another scheme, another host, a URI with more than a path, and
+    for what is no path at all.
+
+    >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
+    (PosixPath('/data/my state'), PosixPath('/data'))
+    >>> local_path("file://nas/data", "checkpoint")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: checkpoint: found 'file://nas/data', expected a path, or a file:// URI, of this host; \
+'nas' would be another host: file:///data is the directory here
+    """
+    text = str(given)
+    path, hint = text, ""
+    if is_uri(text):
+        url = urlsplit(text)
+        path = unquote(url.path)
+        if not isinstance(given, str):
+            hint = "give a URI as text: a Path keeps no host"
+        elif url.scheme != "file":
+            hint = f"{url.scheme!r} is another file system"
+        elif url.netloc.lower() not in _HOSTS:
+            hint = f"{url.netloc!r} would be another host: file://{url.path or '/...'} is the directory here"
+        elif url.query or url.fragment:
+            hint = "in a URI, ? and # are written %3F and %23"
+        elif not path.startswith("/"):
+            hint = "a file: URI has an absolute path"
+        if hint:
+            raise error(what, found=text, expected=expected, hint=hint)
+    if not path.strip() or "\x00" in path:
+        raise error(what, found=text, expected=expected)
+    return Path(path).absolute()

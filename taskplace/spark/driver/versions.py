@@ -1,0 +1,82 @@
+"""Which versions of a manifest are read: this one's own, and older ones that can be brought up to it.
+
+The version of a manifest stands for all that it names and for what lies beside it: changelogs, snapshots, staged
+output, drivers' declarations. Each older version has one entry here: a step to the next version, or the reason why
+there is none. A manifest of a newer version is never guessed at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import CheckpointError
+
+#: Returns the fields of a manifest as the next version has them; it may change what it is given.
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+
+#: By version: the step to the next one; or, as text, why its checkpoints cannot be continued.
+STEPS: Mapping[int, Upgrade | str] = dict.fromkeys(
+    range(1, 5), "they were made while the format was being developed, and no release has made one"
+)
+
+_ANEW = "or start a new checkpoint, in another directory"
+
+
+def brought_up(
+    raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
+) -> dict[str, Any]:
+    """Return a manifest's fields, without `schema`, as the version `own` ("taskplace.manifest/5") has them.
+
+    Errors: `CheckpointError` for a version that cannot be read, which names those that can, and the way out; `KeyError`
+    without a version.
+
+    >>> brought_up({"schema": "m/1", "n": 1}, "m/2", Path("f"), {1: lambda raw: {**raw, "more": 0}})
+    {'n': 1, 'more': 0}
+    """
+    fields = dict(raw)
+    name, newest = _parts(own)
+    schema = fields.pop("schema")
+    kind, version = _parts(schema)
+    if kind != name or version is None or newest is None:
+        raise CheckpointError(
+            f"{path}: found a file of the form {schema!r}, {_readable(own, steps)}; nothing that taskplace has made: "
+            f"name the right directory, {_ANEW}"
+        )
+    if version > newest:
+        raise CheckpointError(
+            f"{path}: found a manifest of version {schema!r}, {_readable(own, steps)}; a newer taskplace has made it: "
+            f"go on with that one, {_ANEW}"
+        )
+    while version < newest:
+        step = steps.get(version, "nothing is known of it")
+        if isinstance(step, str):
+            raise CheckpointError(
+                f"{path}: found a manifest of version {schema!r}, {_readable(own, steps)}; checkpoints of version "
+                f"{version} cannot be continued: {step}. Go on with the taskplace that has made it, {_ANEW}"
+            )
+        fields, version = step(fields), version + 1
+    return fields
+
+
+def readable(own: str, steps: Mapping[int, Upgrade | str] = STEPS) -> list[str]:
+    """Return the versions that can be read, oldest first.
+
+    >>> readable("m/3", {1: "too old", 2: dict})
+    ['m/2', 'm/3']
+    """
+    name, version = _parts(own)
+    found = [own]
+    while version is not None and callable(steps.get(version := version - 1)):
+        found.insert(0, f"{name}/{version}")
+    return found
+
+
+def _readable(own: str, steps: Mapping[int, Upgrade | str]) -> str:
+    return f"expected {' or '.join(map(repr, readable(own, steps)))}"
+
+
+def _parts(schema: object) -> tuple[str, int | None]:
+    name, _, number = str(schema).rpartition("/")
+    return name, int(number) if number.isascii() and number.isdigit() else None

@@ -1,0 +1,157 @@
+"""Whether a directory may be used: whose it is, and whether its file system can do what is asked of it.
+
+Both are found out at the start, by doing: a directory that others can write would hand them the stream's state, and a
+file system without hard links would fail in the midst of the first commit, with an error that names no cause.
+
+Properties: what is tried is tried in a directory of its own, which is removed; nothing else is changed. A directory
+that is there keeps its permissions: it is taken as it is, or refused.
+Non-goal: access control lists, and what may change while the stream runs.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+import time
+import uuid
+from contextlib import suppress
+from pathlib import Path
+
+import lmdb
+
+from taskplace.errors import InputError
+from taskplace.spark.state.environment import Environment
+from taskplace.spark.state.files import sync_directory, write_file
+
+PROBE = ".taskplace-probe-"
+ABANDONED_SECONDS = 3600.0
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # has nothing to do with what the file system can do
+
+
+def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
+    """Refuse a directory in which other users can write. One that is not there is made later, for this user alone.
+
+    `shared`: a directory of all, like /tmp, will do, where nobody can remove what is another's: only directories
+    in it, which are checked by themselves, are used.
+    Errors: `InputError` naming the path.
+    """
+    try:
+        found = path.stat()
+    except OSError:  # not there, or not to be looked at: whoever makes it, or tries it, says why
+        return
+    sticky = shared and bool(found.st_mode & stat.S_ISVTX)
+    expected = "a directory that only this user can write, or none: it is made then"
+    hint = (
+        "take the others' permission away (chmod go-w), or name a directory below it, which is made private"
+    )
+    mode = f"its permissions are {stat.S_IMODE(found.st_mode):04o}"
+    if found.st_uid not in (os.geteuid(), 0) and not sticky:
+        owner = f"{path}, which belongs to user {found.st_uid}; this is user {os.geteuid()}"
+        raise InputError(what, found=owner, expected=expected, hint=hint)
+    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
+        raise InputError(
+            what, found=f"{path}, in which others can write: {mode}", expected=expected, hint=hint
+        )
+
+
+def check_commits(path: Path, what: str) -> None:
+    """Refuse a directory whose file system has no hard links, exclusive creates, renames or syncs of directories.
+
+    A directory that is not there is judged by the nearest one above it.
+    Errors: `InputError` naming the directory and what was tried; `OSError` for a full disk.
+    """
+    with _Probe(
+        path, what, "hard links, renames and syncs of directories, as local and NFS disks have"
+    ) as probe:
+        one, other, third = (probe.scratch / name for name in ("one", "other", "third"))
+        probe.tries("write and sync a file")
+        write_file(one, b"probe", sync=True)
+        probe.tries("make a hard link")
+        os.link(one, other)
+        probe.tries("refuse a hard link to a name that is taken")
+        try:
+            os.link(one, other)
+        except FileExistsError:
+            pass
+        else:
+            raise OSError("the name was given twice, so there is no exclusive create")
+        probe.tries("rename a file")
+        one.rename(third)
+        probe.tries("sync a directory")
+        sync_directory(probe.scratch)
+
+
+def check_copies(path: Path, what: str) -> None:
+    """Refuse a directory in which LMDB cannot work: it maps its file into memory, and locks it.
+
+    Errors: as `check_commits`.
+    """
+    with _Probe(path, what, "memory maps and locks, as local disks have") as probe:
+        probe.tries("open an LMDB environment, write and read")
+        environment = Environment(probe.scratch / "copy", [b"probe"])
+        try:
+            with environment.begin(write=True) as txn:
+                txn.put(b"key", b"value", db=environment.databases[b"probe"])
+            with environment.begin() as txn:
+                if txn.get(b"key", db=environment.databases[b"probe"]) != b"value":
+                    raise OSError(errno.EIO, "what was written is not read")
+        finally:
+            environment.close()
+
+
+class _Probe:
+    """A directory to try things in, that is gone afterwards; an error says what was tried last, and where."""
+
+    def __init__(self, path: Path, what: str, needed: str) -> None:
+        self._what, self._needed = what, needed
+        self._folder = next(folder for folder in (path, *path.parents) if _is_there(folder))
+        self.scratch = self._folder / f"{PROBE}{uuid.uuid4().hex}"
+        self._tried = "make a directory"
+
+    def tries(self, what: str) -> None:
+        """Say what is tried next."""
+        self._tried = what
+
+    def __enter__(self) -> _Probe:
+        self._remove_abandoned()
+        try:
+            self.scratch.mkdir(mode=0o700)
+        except OSError as error:
+            raise self._told(error) from error
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        shutil.rmtree(self.scratch, ignore_errors=True)
+        if isinstance(error, OSError | lmdb.Error):
+            raise self._told(error) from error
+
+    def _told(self, error: OSError | lmdb.Error) -> Exception:
+        if getattr(error, "errno", None) in _FULL or any(os.strerror(n) in str(error) for n in _FULL):
+            return error
+        return InputError(
+            self._what,
+            found=f"{self._folder}, where this fails: {self._tried} ({reason(error)})",
+            expected=f"a directory that this user can write, on a file system with {self._needed}",
+        )
+
+    def _remove_abandoned(self) -> None:
+        """Remove what a process has left that was killed while it tried."""
+        with suppress(OSError):
+            for left in self._folder.glob(f"{PROBE}*"):
+                with suppress(OSError):
+                    if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+                        shutil.rmtree(left, ignore_errors=True)
+
+
+def reason(error: OSError | lmdb.Error) -> str:
+    """Return what the system says of an error, without the name of the file that it was tried with."""
+    return getattr(error, "strerror", None) or str(error)
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # it cannot even be looked at; so much the less can anything be made in it
+        return True

@@ -1,0 +1,168 @@
+"""Passwords and tokens of sources and of Spark are in no error, no output, no log and no representation."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import yaml
+
+pytest.importorskip("pyspark")
+
+from taskplace.cli import main
+from taskplace.cli.run import _Warnings
+from taskplace.errors import ConfigError, InputError
+from taskplace.redaction import HIDDEN, is_secret, redacted, scrubbed
+from taskplace.settings import Settings
+from taskplace.spark.declared import Declared, declared_topology
+from topology import TopologyError
+
+SECRET = "hunter2"
+JAAS = f'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="{SECRET}";'
+OPTIONS = [
+    "kafka.sasl.jaas.config",
+    "kafka.sasl.oauthbearer.client.credentials.client.secret",
+    "kafka.sasl.login.callback",
+    "kafka.ssl.keystore.password",
+    "kafka.ssl.key.password",
+    "kafka.ssl.truststore.password",
+    "kafka.ssl.keystore.key",
+    "password",
+    "dbPassword",
+    "PASSWORD",
+    "accessToken",
+    "access_key",
+    "fs.s3a.secret.key",
+    "fs.azure.account.key.store.dfs.core.windows.net",
+    "awsSecretAccessKey",
+    "apiKey",
+    "google.credentials",
+    "sasToken",
+]
+
+
+def document(option: str, value: object, **more: object) -> dict:
+    return {
+        "application": {"id": "orders"},
+        "topology": {
+            "sources": {"orders": {"key": "customer", "partitions": 4}},
+            "nodes": {
+                "once": {"process": "orders", "processor": "deduplicate", "options": {"by": {"customer": "string"}}},
+                "totals": {"sink": "once"},
+            },
+        },
+        "input": {"orders": {"format": "kafka", "options": {"subscribe": "orders", option: value}}},
+        "output": {"totals": {"path": "out"}},
+        **more,
+    }  # fmt: skip
+
+
+def told(function, *given) -> str:
+    with pytest.raises((InputError, TopologyError)) as caught:
+        function(*given)
+    assert SECRET not in repr(caught.value)
+    assert SECRET not in repr(vars(caught.value))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+@pytest.mark.parametrize("value", [[SECRET], {"a": SECRET}], ids=["list", "mapping"])
+def test_an_option_of_a_wrong_type_is_not_echoed(option, value):
+    text = told(lambda: Declared(Settings.from_mapping(document(option, value))))
+    assert text.startswith(f"input.orders.options.{option}: found {HIDDEN!r}, expected a text")
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_source_that_is_echoed_as_a_whole_shows_no_secret(option):
+    given = document(option, SECRET)
+    given["output"]["totals"] = given["input"]["orders"]
+    text = told(lambda: Declared(Settings.from_mapping(given)))
+    assert "'subscribe': 'orders'" in text
+    given = document("a", "b")
+    given["input"]["orders"] = [{option: SECRET, "options": {option: SECRET}}]
+    told(lambda: Declared(Settings.from_mapping(given)))
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_settings_are_represented_without_secrets(option):
+    more = {"spark": {"conf": {"spark.hadoop." + option: SECRET, "spark.ui.enabled": False}}}
+    settings = Settings.from_mapping(document(option, SECRET, **more))
+    for text in (repr(settings), str(settings), f"{settings}", repr(settings.spark)):
+        assert SECRET not in text
+        assert "spark.ui.enabled" in text
+    assert settings.spark.conf["spark.hadoop." + option] == SECRET
+    assert settings.input["orders"]["options"][option] == SECRET
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"input.orders.options.kafka.sasl.jaas.config: {JAAS}",
+        f"input.orders.options.kafka.ssl.key.password=[{SECRET}",
+        f"input.orders.options.kafka.sasl.jaas.config={{{JAAS}",
+        f"input={{orders: {{options: {{kafka.ssl.key.password: {SECRET}",
+        f"spark.conf.spark.hadoop.fs.s3a.secret.key=[{SECRET}]",
+        f"spark.conf={{password: {SECRET}}}=x",
+        f"token={SECRET}",
+    ],
+)
+@pytest.mark.parametrize("check", [True, False])
+def test_the_command_line_tells_no_secret(tmp_path, monkeypatch, capsys, override, check):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(document("kafka.sasl.jaas.config", JAAS)))
+    arguments = ["run", "orders.yaml", "--set", override, *(["--check"] if check else [])]
+    assert main(arguments) == 2
+    shown = capsys.readouterr()
+    assert SECRET not in shown.out + shown.err
+    assert shown.err
+
+
+def test_a_check_that_finds_all_well_prints_no_option(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(document("kafka.sasl.jaas.config", JAAS)))
+    given = document("kafka.sasl.jaas.config", JAAS)
+    given["input"]["orders"]["select"] = ["1"]
+    (tmp_path / "orders.yaml").write_text(yaml.safe_dump(given))
+    assert main(["run", "orders.yaml", "--check"]) == 0
+    assert main(["topology", "orders.yaml", "--output", "json"]) == 0
+    shown = capsys.readouterr()
+    assert SECRET not in shown.out + shown.err
+
+
+def test_options_of_a_processor_that_cannot_be_made_show_no_secret():
+    given = document("a", "b")
+    given["topology"]["nodes"]["once"]["options"] = {"password": SECRET, "url": f"jdbc://u:{SECRET}@host/db"}
+    text = told(lambda: declared_topology(Settings.from_mapping(given)))
+    assert "topology.nodes.once" in text
+
+
+def test_warnings_that_are_shown_tell_no_secret():
+    notes = []
+    shown = _Warnings(type("Notes", (), {"note": staticmethod(notes.append)})())
+    shown.emit(logging.LogRecord("kafka", logging.WARNING, "f", 1, "config: %s", (JAAS,), None))
+    assert notes == [scrubbed(f"config: {JAAS}")]
+    assert SECRET not in notes[0]
+
+
+def test_what_spark_says_of_a_source_is_scrubbed():
+    says = f"Failed to construct kafka consumer: sasl.jaas.config={JAAS}"
+    error = ConfigError("input.orders", found="kafka", expected="a source of Spark's", hint=says)
+    assert SECRET not in f"{error}{vars(error)}"
+    assert "Failed to construct kafka consumer" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("topology.sources.orders.key", 3),
+        ("input.orders.schema.password", "strng"),
+        ("input.orders.options.maxFilesPerTrigger", [1]),
+        ("placement.num.standby.replicas", "many"),
+        ("process_batch", ["key", "value"]),
+        ("stores.by-key.key", "float16"),
+    ],
+)
+def test_what_is_no_secret_is_shown(path, value):
+    assert not is_secret(path)
+    assert redacted(value, path) == value
+    assert f"{path}: found {value!r}, expected x" == str(InputError(path, found=value, expected="x"))

@@ -1,0 +1,152 @@
+"""Checkpoints that earlier versions have made are continued, with the right answers, or refused with a way out.
+
+How they were made: `make.py`. What has to come of them is in the JSON beside each, by plain Python.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from placed_without_spark import World
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.driver import versions
+from taskplace.spark.driver.journal import SCHEMA, Journal, Manifest
+from taskplace.spark.driver.versions import readable
+from taskplace.spark.state.files import sealed_json, unsealed_json
+from tests.golden.formats import HERE, Golden, from_json, unpack
+from tests.golden.going_on import go_on
+from tests.golden.streams import STREAMS
+
+CHECKPOINTS = sorted(HERE.glob("manifest-*/*.json"))
+NAME, _, NOW = SCHEMA.rpartition("/")
+MANIFEST = "checkpoint/manifests/{:010d}.json"
+
+
+@pytest.mark.parametrize("file", CHECKPOINTS, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_a_checkpoint_of_an_earlier_version_is_continued_or_refused_with_a_way_out(
+    file, tmp_path, monkeypatch
+):
+    if Golden.read(file).manifest in readable(SCHEMA):
+        go_on(file, tmp_path, monkeypatch)
+    else:
+        with pytest.raises(CheckpointError, match=r"cannot be continued: .*start a new checkpoint"):
+            go_on(file, tmp_path, monkeypatch)
+
+
+def test_there_are_checkpoints_of_the_version_that_is_made_now():
+    """Who changes the format makes them, before: `python tests/golden/make.py`."""
+    versions = {Golden.read(file).manifest for file in CHECKPOINTS}
+    assert {SCHEMA} <= versions
+
+
+def test_they_have_files_of_every_kind(tmp_path):
+    """What is not among them would not be noticed when it can no longer be read."""
+    for file in CHECKPOINTS:
+        unpack(file.with_suffix(".tar.xz"), tmp_path / file.parent.name / file.stem)
+    for folder in tmp_path.iterdir():
+        found = {
+            path.relative_to(checkpoint).parts[0]
+            for checkpoint in folder.glob("*/checkpoint")
+            for path in checkpoint.rglob("*.*")
+        }
+        assert found >= {"manifests", "changelog", "snapshots", "batches"}
+        for kind in ("attempts", "topics", "sinks"):
+            assert list(folder.glob(f"*/checkpoint/batches/*/{kind}"))
+        manifests = [unsealed_json(path.read_text()) for path in folder.glob("*/checkpoint/manifests/*.json")]
+        assert any(manifest["histories"] for manifest in manifests)
+        assert any(manifest["watermark"] for manifest in manifests)
+        declared = [unsealed_json(path.read_text()) for path in folder.glob("*/checkpoint/epochs/*")]
+        assert any(1 in found["incarnations"].values() for found in declared)
+
+
+# ------------------------------------------------------------------------- versions
+
+
+@pytest.fixture
+def words(tmp_path) -> tuple[Golden, Path]:
+    """A checkpoint, and its last manifest."""
+    file = HERE / f"manifest-{NOW}" / "stores.json"
+    unpack(file.with_suffix(".tar.xz"), tmp_path)
+    return Golden.read(file), tmp_path / MANIFEST.format(Golden.read(file).last)
+
+
+def make_it(manifest: Path, schema: object) -> None:
+    """Have a manifest say that it is of another version."""
+    manifest.write_text(sealed_json({**unsealed_json(manifest.read_text()), "schema": schema}))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        (f"{NAME}/{int(NOW) + 1}", "a newer taskplace has made it: go on with that one, or start a new"),
+        (f"{NAME}/999", "a newer taskplace has made it"),
+        (f"{NAME}/1", "version 1 cannot be continued: .*Go on with the taskplace that has made it, or start"),
+        (f"{NAME}/0", "version 0 cannot be continued: nothing is known of it"),
+        (f"{NAME}/-1", "nothing that taskplace has made"),
+        (f"{NAME}/x", "nothing that taskplace has made"),
+        ("another/5", "nothing that taskplace has made: name the right directory, or start a new"),
+        (None, "nothing that taskplace has made"),
+        (5, "nothing that taskplace has made"),
+    ],
+)
+def test_another_version_is_refused_with_what_was_found_what_is_read_and_a_way_out(
+    words, tmp_path, monkeypatch, schema, message
+):
+    _, manifest = words
+    make_it(manifest, schema)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    world = World(tmp_path, monkeypatch)
+    expected = (
+        f"{re.escape(str(manifest))}: found .*{re.escape(repr(schema))}, expected .*'{SCHEMA}'.*{message}"
+    )
+    with pytest.raises(CheckpointError, match=expected):
+        world.open(STREAMS["stores"].pipeline(tmp_path, 2).topology)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_driver_does_not_take_over_from_a_newer_version_that_has_come_meanwhile(
+    words, tmp_path, monkeypatch
+):
+    found, manifest = words
+    world = World(tmp_path, monkeypatch)
+    placed = world.open(STREAMS["stores"].pipeline(tmp_path, 2).topology)
+    make_it(manifest, f"{NAME}/{int(NOW) + 1}")
+    with pytest.raises(CheckpointError, match="a newer taskplace has made it"):
+        world.batch(placed, found.first, **{t: from_json(rows) for t, rows in found.batches[0].items()})
+    assert [path.name for path in (tmp_path / "checkpoint" / "epochs").iterdir()] == ["0000000003"]
+
+
+def test_older_versions_are_brought_up_step_by_step(words):
+    _, manifest = words
+    now = Manifest.from_json(manifest.read_text(), manifest)
+
+    def named(raw):
+        return {**raw, "rows": raw.pop("number")}
+
+    def counted(raw):
+        return {**raw, "number": raw["number"] + 1}
+
+    steps = {int(NOW) - 2: counted, int(NOW) - 1: named, int(NOW) - 3: "it has no name"}
+    raw = unsealed_json(manifest.read_text())
+    raw["number"] = raw.pop("rows")
+    for back, rows in ((2, now.rows + 1), (1, now.rows)):
+        old = {**raw, "schema": f"{NAME}/{int(NOW) - back}"}
+        found = versions.brought_up(json.loads(json.dumps(old)), SCHEMA, manifest, steps)
+        assert found["rows"] == rows
+        assert "schema" not in found
+    assert readable(SCHEMA, steps) == [f"{NAME}/{int(NOW) - back}" for back in (2, 1, 0)]
+    with pytest.raises(CheckpointError, match="cannot be continued: it has no name"):
+        versions.brought_up({"schema": f"{NAME}/{int(NOW) - 3}"}, SCHEMA, manifest, steps)
+
+
+def test_a_manifest_without_a_version_is_damaged(words):
+    _, manifest = words
+    raw = unsealed_json(manifest.read_text())
+    del raw["schema"]
+    manifest.write_text(sealed_json(raw))
+    with pytest.raises(CheckpointError, match="damaged manifest"):
+        Journal(manifest.parents[1], {}, take_over=False)
