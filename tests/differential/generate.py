@@ -1,0 +1,359 @@
+"""Random cases: pipelines out of everything there is, data of every type, late and without order, and what dies.
+
+All is drawn from one `random.Random`, so that a seed says it all, and hypothesis can put one of its own in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+from taskplace.spark import faults
+from tests.differential.case import NAN, TEMPORAL, Case, Node, Row, Shape, Source, shape, shapes
+
+SECOND = 1_000_000
+#: The values of key columns: few, so that they meet, and all that is special about a type.
+KEYS: dict[str, list[Any]] = {
+    "bool": [True, False, None],
+    "int8": [-128, -1, 0, 1, 127, None],
+    "int16": [-32768, 0, 1, 2, None],
+    "int32": [-(1 << 31), -1, 0, 1, (1 << 31) - 1, None],
+    "int64": [-(1 << 63), -1, 0, 1, 2, (1 << 63) - 1, None],
+    "float32": [0.0, -0.0, 1.5, -2.25, NAN, float("inf"), None],
+    "float64": [0.0, -0.0, 1.1, -2.25, NAN, float("-inf"), None],
+    "string": ["", "a", "b", "ab", "\u00e4\u00f6\u00fc", "\u6771\u4eac", "\U0001f600", "a\x00b", "x" * 40, None],
+    "binary": [b"", b"\x00", b"\xff\xfe\xfd", b"abcdefg", None],
+    "date": [-1, 0, 20454, 20455, None],
+    "timestamp": [-1, 0, 1_767_225_600_000_001, None],
+    "decimal": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99"), None],
+}
+#: The values of columns that are added up: small, and such that floats add them exactly.
+VALUES: dict[str, list[Any]] = {
+    "int8": [-3, 0, 1, 2, 100, None],
+    "int32": [-3, 0, 1, 1000, None],
+    "int64": [-3, 0, 1, 2, 50, 1000, None],
+    "float32": [0.25, -0.0, 1.5, 100.0, None],
+    "float64": [0.25, -0.5, 0.0, 3.0, 1024.0, None],
+    "decimal": [Decimal("0.01"), Decimal("-2.50"), Decimal("100.00"), None],
+}
+ODD_FLOATS = [NAN, float("inf"), float("-inf")]
+#: Decimals are no keys of a topic.
+SPLITTING = [kind for kind in KEYS if kind != "decimal"]
+NO_FIRST = ("decimal",)  # Arrow has no `first` of it
+SUMS = {"float32": "float64", "float64": "float64", "decimal": "sum of decimals", "sum of decimals": "sum of decimals"}
+WORKER = [name for name in faults.POINTS if name.startswith("attempt.")]
+DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What cases are to have. `spark`: only what a plain Spark query can say as well."""
+
+    time: bool = True
+    events: bool = True
+    nodes: int = 7
+    batches: int = 10
+    calm: bool = False  # no late rows, no null times
+
+
+def case(draw: Random, wanted: Wanted = Wanted()) -> Case:
+    """Return a random case; it may be one that the topology refuses."""
+    return _Drawn(draw, wanted).case()
+
+
+class _Drawn:
+    def __init__(self, draw: Random, wanted: Wanted) -> None:
+        self.draw, self.wanted = draw, wanted
+        self.timed = wanted.time and draw.random() < 0.75
+        self.sources: dict[str, Source] = {}
+        self.nodes: list[Node] = []
+        self.shapes: dict[str, Shape] = {}
+
+    def maybe(self, probability: float) -> bool:
+        return self.draw.random() < probability
+
+    def some(self, choices: list[Any], least: int, most: int) -> list[Any]:
+        return self.draw.sample(choices, min(len(choices), self.draw.randint(least, most)))
+
+    def case(self) -> Case:
+        self._sources()
+        ops = [
+            self._where,
+            self._rename,
+            self._repartition,
+            self._repartition,
+            self._merge,
+            self._deduplicate,
+            self._aggregate,
+            self._aggregate,
+            self._aggregate,
+            self._join,
+            self._join,
+            self._per_key,
+        ]
+        wanted = self.draw.randint(1, self.wanted.nodes)
+        for _ in range(4 * wanted):
+            if len(self.nodes) >= wanted:
+                break
+            made = self.draw.choice(ops)(self._stream())
+            if made is not None:
+                self._add(made)
+        read = {name for node in self.nodes for name in node.inputs}
+        sinks = [n for n in self.shapes if n not in read or (n not in self.sources and self.maybe(0.3))]
+        count = self.draw.randint(2, self.wanted.batches)
+        batches = self._batches(count)
+        events = {n: found for n in range(count) if (found := self._events())} if self.wanted.events else {}
+        settings = {
+            "executors": self.draw.choice([1, 1, 2, 3]),
+            "standbys": self.draw.choice([0, 0, 1, 2]),
+            "snapshot_interval": self.draw.choice([1, 2, 5]),
+        }
+        return Case(self.sources, self.nodes, sinks, batches, events, settings)
+
+    def _add(self, node: Node) -> None:
+        self.nodes.append(node)
+        self.shapes[node.name] = shape(node, [self.shapes[name] for name in node.inputs])
+
+    def _name(self, op: str) -> str:
+        return f"{op}-{len(self.nodes) + 1}"
+
+    def _stream(self) -> str:
+        return self.draw.choice([*self.sources, *(node.name for node in self.nodes), *self.shapes][-6:])
+
+    # -- sources and data
+
+    def _sources(self) -> None:
+        draw = self.draw
+        key = {"k": draw.choice(SPLITTING)} | ({"k2": draw.choice(SPLITTING)} if self.maybe(0.3) else {})
+        partitions = draw.randint(1, 5)
+        alike = self.maybe(0.5)
+        values = {"v": draw.choice([*VALUES]), "x": draw.choice([*KEYS])}
+        for i in range(draw.choice([1, 1, 2, 3])):
+            columns = {**key, "i": "int64"}
+            if not alike and i:
+                values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": draw.choice([*KEYS])}
+            columns |= values
+            if self.timed or self.maybe(0.5):
+                columns["at"] = "date" if self.maybe(0.1) else "timestamp"
+            self.sources[f"s{i}"] = Source(
+                columns,
+                list(key),
+                partitions if self.maybe(0.8) else draw.randint(1, 5),
+                "at" if self.timed and (not i or self.maybe(0.7)) else None,
+                draw.choice([0, SECOND, 5 * SECOND, 1_500_000]) if self.timed else 0,
+            )
+        self.shapes = shapes(Case(self.sources, [], []))
+
+    def _batches(self, count: int) -> list[dict[str, list[Row]]]:
+        draw = self.draw
+        start = draw.choice([1_767_225_600 * SECOND, 1_767_225_600 * SECOND, -10 * SECOND, 0])
+        late = 0.0 if self.wanted.calm else draw.choice([0, 0.2, 0.5])
+        unknown = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.1])
+        wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
+        pools = {
+            (name, column): self._pool(column, kind)
+            for name, source in self.sources.items()
+            for column, kind in source.columns.items()
+        }
+
+        def value(topic: str, column: str, kind: str, batch: int, i: int) -> Any:
+            if column == "i":
+                return 1000 * batch + i
+            if column != "at":
+                return draw.choice(pools[topic, column])
+            if draw.random() < unknown:
+                return None
+            time = start + batch * 3 * SECOND + draw.randrange(0, 3 * SECOND, 1 if i % 3 else 500_000)
+            if draw.random() < late:
+                time -= draw.randrange(0, 30 * SECOND, 250_000)
+            if draw.random() < wild:
+                time += 3600 * SECOND
+            return time // (86_400 * SECOND) if kind == "date" else time
+
+        return [
+            {
+                name: [
+                    {c: value(name, c, kind, batch, i) for c, kind in source.columns.items()}
+                    for i in range(draw.choice([0, 0, 1, 3, 8, 20]))
+                ]
+                for name, source in self.sources.items()
+            }
+            for batch in range(count)
+        ]
+
+    def _pool(self, column: str, kind: str) -> list[Any]:
+        if column.startswith("v"):
+            odd = kind in ("float32", "float64") and self.maybe(0.2)
+            return VALUES[kind] + (ODD_FLOATS[1:] if odd else [])
+        return self.some(KEYS[kind], 2, 6)
+
+    def _events(self) -> list[list[Any]]:
+        draw, found = self.draw, []
+        if self.maybe(0.15):
+            found.append(["restart"] if self.maybe(0.7) else ["application"])
+        if self.maybe(0.3):
+            found.append(["follow"])
+        if self.maybe(0.2):
+            found.append(["kill", draw.choice(WORKER), self.maybe(0.7)])
+        if self.maybe(0.15):
+            found.append(["crash", draw.choice(DRIVER + WORKER)])
+        return found
+
+    # -- steps: each gives a node, or None if there is none to be had behind this stream
+
+    def _where(self, name: str) -> Node | None:
+        columns = self.shapes[name].columns
+        numbers = [c for c, kind in columns.items() if kind in ("int8", "int16", "int32", "int64")]
+        if not numbers:
+            return None
+        options = {"column": self.draw.choice(numbers), "less": self.draw.choice([1, 2, 100]), **self._declared(name)}
+        return Node(self._name("where"), "where", [name], options)
+
+    def _rename(self, name: str) -> Node | None:
+        column = self.draw.choice([*self.shapes[name].columns])
+        new = f"{column[0]}_{len(self.nodes)}"
+        if column in ("i", "at") or new in self.shapes[name].columns:
+            return None
+        declared = self._declared(name)
+        return Node(self._name("rename"), "rename", [name], {"names": {column: new}, **declared})
+
+    def _declared(self, name: str) -> dict[str, Any]:
+        return {}
+
+    def _repartition(self, name: str) -> Node | None:
+        columns = [c for c, kind in self.shapes[name].columns.items() if kind in SPLITTING]
+        if not columns:
+            return None
+        key = [] if self.maybe(0.05) else self.some(columns, 1, 2)
+        return Node(
+            self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
+        )
+
+    def _merge(self, name: str) -> Node | None:
+        mine = [*self.shapes[name].columns.items()]
+        others = [n for n, s in self.shapes.items() if n != name and [*s.columns.items()] == mine]
+        if not others:
+            return None
+        return Node(self._name("merge"), "merge", [name, *self.some(others, 1, 2)])
+
+    def _deduplicate(self, name: str) -> Node | None:
+        before = self.shapes[name]
+        by = self.some([*before.columns], 1, 3) if before.key is None else self._by(before)
+        if not before.orders(by) or before.key is None:
+            return None
+        options: dict[str, Any] = {"by": by}
+        if before.times and self.maybe(0.6):
+            options |= {"ttl": self._ttl(), "time": self.draw.choice([*before.times])}
+        return Node(self._name("once"), "deduplicate", [name], options)
+
+    def _aggregate(self, name: str) -> Node | None:
+        before, draw = self.shapes[name], self.draw
+        if before.key is None:
+            return None
+        by = self._by(before)
+        options: dict[str, Any] = {"by": by}
+        if before.times and self.maybe(0.7):
+            options["window"] = self._window(before)
+            by[:] = [c for c in by if c != "window_start"]
+            if "window_start" in before.key:
+                return None
+        ordered = before.orders(by)
+        aggregates = {}
+        for n in range(draw.randint(1, 4)):
+            made = self._aggregated(before, ordered)
+            if made is not None:
+                aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{len(self.nodes)}{n}"] = made
+        if not aggregates:
+            return None
+        options["aggregates"] = aggregates
+        if before.times and "window" not in options and self.maybe(0.4):
+            seen = draw.choice([*before.times])
+            if seen not in by and before.columns[seen] == "timestamp":
+                aggregates[f"t{len(self.nodes)}"] = ["max", seen, "timestamp"]
+                options |= {"ttl": self._ttl(), "time": f"t{len(self.nodes)}"}
+            elif seen in by:
+                options |= {"ttl": self._ttl(), "time": seen}
+        return Node(self._name("sums"), "aggregate", [name], options)
+
+    def _aggregated(self, before: Shape, ordered: bool) -> list[Any] | None:
+        draw = self.draw
+        function = draw.choice(["count", "count", "sum", "sum", "min", "max", "first", "last", "avg"])
+        column = draw.choice([*before.columns])
+        kind = before.columns[column]
+        if function == "count":
+            return ["count", draw.choice([None, column]), "int64"]
+        if function in ("sum", "avg"):
+            numbers = [c for c, k in before.columns.items() if c.startswith("v") and (k in VALUES or k in SUMS)]
+            if not numbers:
+                return None
+            column = draw.choice(numbers)
+            return [function, column, "float64" if function == "avg" else SUMS.get(before.columns[column], "int64")]
+        if function in ("first", "last") and (not ordered or kind in NO_FIRST or kind == "sum of decimals"):
+            return None
+        if function in ("min", "max") and kind in ("float32", "float64"):
+            return None  # NaN
+        return [function, column, kind]
+
+    def _window(self, before: Shape) -> dict[str, Any]:
+        return {
+            "column": self.draw.choice([*before.times]),
+            "size": self.draw.choice([SECOND, 5 * SECOND, 10 * SECOND, 7_500_000]),
+            "grace": self.draw.choice([0, 0, 2 * SECOND]),
+            "emit": self.draw.choice(["changes", "final", "final"]),
+        }
+
+    def _join(self, name: str) -> Node | None:
+        stream, draw = self.shapes[name], self.draw
+        if not stream.key:
+            return None
+        found = []
+        for other, table in self.shapes.items():
+            shared = [c for c in stream.columns if table.columns.get(c) == stream.columns[c]]
+            new = [c for c in table.columns if c not in stream.columns]
+            if table.key == stream.key and set(stream.key) <= set(shared) and new and other != name:
+                found.append((other, shared, new))
+        if not found:
+            return None
+        other, shared, new = draw.choice(found)
+        on = [*stream.key, *self.some([c for c in shared if c not in stream.key and c not in ("i", "at")], 0, 1)]
+        table = self.shapes[other]
+        order_by = ["i"] if "i" in table.columns else []
+        if not order_by and not table.orders(on):
+            return None
+        options: dict[str, Any] = {
+            "on": on,
+            "columns": self.some(new, 1, 3),
+            "how": draw.choice(["left", "inner"]),
+            "order_by": order_by,
+        }
+        times = [c for c in table.times if c in on or c in options["columns"]]
+        if times and self.maybe(0.7):
+            options |= {"ttl": self._ttl(), "time": draw.choice(times)}
+        return Node(self._name("join"), "join", [name, other], options)
+
+    def _per_key(self, name: str) -> Node | None:
+        before = self.shapes[name]
+        if before.key is None or {"n", "newest"} & set(before.columns):
+            return None
+        times = [c for c, kind in before.columns.items() if kind == "timestamp" and c not in before.key]
+        timed = [c for c in before.times if c in times]
+        column = self.draw.choice([None, *timed, *times]) if times else None
+        options = {"by": self._by(before), "limit": self.draw.choice([2, 5, 100]), "column": column}
+        if column is not None and before.times and self.maybe(0.6):
+            options["ttl"] = self._ttl()
+        return Node(self._name("each"), "per_key", [name], options)
+
+    def _ttl(self) -> int:
+        return self.draw.choice([SECOND, 5 * SECOND, 20 * SECOND])
+
+    def _by(self, before: Shape) -> list[str]:
+        """Return columns to keep state by: those that the rows are split by, and maybe more."""
+        more = [c for c in before.columns if c not in (before.key or ()) and c != "i"]
+        return [*(before.key or ()), *self.some(more, 0, 1)]
+
+
+Step = Callable[[str], Node | None]
+__all__ = ["TEMPORAL", "Wanted", "case"]
