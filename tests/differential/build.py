@@ -118,7 +118,7 @@ def topology(case: Case, folder: Path) -> Topology:
     for name, source in case.sources.items():
         options: dict[str, Any] = {}
         if source.event_time:
-            options = {"event_time": source.event_time, "delay": microseconds(source.delay)}
+            options = {"event_time": source.event_time, "delay": microseconds(source.delay) if source.delay else 0}
         streams[name] = topo.source(name, key=source.key, partitions=source.partitions, **options)
     for node in case.nodes:
         streams[node.name] = _added(node, [streams[name] for name in node.inputs], [shape[n] for n in node.inputs])

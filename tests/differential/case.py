@@ -115,7 +115,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     first, options = inputs[0], node.options
     if node.op == "repartition":
         # Rows of several tasks come together: in the order of the tasks.
-        return replace(first, key=tuple(options["key"]))
+        return replace(first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"]))
     if node.op == "merge":
         return Shape(
             first.columns,
@@ -125,25 +125,25 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             moved=any(other.moved for other in inputs),
         )
     if node.op == "where":
-        return replace(first, times=_declared(options))
+        return replace(first, times=_declared(options, first))
     if node.op == "rename":
         names = options["names"]
         return replace(
             first,
             columns={names.get(c, c): kind for c, kind in first.columns.items()},
             key=first.key and tuple(names.get(c, c) for c in first.key),
-            times=_declared(options),
+            times=_declared(options, first),
             single=first.single and frozenset(names.get(c, c) for c in first.single),
         )
     if node.op == "deduplicate":
-        return first
+        return replace(first, moved=first.moved or bool(options.get("ttl")))
     if node.op == "join":
         return replace(
             first, columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}}, moved=True
         )
     if node.op == "per_key":
         columns = {**{c: first.columns[c] for c in options["by"]}, "n": "int64", "newest": "timestamp"}
-        return Shape(columns, first.key, _declared(options), first.ordered, frozenset(options["by"]), True)
+        return Shape(columns, first.key, _declared(options, first), first.ordered, frozenset(options["by"]), True)
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: first.columns[c] for c in options["by"]}
@@ -163,12 +163,14 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
         if not window and function == "max" and column in first.times and kind == "timestamp":
             times[name] = first.times[column]
     single = frozenset([*options["by"], *([WINDOW_START] if window else [])])
-    return Shape(columns, first.key, times, False, single, not (window and window["emit"] == "final"))
+    final = bool(window) and window["emit"] == "final"
+    return Shape(columns, first.key, times, False, single, first.moved or not final)
 
 
-def _declared(options: dict[str, Any]) -> dict[str, int]:
+def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
+    """Return the event time that a processor of one's own declares: so far behind the slowest column before it."""
     column = options.get("event_time")
-    return {column: options.get("delay", 0)} if column else {}
+    return {column: max(before.times.values()) + options.get("delay", 0)} if column and before.times else {}
 
 
 # ------------------------------------------------------------------------- JSON

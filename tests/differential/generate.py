@@ -5,8 +5,7 @@ All is drawn from one `random.Random`, so that a seed says it all, and hypothesi
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -50,13 +49,17 @@ DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What cases are to have. `spark`: only what a plain Spark query can say as well."""
+    """What cases are to have. `calm`: rows come in the order of their times, and all have one.
+
+    `orderless`: nothing behind a repartition depends on the order of rows.
+    """
 
     time: bool = True
     events: bool = True
     nodes: int = 7
     batches: int = 10
-    calm: bool = False  # no late rows, no null times
+    calm: bool = False
+    orderless: bool = False
 
 
 def case(draw: Random, wanted: Wanted = Wanted()) -> Case:
@@ -116,6 +119,8 @@ class _Drawn:
     def _add(self, node: Node) -> None:
         self.nodes.append(node)
         self.shapes[node.name] = shape(node, [self.shapes[name] for name in node.inputs])
+        if self.wanted.orderless and node.op == "repartition":
+            self.shapes[node.name] = replace(self.shapes[node.name], ordered=False)
 
     def _name(self, op: str) -> str:
         return f"{op}-{len(self.nodes) + 1}"
@@ -173,7 +178,7 @@ class _Drawn:
                 time += 3600 * SECOND
             return time // (86_400 * SECOND) if kind == "date" else time
 
-        return [
+        batches = [
             {
                 name: [
                     {c: value(name, c, kind, batch, i) for c, kind in source.columns.items()}
@@ -183,6 +188,9 @@ class _Drawn:
             }
             for batch in range(count)
         ]
+        for rows in (rows for batch in batches for rows in batch.values() if self.wanted.calm):
+            rows.sort(key=lambda row: row.get("at", row["i"]))
+        return batches
 
     def _pool(self, column: str, kind: str) -> list[Any]:
         if column.startswith("v"):
@@ -218,10 +226,17 @@ class _Drawn:
         if column in ("i", "at") or new in self.shapes[name].columns:
             return None
         declared = self._declared(name)
+        if declared.get("event_time") == column:
+            declared["event_time"] = new
         return Node(self._name("rename"), "rename", [name], {"names": {column: new}, **declared})
 
     def _declared(self, name: str) -> dict[str, Any]:
-        return {}
+        """Return the event time that a processor of one's own may declare for its rows."""
+        times = self.shapes[name].times
+        if not times or self.maybe(0.2):
+            return {}
+        delay = self.draw.choice([0, 0, SECOND])
+        return {"event_time": self.draw.choice([*times]), "delay": delay}
 
     def _repartition(self, name: str) -> Node | None:
         columns = [c for c, kind in self.shapes[name].columns.items() if kind in SPLITTING]
@@ -241,8 +256,10 @@ class _Drawn:
 
     def _deduplicate(self, name: str) -> Node | None:
         before = self.shapes[name]
-        by = self.some([*before.columns], 1, 3) if before.key is None else self._by(before)
-        if not before.orders(by) or before.key is None:
+        if before.key is None:
+            return None
+        by = self._by(before)
+        if not before.orders(by):
             return None
         options: dict[str, Any] = {"by": by}
         if before.times and self.maybe(0.6):
@@ -257,8 +274,7 @@ class _Drawn:
         options: dict[str, Any] = {"by": by}
         if before.times and self.maybe(0.7):
             options["window"] = self._window(before)
-            by[:] = [c for c in by if c != "window_start"]
-            if "window_start" in before.key:
+            if {"window_start", "window_time"} & set(by):
                 return None
         ordered = before.orders(by)
         aggregates = {}
@@ -290,7 +306,8 @@ class _Drawn:
             if not numbers:
                 return None
             column = draw.choice(numbers)
-            return [function, column, "float64" if function == "avg" else SUMS.get(before.columns[column], "int64")]
+            kind = SUMS.get(before.columns[column], "int64")
+            return [function, column, kind if function == "sum" or kind == "sum of decimals" else "float64"]
         if function in ("first", "last") and (not ordered or kind in NO_FIRST or kind == "sum of decimals"):
             return None
         if function in ("min", "max") and kind in ("float32", "float64"):
@@ -303,6 +320,7 @@ class _Drawn:
             "size": self.draw.choice([SECOND, 5 * SECOND, 10 * SECOND, 7_500_000]),
             "grace": self.draw.choice([0, 0, 2 * SECOND]),
             "emit": self.draw.choice(["changes", "final", "final"]),
+            "time": self.draw.choice([None, "window_time", "window_time"]),
         }
 
     def _join(self, name: str) -> Node | None:
@@ -344,6 +362,8 @@ class _Drawn:
         options = {"by": self._by(before), "limit": self.draw.choice([2, 5, 100]), "column": column}
         if column is not None and before.times and self.maybe(0.6):
             options["ttl"] = self._ttl()
+            if self.maybe(0.7):
+                options |= {"event_time": "newest", "delay": self.draw.choice([0, 5 * SECOND, 30 * SECOND])}
         return Node(self._name("each"), "per_key", [name], options)
 
     def _ttl(self) -> int:
@@ -355,5 +375,90 @@ class _Drawn:
         return [*(before.key or ()), *self.some(more, 0, 1)]
 
 
-Step = Callable[[str], Node | None]
-__all__ = ["TEMPORAL", "Wanted", "case"]
+def spark_case(draw: Random) -> Case:
+    """Return a case that a query of plain Spark says as well (`plain_spark.py`): a chain with one sink.
+
+    Whole milliseconds after 1970, no grace; with a de-duplication no row is late, as Spark drops some that are kept here.
+    """
+    return _ForSpark(draw, Wanted(events=False, batches=8)).spark_case()
+
+
+class _ForSpark(_Drawn):
+    def spark_case(self) -> Case:
+        draw = self.draw
+        kinds = [kind for kind in SPLITTING if kind != "timestamp"]
+        columns = {"k": draw.choice(kinds), "g": draw.choice(kinds), "i": "int64", "at": "timestamp"}
+        columns |= {"v": draw.choice([*VALUES]), "x": draw.choice([k for k in KEYS if not k.startswith("float")])}
+        form = draw.choice(["final", "final", "final", "once", "changes", "running"])
+        delay = draw.choice([0, SECOND, 5 * SECOND])
+        number = 1 if form in ("once", "running") else draw.choice([1, 1, 2, 3])
+        for i in range(number):
+            later = delay if draw.random() < 0.5 else draw.choice([0, SECOND, 5 * SECOND])
+            if form == "once":
+                later = max(later, SECOND)
+            at = None if form == "running" else "at"
+            self.sources[f"s{i}"] = Source(columns, ["k"], draw.randint(1, 4), at, later if at else 0)
+        self.shapes = shapes(Case(self.sources, [], []))
+        name = "s0"
+        if number > 1:
+            name = self._then(Node("union", "merge", [*self.sources]))
+        if self.maybe(0.3):
+            declared = {"event_time": "at"} if self.shapes[name].times else {}
+            name = self._then(Node("where", "where", [name], {"column": "i", "less": 5000, **declared}))
+        if form == "once":
+            by = self.some(["k", "g", "x"], 1, 2)
+            name = self._split(name, by[:1])
+            name = self._then(
+                Node("once", "deduplicate", [name], {"by": by, "ttl": self.sources["s0"].delay, "time": "at"})
+            )
+        if form != "once" or self.maybe(0.5):
+            name = self._windows(name, form)
+        self.wanted = Wanted(calm=form == "once")
+        return Case(self.sources, self.nodes, [name], self._in_milliseconds(self._batches(draw.randint(3, 8))))
+
+    def _then(self, node: Node) -> str:
+        self._add(node)
+        return node.name
+
+    def _split(self, name: str, key: list[str]) -> str:
+        node = Node(f"by-{len(self.nodes)}", "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 4)})
+        return self._then(node)
+
+    def _windows(self, name: str, form: str) -> str:
+        draw, column = self.draw, "at"
+        for level in range(1 if form in ("changes", "running") else draw.choice([1, 1, 2, 3])):
+            keys = [c for c in ("k", "g") if c in self.shapes[name].columns]
+            by = self.some(keys, 1, 2)
+            if level or self.maybe(0.5) or name != "s0" or by[0] != "k":
+                name = self._split(name, by[:1])
+            before = self.shapes[name]
+            aggregates = {}
+            for n in range(draw.randint(1, 3)):
+                # Which row is the first is up to Spark's shuffles, but for those of one file.
+                made = self._aggregated(before, ordered=len(self.sources) == 1 and not level)
+                if made is not None and made[1] != "window_time":
+                    aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{level}{n}"] = made
+            aggregates = {
+                name: a
+                for name, a in aggregates.items()
+                if a[0] != "avg" or before.columns[a[1]] not in ("decimal", "sum of decimals")
+            } or {f"v{level}9": ["count", None, "int64"]}
+            options: dict[str, Any] = {"by": by, "aggregates": aggregates}
+            if form != "running":
+                emit = "changes" if form == "changes" else "final"
+                size = draw.choice([SECOND, 5 * SECOND, 10 * SECOND, 7_500_000])
+                options["window"] = {"column": column, "size": size, "grace": 0, "emit": emit, "time": "window_time"}
+                column = "window_time"
+            name = self._then(Node(f"windows-{level}", "aggregate", [name], options))
+        return name
+
+    @staticmethod
+    def _in_milliseconds(batches: list[dict[str, list[Row]]]) -> list[dict[str, list[Row]]]:
+        """Return the rows with whole milliseconds after 1970."""
+        first = min((r["at"] for b in batches for rows in b.values() for r in rows if r["at"] is not None), default=0)
+        moved = 0 if first > 100 * SECOND else 1_767_225_600 * SECOND - first // SECOND * SECOND
+        for rows in (rows for batch in batches for rows in batch.values()):
+            for row in rows:
+                if row["at"] is not None:
+                    row["at"] = (row["at"] + moved) // 1000 * 1000
+        return batches

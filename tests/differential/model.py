@@ -95,9 +95,9 @@ class Model:
         return max((w for w in (found, self.now) if w is not None), default=None)
 
     def store(self, name: str) -> list[Row]:
-        """Return what can be read of a node's state before the next batch."""
+        """Return what can be read of a node's state after the last batch."""
         node = next(node for node in self.case.nodes if node.name == name)
-        late = self._less(self.watermark(), self._lag(node))
+        late = self._less(self.now, self._lag(node))
         keys = key_columns(node)
         return [
             {**dict(zip(keys, key, strict=True)), **values}
@@ -236,14 +236,16 @@ class Model:
     # -- state
 
     def _lag(self, node: Node) -> int:
-        """Return the lag of the column that a node goes by."""
-        options = node.options
+        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest."""
+        options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
         if options.get("window"):
-            return self.shapes[node.inputs[0]].times[options["window"]["column"]]
+            return times[options["window"]["column"]]
+        column = options.get("time")
+        if node.op == "aggregate" and column in options["aggregates"]:
+            column = options["aggregates"][column][1]
         if not options.get("ttl"):
             return 0
-        times = self.shapes[node.inputs[-1]].times  # of a join, the table's
-        return times.get(options.get("time"), max(times.values(), default=0))
+        return times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
 
     @staticmethod
     def _less(watermark: int | None, lag: int) -> int | None:
@@ -311,7 +313,7 @@ def key_columns(node: Node) -> list[str]:
 def aggregated(values: Row, name: str, function: str, value: Any) -> None:
     """Take one more value into an aggregate; nulls count for nothing."""
     if function == "avg":
-        aggregated(values, f"{name}_sum", "sum", None if value is None else float(value))
+        aggregated(values, f"{name}_sum", "sum", value)
         aggregated(values, f"{name}_count", "count", value)
         return
     before = values.setdefault(name, 0 if function == "count" else None)

@@ -1,0 +1,105 @@
+"""A case as a query of plain Spark, for what the two can both say: chains of window aggregates, and de-duplication.
+
+One parquet file a batch and source (`maxFilesPerTrigger`), each batch's rows as `foreachBatch` brings them. What Spark
+says otherwise is left out by `generate.spark_case`: grace, times before 1970 or finer than milliseconds, rows of a
+de-duplication that are late by the watermark but not by the time to live.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from tests.differential import build
+from tests.differential.case import WINDOW_START, Case, Node, Row
+
+_WINDOW = "__window"
+
+
+def session() -> SparkSession:
+    """Return a small Spark in this process."""
+    builder = SparkSession.builder.master("local[2]").appName("differential")
+    for key, value in {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.session.timeZone": "UTC",
+    }.items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("FATAL")
+    return found
+
+
+def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
+    """Return what the one sink of a case gets, by batch; batches without rows of Spark's own come after the last."""
+    streams: dict[str, DataFrame] = {}
+    for name, source in case.sources.items():
+        (folder / name).mkdir(parents=True)
+        for number, batch in enumerate(case.batches):
+            file = folder / name / f"{number:05d}.parquet"
+            pq.write_table(build.table(source.columns, batch.get(name, [])), file)
+            os.utime(file, (1_000_000 + number, 1_000_000 + number))  # files come in the order of their times
+        reader = spark.readStream.schema(spark.read.parquet(str(folder / name)).schema)
+        streams[name] = reader.option("maxFilesPerTrigger", 1).parquet(str(folder / name))
+        if source.event_time:
+            streams[name] = streams[name].withWatermark(source.event_time, f"{source.delay // 1000} milliseconds")
+    for node in case.nodes:
+        streams[node.name] = _step(node, [streams[name] for name in node.inputs])
+    (sink,) = case.sinks
+    final = streams[sink].drop(_WINDOW)
+    changes = any(n.op == "aggregate" and (n.options.get("window") or {}).get("emit") != "final" for n in case.nodes)
+    found: dict[int, list[Row]] = {}
+
+    def keep(df: DataFrame, number: int) -> None:
+        found[number] = build.plain(df.toArrow())
+
+    query = (
+        final.writeStream.outputMode("update" if changes else "append")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .foreachBatch(keep)
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return found
+
+
+def _step(node: Node, inputs: list[DataFrame]) -> DataFrame:
+    df, options = inputs[0], node.options
+    if node.op == "repartition":
+        return df
+    if node.op == "merge":
+        for other in inputs[1:]:
+            df = df.unionByName(other)
+        return df
+    if node.op == "where":
+        return df.where(F.col(options["column"]) < options["less"])
+    if node.op == "deduplicate":
+        return df.dropDuplicatesWithinWatermark(options["by"]) if options.get("ttl") else df.dropDuplicates(options["by"])
+    window = options.get("window")
+    columns: list[Any] = [F.col(c) for c in options["by"]]
+    if window:
+        column = _WINDOW if window["column"] == "window_time" else window["column"]
+        columns.append(F.window(column, f"{window['size'] // 1000} milliseconds").alias(_WINDOW))
+    df = df.groupBy(*columns).agg(*(_aggregated(*a).alias(name) for name, a in options["aggregates"].items()))
+    if window:
+        df = df.withColumn(WINDOW_START, F.col(f"{_WINDOW}.start"))
+        if window.get("time"):
+            df = df.withColumn(window["time"], F.window_time(F.col(_WINDOW)))
+    return df
+
+
+def _aggregated(function: str, column: str | None, _: str) -> Any:
+    if function == "count":
+        return F.count(F.lit(1) if column is None else F.col(column))
+    if function in ("first", "last"):
+        return getattr(F, function)(column, ignorenulls=True)
+    return getattr(F, function)(column)
