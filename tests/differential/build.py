@@ -94,9 +94,7 @@ class Running:
     def __init__(self, column: str | None, limit: int) -> None:
         self.column, self.limit = column, limit
 
-    def __call__(
-        self, key: Row, rows: list[Row], state: Row | None
-    ) -> tuple[Row | None, list[Row]]:
+    def __call__(self, key: Row, rows: list[Row], state: Row | None) -> tuple[Row | None, list[Row]]:
         n = len(rows) + (state["n"] if state else 0)
         times = [row[self.column] for row in rows] if self.column else []
         times = [time for time in [*times, state and state["newest"]] if time is not None]
@@ -118,10 +116,15 @@ def topology(case: Case, folder: Path) -> Topology:
     for name, source in case.sources.items():
         options: dict[str, Any] = {}
         if source.event_time:
-            options = {"event_time": source.event_time, "delay": microseconds(source.delay) if source.delay else 0}
+            options = {
+                "event_time": source.event_time,
+                "delay": microseconds(source.delay) if source.delay else 0,
+            }
         streams[name] = topo.source(name, key=source.key, partitions=source.partitions, **options)
     for node in case.nodes:
-        streams[node.name] = _added(node, [streams[name] for name in node.inputs], [shape[n] for n in node.inputs])
+        streams[node.name] = _added(
+            node, [streams[name] for name in node.inputs], [shape[n] for n in node.inputs]
+        )
     for name in case.sinks:
         streams[name].sink(f"{name}-out", target=ParquetSink(folder / "sinks" / name))
     return topo

@@ -115,7 +115,9 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     first, options = inputs[0], node.options
     if node.op == "repartition":
         # Rows of several tasks come together: in the order of the tasks.
-        return replace(first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"]))
+        return replace(
+            first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"])
+        )
     if node.op == "merge":
         return Shape(
             first.columns,
@@ -139,11 +141,15 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
         return replace(first, moved=first.moved or bool(options.get("ttl")))
     if node.op == "join":
         return replace(
-            first, columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}}, moved=True
+            first,
+            columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}},
+            moved=True,
         )
     if node.op == "per_key":
         columns = {**{c: first.columns[c] for c in options["by"]}, "n": "int64", "newest": "timestamp"}
-        return Shape(columns, first.key, _declared(options, first), first.ordered, frozenset(options["by"]), True)
+        return Shape(
+            columns, first.key, _declared(options, first), first.ordered, frozenset(options["by"]), True
+        )
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: first.columns[c] for c in options["by"]}
@@ -237,7 +243,9 @@ def _heard(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     ((kind, text),) = value.items()
-    return {"hex": bytes.fromhex, "decimal": Decimal, "float": lambda said: canonical_nan(float(said))}[kind](text)
+    return {"hex": bytes.fromhex, "decimal": Decimal, "float": lambda said: canonical_nan(float(said))}[kind](
+        text
+    )
 
 
 def canonical_nan(value: float) -> float:

@@ -25,7 +25,9 @@ DAY = 86_400_000_000
 def compare_cuts(case: Case, folder: Path) -> Told:
     """Run a case in four forms. Errors: `Mismatch`, and what is raised in it."""
     draw = Random(len(case.nodes) + 100 * len(case.batches))
-    case = replace(case, events={}, settings={**case.settings, "standbys": 0}, batches=case.batches + ended(case))
+    case = replace(
+        case, events={}, settings={**case.settings, "standbys": 0}, batches=case.batches + ended(case)
+    )
     told = live(case, folder / "as it is")
     other = live(with_partitions(case, draw), folder / "partitions", model=False)
     for sink, batches in told.sinks.items():
@@ -52,7 +54,8 @@ def _same_in_sum(case: Case, told: Told, other: Told, how: str) -> None:
     for sink in case.sinks:
         if not shape[sink].moved:
             sums = [
-                sorted((row for rows in one.sinks[sink].values() for row in rows), key=repr) for one in (told, other)
+                sorted((row for rows in one.sinks[sink].values() for row in rows), key=repr)
+                for one in (told, other)
             ]
             _same(f"sink {sink} {how}", len(case.batches), *sums)
     for node in case.nodes:
@@ -84,7 +87,9 @@ def ended(case: Case) -> list[Batch]:
     last: dict[str, Row] = {}
     for batch in case.batches:
         last |= {name: rows[-1] for name, rows in batch.items() if rows}
-    newest = max((row["at"] for n, row in last.items() if case.sources[n].columns.get("at") == "timestamp"), default=0)
+    newest = max(
+        (row["at"] for n, row in last.items() if case.sources[n].columns.get("at") == "timestamp"), default=0
+    )
     found: Batch = {}
     for name, row in last.items():
         kind = case.sources[name].columns.get("at")
@@ -100,7 +105,9 @@ def cut_anew(batches: list[Batch], draw: Random) -> list[Batch]:
     found: list[Batch] = []
     *before, last, empty = batches
     for batch in before:
-        times = sorted({row["at"] for rows in batch.values() for row in rows if isinstance(row.get("at"), int)})
+        times = sorted(
+            {row["at"] for rows in batch.values() for row in rows if isinstance(row.get("at"), int)}
+        )
         at = draw.choice(times) if times else None
         if draw.random() < 0.5:
             found.append(batch)

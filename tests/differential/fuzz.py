@@ -48,10 +48,16 @@ def attempt(case: Case, way: str) -> tuple[Told | None, str, str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def drawn(seed: int) -> tuple[Case, str]:
-    """Return the case of a seed, and which way it goes."""
+def way_of(file: Path) -> str:
+    """Return which way a case in a file goes: its name begins with that."""
+    way = file.name.partition("-")[0]
+    return way if way in WAYS else "model"
+
+
+def drawn(seed: int, way: str | None = None) -> tuple[Case, str]:
+    """Return the case of a seed, and which way it goes, unless that is given."""
     draw = Random(seed)
-    way = draw.choice(["model", "model", "model", "itself"])
+    way = way or draw.choice(["model", "model", "model", "itself"])
     return generate.case(draw, generate.Wanted(calm=way == "itself", orderless=way == "itself")), way
 
 
@@ -66,10 +72,14 @@ def report(case: Case, way: str, kind: str, how: str, seed: int, failures: Path,
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seconds", type=float, default=60, help="how long to go on")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the first case")
-    parser.add_argument("--failures", type=Path, default=Path("var/differential"), help="where failing cases go")
+    parser.add_argument(
+        "--failures", type=Path, default=Path("var/differential"), help="where failing cases go"
+    )
     parser.add_argument("--shrink", type=float, default=60, help="seconds to make a failing case smaller")
     parser.add_argument("--replay", type=Path, nargs="*", help="run these files instead")
     options = parser.parse_args(argv)
@@ -77,8 +87,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.replay:
         failed = 0
         for file in options.replay:
-            way = file.name.partition("-")[0]
-            _, kind, how = attempt(load(file), way if way in WAYS else "model")
+            _, kind, how = attempt(load(file), way_of(file))
             print(f"{file}: {how or 'fine'}")
             failed += bool(kind)
         return 1 if failed else 0

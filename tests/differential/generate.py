@@ -23,7 +23,18 @@ KEYS: dict[str, list[Any]] = {
     "int64": [-(1 << 63), -1, 0, 1, 2, (1 << 63) - 1, None],
     "float32": [0.0, -0.0, 1.5, -2.25, NAN, float("inf"), None],
     "float64": [0.0, -0.0, 1.1, -2.25, NAN, float("-inf"), None],
-    "string": ["", "a", "b", "ab", "\u00e4\u00f6\u00fc", "\u6771\u4eac", "\U0001f600", "a\x00b", "x" * 40, None],
+    "string": [
+        "",
+        "a",
+        "b",
+        "ab",
+        "\u00e4\u00f6\u00fc",
+        "\u6771\u4eac",
+        "\U0001f600",
+        "a\x00b",
+        "x" * 40,
+        None,
+    ],
     "binary": [b"", b"\x00", b"\xff\xfe\xfd", b"abcdefg", None],
     "date": [-1, 0, 20454, 20455, None],
     "timestamp": [-1, 0, 1_767_225_600_000_001, None],
@@ -42,7 +53,12 @@ ODD_FLOATS = [NAN, float("inf"), float("-inf")]
 #: Decimals are no keys of a topic.
 SPLITTING = [kind for kind in KEYS if kind != "decimal"]
 NO_FIRST = ("decimal",)  # Arrow has no `first` of it
-SUMS = {"float32": "float64", "float64": "float64", "decimal": "sum of decimals", "sum of decimals": "sum of decimals"}
+SUMS = {
+    "float32": "float64",
+    "float64": "float64",
+    "decimal": "sum of decimals",
+    "sum of decimals": "sum of decimals",
+}
 WORKER = [name for name in faults.POINTS if name.startswith("attempt.")]
 DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
 
@@ -217,7 +233,11 @@ class _Drawn:
         numbers = [c for c, kind in columns.items() if kind in ("int8", "int16", "int32", "int64")]
         if not numbers:
             return None
-        options = {"column": self.draw.choice(numbers), "less": self.draw.choice([1, 2, 100]), **self._declared(name)}
+        options = {
+            "column": self.draw.choice(numbers),
+            "less": self.draw.choice([1, 2, 100]),
+            **self._declared(name),
+        }
         return Node(self._name("where"), "where", [name], options)
 
     def _rename(self, name: str) -> Node | None:
@@ -302,7 +322,9 @@ class _Drawn:
         if function == "count":
             return ["count", draw.choice([None, column]), "int64"]
         if function in ("sum", "avg"):
-            numbers = [c for c, k in before.columns.items() if c.startswith("v") and (k in VALUES or k in SUMS)]
+            numbers = [
+                c for c, k in before.columns.items() if c.startswith("v") and (k in VALUES or k in SUMS)
+            ]
             if not numbers:
                 return None
             column = draw.choice(numbers)
@@ -336,7 +358,10 @@ class _Drawn:
         if not found:
             return None
         other, shared, new = draw.choice(found)
-        on = [*stream.key, *self.some([c for c in shared if c not in stream.key and c not in ("i", "at")], 0, 1)]
+        on = [
+            *stream.key,
+            *self.some([c for c in shared if c not in stream.key and c not in ("i", "at")], 0, 1),
+        ]
         table = self.shapes[other]
         order_by = ["i"] if "i" in table.columns else []
         if not order_by and not table.orders(on):
@@ -388,7 +413,10 @@ class _ForSpark(_Drawn):
         draw = self.draw
         kinds = [kind for kind in SPLITTING if kind != "timestamp"]
         columns = {"k": draw.choice(kinds), "g": draw.choice(kinds), "i": "int64", "at": "timestamp"}
-        columns |= {"v": draw.choice([*VALUES]), "x": draw.choice([k for k in KEYS if not k.startswith("float")])}
+        columns |= {
+            "v": draw.choice([*VALUES]),
+            "x": draw.choice([k for k in KEYS if not k.startswith("float")]),
+        }
         form = draw.choice(["final", "final", "final", "once", "changes", "running"])
         delay = draw.choice([0, SECOND, 5 * SECOND])
         number = 1 if form in ("once", "running") else draw.choice([1, 1, 2, 3])
@@ -414,14 +442,21 @@ class _ForSpark(_Drawn):
         if form != "once" or self.maybe(0.5):
             name = self._windows(name, form)
         self.wanted = Wanted(calm=form == "once")
-        return Case(self.sources, self.nodes, [name], self._in_milliseconds(self._batches(draw.randint(3, 8))))
+        return Case(
+            self.sources, self.nodes, [name], self._in_milliseconds(self._batches(draw.randint(3, 8)))
+        )
 
     def _then(self, node: Node) -> str:
         self._add(node)
         return node.name
 
     def _split(self, name: str, key: list[str]) -> str:
-        node = Node(f"by-{len(self.nodes)}", "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 4)})
+        node = Node(
+            f"by-{len(self.nodes)}",
+            "repartition",
+            [name],
+            {"key": key, "partitions": self.draw.randint(1, 4)},
+        )
         return self._then(node)
 
     def _windows(self, name: str, form: str) -> str:
@@ -447,7 +482,13 @@ class _ForSpark(_Drawn):
             if form != "running":
                 emit = "changes" if form == "changes" else "final"
                 size = draw.choice([SECOND, 5 * SECOND, 10 * SECOND, 7_500_000])
-                options["window"] = {"column": column, "size": size, "grace": 0, "emit": emit, "time": "window_time"}
+                options["window"] = {
+                    "column": column,
+                    "size": size,
+                    "grace": 0,
+                    "emit": emit,
+                    "time": "window_time",
+                }
                 column = "window_time"
             name = self._then(Node(f"windows-{level}", "aggregate", [name], options))
         return name
@@ -455,7 +496,9 @@ class _ForSpark(_Drawn):
     @staticmethod
     def _in_milliseconds(batches: list[dict[str, list[Row]]]) -> list[dict[str, list[Row]]]:
         """Return the rows with whole milliseconds after 1970."""
-        first = min((r["at"] for b in batches for rows in b.values() for r in rows if r["at"] is not None), default=0)
+        first = min(
+            (r["at"] for b in batches for rows in b.values() for r in rows if r["at"] is not None), default=0
+        )
         moved = 0 if first > 100 * SECOND else 1_767_225_600 * SECOND - first // SECOND * SECOND
         for rows in (rows for batch in batches for rows in batch.values()):
             for row in rows:

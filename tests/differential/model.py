@@ -169,7 +169,13 @@ class Model:
                 yield row
 
     def _join(
-        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, stream: list[Row], table: list[Row]
+        self,
+        node: Node,
+        _: Shape,
+        state: dict[Key, Row],
+        late: int | None,
+        stream: list[Row],
+        table: list[Row],
     ) -> Iterator[Row]:
         on, columns = node.options["on"], node.options["columns"]
         for row in sorted(table, key=lambda row: [row[c] for c in node.options["order_by"]]):

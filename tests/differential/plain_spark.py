@@ -21,25 +21,8 @@ from tests.differential.case import WINDOW_START, Case, Node, Row
 _WINDOW = "__window"
 
 
-def session() -> SparkSession:
-    """Return a small Spark in this process."""
-    builder = SparkSession.builder.master("local[2]").appName("differential")
-    for key, value in {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-    }.items():
-        builder = builder.config(key, value)
-    found = builder.getOrCreate()
-    found.sparkContext.setLogLevel("FATAL")
-    return found
-
-
-def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
-    """Return what the one sink of a case gets, by batch; batches without rows of Spark's own come after the last."""
+def sources(spark: SparkSession, case: Case, folder: Path) -> dict[str, DataFrame]:
+    """Return the sources of a case as streams of files, a batch in each."""
     streams: dict[str, DataFrame] = {}
     for name, source in case.sources.items():
         (folder / name).mkdir(parents=True)
@@ -49,13 +32,48 @@ def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
             os.utime(file, (1_000_000 + number, 1_000_000 + number))  # files come in the order of their times
         reader = spark.readStream.schema(spark.read.parquet(str(folder / name)).schema)
         streams[name] = reader.option("maxFilesPerTrigger", 1).parquet(str(folder / name))
+    return streams
+
+
+def placed(spark: SparkSession, case: Case, folder: Path) -> dict[str, dict[int, list[Row]]]:
+    """Return what the sinks of a case get by batch, when taskplace runs it on Spark."""
+    from taskplace.spark import Placed
+
+    run = Placed(
+        spark, build.topology(case, folder), checkpoint=folder / "checkpoint", state_dir=folder / "state"
+    )
+    try:
+        run.start(sources(spark, case, folder / "in"), trigger={"availableNow": True}).awaitTermination()
+    finally:
+        run.close()
+    return {
+        name: {
+            number: [
+                row
+                for file in (folder / "sinks" / name / f"batch_id={number}").glob("*.parquet")
+                for row in build.plain(pq.ParquetFile(file).read())
+            ]
+            for number in range(len(case.batches))
+        }
+        for name in case.sinks
+    }
+
+
+def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
+    """Return what the one sink of a case gets, by batch; batches without rows of Spark's own come after the last."""
+    streams = sources(spark, case, folder / "in")
+    for name, source in case.sources.items():
         if source.event_time:
-            streams[name] = streams[name].withWatermark(source.event_time, f"{source.delay // 1000} milliseconds")
+            streams[name] = streams[name].withWatermark(
+                source.event_time, f"{source.delay // 1000} milliseconds"
+            )
     for node in case.nodes:
         streams[node.name] = _step(node, [streams[name] for name in node.inputs])
     (sink,) = case.sinks
     final = streams[sink].drop(_WINDOW)
-    changes = any(n.op == "aggregate" and (n.options.get("window") or {}).get("emit") != "final" for n in case.nodes)
+    changes = any(
+        n.op == "aggregate" and (n.options.get("window") or {}).get("emit") != "final" for n in case.nodes
+    )
     found: dict[int, list[Row]] = {}
 
     def keep(df: DataFrame, number: int) -> None:
@@ -83,7 +101,11 @@ def _step(node: Node, inputs: list[DataFrame]) -> DataFrame:
     if node.op == "where":
         return df.where(F.col(options["column"]) < options["less"])
     if node.op == "deduplicate":
-        return df.dropDuplicatesWithinWatermark(options["by"]) if options.get("ttl") else df.dropDuplicates(options["by"])
+        return (
+            df.dropDuplicatesWithinWatermark(options["by"])
+            if options.get("ttl")
+            else df.dropDuplicates(options["by"])
+        )
     window = options.get("window")
     columns: list[Any] = [F.col(c) for c in options["by"]]
     if window:

@@ -46,7 +46,11 @@ def _batches(case: Case) -> Iterator[Case]:
     for size in (8, 4, 2, 1):
         for start in range(0, len(case.batches) - size + 1):
             left = case.batches[:start] + case.batches[start + size :]
-            events = {n - size * (n >= start + size): e for n, e in case.events.items() if not start <= n < start + size}
+            events = {
+                n - size * (n >= start + size): e
+                for n, e in case.events.items()
+                if not start <= n < start + size
+            }
             if left:
                 yield replace(case, batches=left, events=events)
 
