@@ -1,4 +1,4 @@
-"""A case as taskplace sees it: the topology with its processors, rows as Arrow tables, and both back as plain values."""
+"""A case as taskplace sees it: the topology with its processors, rows as Arrow tables, and both as plain values."""
 
 from __future__ import annotations
 

@@ -34,6 +34,11 @@ class Source:
     delay: int = 0
 
 
+def time_of(source: Source) -> str | None:
+    """Return the column of a source that has its rows' times, be it declared or not."""
+    return next((c for c in source.columns if c.startswith("at")), None)
+
+
 @dataclass(frozen=True)
 class Node:
     """A step of the pipeline. `options` are those of its `op`; durations in microseconds.

@@ -15,7 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.differential.case import Batch, Case, Row, shapes
+from tests.differential.case import Batch, Case, Row, shapes, time_of
 from tests.differential.lives import Mismatch, Told, comparable, live
 from tests.differential.model import stateful
 
@@ -35,7 +35,7 @@ def compare_cuts(case: Case, folder: Path) -> Told:
             _same(f"sink {sink} with other partitions", number, rows, other.sinks[sink][number])
     for store, rows in told.stores.items():
         _same(f"store {store} with other partitions", len(case.batches), rows, other.stores[store])
-    cut = live(replace(case, batches=cut_anew(case.batches, draw)), folder / "cut", model=False)
+    cut = live(replace(case, batches=cut_anew(case, draw)), folder / "cut", model=False)
     _same_in_sum(case, told, cut, "cut anew")
     limited = replace(
         case, batches=case.batches + [{}] * 30, settings={**case.settings, "limit": draw.choice([2, 5])}
@@ -100,8 +100,10 @@ def ended(case: Case) -> list[Batch]:
     return [found, {}]
 
 
-def cut_anew(batches: list[Batch], draw: Random) -> list[Batch]:
+def cut_anew(case: Case, draw: Random) -> list[Batch]:
     """Return the rows cut otherwise: batches are put together, and split at a time, or in their midst without any."""
+    times = {n: time_of(s) for n, s in case.sources.items()}
+    times = {n: c for n, c in times.items() if c is not None and case.sources[n].columns[c] == "timestamp"}
     found: list[Batch] = []
     *before, last, empty = batches
     for batch in before:
@@ -115,7 +117,7 @@ def cut_anew(batches: list[Batch], draw: Random) -> list[Batch]:
         parts: list[Batch] = [{}, {}]
         for name, rows in batch.items():
             for i, row in enumerate(rows):
-                later = 2 * i >= len(rows) if at is None or row.get("at") is None else row["at"] >= at
+                later = 2 * i >= len(rows) if at is None or name not in times else row[times[name]] >= at
                 parts[later].setdefault(name, []).append(row)
         found += parts
     merged: list[Batch] = []

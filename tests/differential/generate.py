@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from random import Random
 from typing import Any
 
 from taskplace.spark import faults
-from tests.differential.case import NAN, TEMPORAL, Case, Node, Row, Shape, Source, shape, shapes
+from taskplace.spark.driver.programs import programs
+from tests.differential import build
+from tests.differential.case import NAN, Case, Node, Row, Shape, Source, shape, shapes, time_of
+from topology import TopologyError
 
 SECOND = 1_000_000
 #: The values of key columns: few, so that they meet, and all that is special about a type.
@@ -106,9 +110,10 @@ class _Drawn:
             self._repartition,
             self._merge,
             self._deduplicate,
-            self._aggregate,
-            self._aggregate,
-            self._aggregate,
+            self._deduplicate,
+            *[self._aggregate] * 4,
+            *[self._of_windows] * 4,
+            self._join,
             self._join,
             self._join,
             self._per_key,
@@ -118,11 +123,11 @@ class _Drawn:
             if len(self.nodes) >= wanted:
                 break
             made = self.draw.choice(ops)(self._stream())
-            if made is not None:
+            if made is not None and self._fits(made):
                 self._add(made)
         read = {name for node in self.nodes for name in node.inputs}
         sinks = [n for n in self.shapes if n not in read or (n not in self.sources and self.maybe(0.3))]
-        count = self.draw.randint(2, self.wanted.batches)
+        count = self.draw.randint(2, self.wanted.batches + 2 * self.timed)
         batches = self._batches(count)
         events = {n: found for n in range(count) if (found := self._events())} if self.wanted.events else {}
         settings = {
@@ -131,6 +136,17 @@ class _Drawn:
             "snapshot_interval": self.draw.choice([1, 2, 5]),
         }
         return Case(self.sources, self.nodes, sinks, batches, events, settings)
+
+    def _fits(self, node: Node) -> bool:
+        """Return whether there can be such a node here: no cycle, equal partitions where streams meet."""
+        case = Case(self.sources, [*self.nodes, node], [])
+        try:
+            programs(build.topology(case, Path("unused")).build())
+        except TopologyError as error:
+            return not any(
+                why in str(error) for why in ("a cycle", "equal partition counts", "merges topics of")
+            )
+        return True
 
     def _add(self, node: Node) -> None:
         self.nodes.append(node)
@@ -157,13 +173,14 @@ class _Drawn:
             if not alike and i:
                 values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": draw.choice([*KEYS])}
             columns |= values
+            time = f"at{i}" if not alike and self.maybe(0.6) else "at"
             if self.timed or self.maybe(0.5):
-                columns["at"] = "date" if self.maybe(0.1) else "timestamp"
+                columns[time] = "date" if self.maybe(0.1) else "timestamp"
             self.sources[f"s{i}"] = Source(
                 columns,
                 list(key),
                 partitions if self.maybe(0.8) else draw.randint(1, 5),
-                "at" if self.timed and (not i or self.maybe(0.7)) else None,
+                time if self.timed and (not i or self.maybe(0.7)) else None,
                 draw.choice([0, SECOND, 5 * SECOND, 1_500_000]) if self.timed else 0,
             )
         self.shapes = shapes(Case(self.sources, [], []))
@@ -174,6 +191,7 @@ class _Drawn:
         late = 0.0 if self.wanted.calm else draw.choice([0, 0.2, 0.5])
         unknown = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.1])
         wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
+        pace = draw.choice([1, 3, 3, 10]) * SECOND  # of event time, from batch to batch
         pools = {
             (name, column): self._pool(column, kind)
             for name, source in self.sources.items()
@@ -183,11 +201,11 @@ class _Drawn:
         def value(topic: str, column: str, kind: str, batch: int, i: int) -> Any:
             if column == "i":
                 return 1000 * batch + i
-            if column != "at":
+            if not column.startswith("at"):
                 return draw.choice(pools[topic, column])
             if draw.random() < unknown:
                 return None
-            time = start + batch * 3 * SECOND + draw.randrange(0, 3 * SECOND, 1 if i % 3 else 500_000)
+            time = start + batch * pace + draw.randrange(0, pace, 1 if i % 3 else 500_000)
             if draw.random() < late:
                 time -= draw.randrange(0, 30 * SECOND, 250_000)
             if draw.random() < wild:
@@ -204,8 +222,8 @@ class _Drawn:
             }
             for batch in range(count)
         ]
-        for rows in (rows for batch in batches for rows in batch.values() if self.wanted.calm):
-            rows.sort(key=lambda row: row.get("at", row["i"]))
+        for name, rows in (found for batch in batches for found in batch.items() if self.wanted.calm):
+            rows.sort(key=lambda row: row[time_of(self.sources[name]) or "i"])
         return batches
 
     def _pool(self, column: str, kind: str) -> list[Any]:
@@ -243,7 +261,7 @@ class _Drawn:
     def _rename(self, name: str) -> Node | None:
         column = self.draw.choice([*self.shapes[name].columns])
         new = f"{column[0]}_{len(self.nodes)}"
-        if column in ("i", "at") or new in self.shapes[name].columns:
+        if column == "i" or column.startswith("at") or new in self.shapes[name].columns:
             return None
         declared = self._declared(name)
         if declared.get("event_time") == column:
@@ -286,13 +304,13 @@ class _Drawn:
             options |= {"ttl": self._ttl(), "time": self.draw.choice([*before.times])}
         return Node(self._name("once"), "deduplicate", [name], options)
 
-    def _aggregate(self, name: str) -> Node | None:
+    def _aggregate(self, name: str, windowed: bool = False) -> Node | None:
         before, draw = self.shapes[name], self.draw
         if before.key is None:
             return None
         by = self._by(before)
         options: dict[str, Any] = {"by": by}
-        if before.times and self.maybe(0.7):
+        if before.times and (windowed or self.maybe(0.7)):
             options["window"] = self._window(before)
             if {"window_start", "window_time"} & set(by):
                 return None
@@ -313,6 +331,28 @@ class _Drawn:
             elif seen in by:
                 options |= {"ttl": self._ttl(), "time": seen}
         return Node(self._name("sums"), "aggregate", [name], options)
+
+    def _of_windows(self, _: str) -> Node | None:
+        """Return windows of windows, behind a repartition or at once."""
+        found = [name for name, shape in self.shapes.items() if shape.key and "window_start" in shape.times]
+        if not found:
+            return None
+        name = self.draw.choice(found)
+        if self.maybe(0.7):
+            keys = [
+                c
+                for c, kind in self.shapes[name].columns.items()
+                if kind in SPLITTING and not c.startswith("window")
+            ]
+            if not keys:
+                return None
+            key = self.some(keys, 1, 1)
+            by = Node(
+                self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
+            )
+            self._add(by)
+            name = by.name
+        return self._aggregate(name, windowed=True)
 
     def _aggregated(self, before: Shape, ordered: bool) -> list[Any] | None:
         draw = self.draw
@@ -403,7 +443,7 @@ class _Drawn:
 def spark_case(draw: Random) -> Case:
     """Return a case that a query of plain Spark says as well (`plain_spark.py`): a chain with one sink.
 
-    Whole milliseconds after 1970, no grace; with a de-duplication no row is late, as Spark drops some that are kept here.
+    Whole milliseconds after 1970, no grace; with a de-duplication no row is late: Spark drops some that are kept here.
     """
     return _ForSpark(draw, Wanted(events=False, batches=8)).spark_case()
 

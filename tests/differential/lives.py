@@ -1,7 +1,7 @@
 """Runs a case through a whole `Placed` without Spark, and compares it with the model, batch by batch.
 
-Compared are the rows of every sink, the state of every store as it is read from outside, how many rows were late, and
-the columns and types of all of it. What happens between and within batches (`Case.events`, by batch):
+Compared are the rows of every sink with their columns and types, how many rows were late, and, at the end and now and
+then, the state of every store as it is read from outside. What happens between and within batches (`Case.events`, by batch):
 
 - `["kill", point, own]`: the executor that passes the point dies, or (not `own`) another one; one comes in its place
 - `["crash", point]`: the driver dies there; another one runs the batch
@@ -181,7 +181,7 @@ class _Life:
         found = self._read(number)
         for name in self.case.sinks:
             self._same(f"sink {name}", number, comparable(sent.sinks[name]), found[name])
-        for name in self.stores:
+        for name in self.stores if number % 3 == 2 or number >= len(self.case.batches) else ():
             rows = self._stored(name)
             if rows is not None:
                 self._same(f"store {name}", number, comparable(model.store(name)), comparable(rows))
@@ -198,7 +198,7 @@ class _Life:
         found = {}
         for name in self.case.sinks:
             tables = [
-                pq.ParquetFile(path).read()
+                pq.ParquetFile(path).read(use_threads=False)
                 for path in (self.folder / "sinks" / name / f"batch_id={number}").glob("*.parquet")
             ]
             rows = [row for one in tables for row in build.plain(one)]

@@ -81,7 +81,7 @@ class Model:
                 times = [micros(row[source.event_time], kind) for row in topics.get(name, [])]
                 known = [time for time in times if time is not None]
                 if known:
-                    self.newest[name] = max(known + [self.newest.get(name, known[0])])
+                    self.newest[name] = max([*known, self.newest.get(name, known[0])])
         self.batches += 1
         sinks = {name: [row for rows in streams[name].values() for row in rows] for name in self.case.sinks}
         return Sent(sinks, self._dropped)
