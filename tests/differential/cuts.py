@@ -105,12 +105,10 @@ def cut_anew(case: Case, draw: Random) -> list[Batch]:
     times = {n: time_of(s) for n, s in case.sources.items()}
     times = {n: c for n, c in times.items() if c is not None and case.sources[n].columns[c] == "timestamp"}
     found: list[Batch] = []
-    *before, last, empty = batches
+    *before, last, empty = case.batches
     for batch in before:
-        times = sorted(
-            {row["at"] for rows in batch.values() for row in rows if isinstance(row.get("at"), int)}
-        )
-        at = draw.choice(times) if times else None
+        there = sorted({row[times[name]] for name, rows in batch.items() if name in times for row in rows})
+        at = draw.choice(there) if there else None
         if draw.random() < 0.5:
             found.append(batch)
             continue

@@ -1,7 +1,8 @@
 """Runs a case through a whole `Placed` without Spark, and compares it with the model, batch by batch.
 
 Compared are the rows of every sink with their columns and types, how many rows were late, and, at the end and now and
-then, the state of every store as it is read from outside. What happens between and within batches (`Case.events`, by batch):
+then, the state of every store as it is read from outside. What happens between and within batches (`Case.events`, by
+batch):
 
 - `["kill", point, own]`: the executor that passes the point dies, or (not `own`) another one; one comes in its place
 - `["crash", point]`: the driver dies there; another one runs the batch
