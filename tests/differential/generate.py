@@ -209,7 +209,10 @@ class _Drawn:
             if draw.random() < late:
                 time -= draw.randrange(0, 30 * SECOND, 250_000)
             if draw.random() < wild:
-                time += 3600 * SECOND
+                time += (
+                    draw.choice([3600, -3600, 864_000, -100 * 31_536_000, 8000 * 31_536_000 - time // SECOND])
+                    * SECOND
+                )
             return time // (86_400 * SECOND) if kind == "date" else time
 
         batches = [
