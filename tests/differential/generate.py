@@ -468,7 +468,9 @@ class _ForSpark(_Drawn):
             if form == "once":
                 later = max(later, SECOND)
             at = None if form == "running" else "at"
-            self.sources[f"s{i}"] = Source(columns, ["k"], draw.randint(1, 4), at, later if at else 0)
+            # Behind a repartition rows of one task are in the order of the file, as they are in Spark.
+            partitions = draw.choice([1, 1, 3]) if form != "once" else 1
+            self.sources[f"s{i}"] = Source(columns, ["k"], partitions, at, later if at else 0)
         self.shapes = shapes(Case(self.sources, [], []))
         name = "s0"
         if number > 1:
@@ -504,6 +506,7 @@ class _ForSpark(_Drawn):
 
     def _windows(self, name: str, form: str) -> str:
         draw, column = self.draw, "at"
+        in_order = len(self.sources) == 1 and self.sources["s0"].partitions == 1
         for level in range(1 if form in ("changes", "running") else draw.choice([1, 1, 2, 3])):
             keys = [c for c in ("k", "g") if c in self.shapes[name].columns]
             by = self.some(keys, 1, 2)
@@ -513,7 +516,7 @@ class _ForSpark(_Drawn):
             aggregates = {}
             for n in range(draw.randint(1, 3)):
                 # Which row is the first is up to Spark's shuffles, but for those of one file.
-                made = self._aggregated(before, ordered=len(self.sources) == 1 and not level)
+                made = self._aggregated(before, ordered=in_order and not level)
                 if made is not None and made[1] != "window_time":
                     aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{level}{n}"] = made
             aggregates = {
