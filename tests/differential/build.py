@@ -30,6 +30,7 @@ from topology.stream import Stream
 
 ARROW = {
     "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
     "date": pa.date32(),
     "decimal": pa.decimal128(12, 2),
     "sum of decimals": pa.decimal128(38, 2),

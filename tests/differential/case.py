@@ -18,7 +18,8 @@ Row = dict[str, Any]
 #: The rows of each source, in the order in which they come.
 Batch = dict[str, list[Row]]
 
-TEMPORAL = ("timestamp", "date")
+STAMPS = ("timestamp", "timestamp_ntz")
+TEMPORAL = (*STAMPS, "date")
 WINDOW_START, WINDOW_TIME = "window_start", "window_time"
 NAN = float("nan")
 
@@ -168,10 +169,10 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             columns[window["time"]] = "timestamp"
             times[window["time"]] = lag
     else:
-        times |= {c: first.times[c] for c in options["by"] if c in first.times and columns[c] == "timestamp"}
+        times |= {c: first.times[c] for c in options["by"] if c in first.times and columns[c] in STAMPS}
     for name, (function, column, kind) in options["aggregates"].items():
         columns[name] = "float64" if function == "avg" else kind
-        if not window and function == "max" and column in first.times and kind == "timestamp":
+        if not window and function == "max" and column in first.times and kind in STAMPS:
             times[name] = first.times[column]
     single = frozenset([*options["by"], *([WINDOW_START] if window else [])])
     final = bool(window) and window["emit"] == "final"

@@ -94,15 +94,18 @@ def ended(case: Case) -> list[Batch]:
     last: dict[str, Row] = {}
     for batch in case.batches:
         last |= {name: rows[-1] for name, rows in batch.items() if rows}
+    times = {name: time_of(source) for name, source in case.sources.items()}
+    dates = {n for n, c in times.items() if c is not None and case.sources[n].columns[c] == "date"}
     newest = max(
-        (row["at"] for n, row in last.items() if case.sources[n].columns.get("at") == "timestamp"), default=0
+        (row[times[n]] for n, row in last.items() if times[n] is not None and n not in dates), default=0
     )
     found: Batch = {}
     for name, row in last.items():
-        kind = case.sources[name].columns.get("at")
         later = {"i": 1_000_000}
-        if kind is not None:
-            later["at"] = newest + 10 * DAY if kind == "timestamp" else max(row["at"], newest // DAY) + 11
+        if name in dates:
+            later[times[name]] = max(row[times[name]], newest // DAY) + 11
+        elif times[name] is not None:
+            later[times[name]] = newest + 10 * DAY
         found[name] = [{**row, **later}]
     return [found, {}]
 
@@ -110,7 +113,7 @@ def ended(case: Case) -> list[Batch]:
 def cut_anew(case: Case, draw: Random) -> list[Batch]:
     """Return the rows cut otherwise: batches are put together, and split at a time, or in their midst without any."""
     times = {n: time_of(s) for n, s in case.sources.items()}
-    times = {n: c for n, c in times.items() if c is not None and case.sources[n].columns[c] == "timestamp"}
+    times = {n: c for n, c in times.items() if c is not None and case.sources[n].columns[c] != "date"}
     found: list[Batch] = []
     *before, last, empty = case.batches
     for batch in before:

@@ -14,7 +14,7 @@ from typing import Any
 from taskplace.spark import faults
 from taskplace.spark.driver.programs import programs
 from tests.differential import build
-from tests.differential.case import NAN, Case, Node, Row, Shape, Source, shape, shapes, time_of
+from tests.differential.case import NAN, STAMPS, Case, Node, Row, Shape, Source, shape, shapes, time_of
 from topology import TopologyError
 
 SECOND = 1_000_000
@@ -41,6 +41,7 @@ KEYS: dict[str, list[Any]] = {
     ],
     "binary": [b"", b"\x00", b"\xff\xfe\xfd", b"abcdefg", None],
     "date": [-1, 0, 20454, 20455, None],
+    "timestamp_ntz": [-1, 0, 1_767_225_600_000_001, None],
     "timestamp": [-1, 0, 1_767_225_600_000_001, None],
     "decimal": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99"), None],
 }
@@ -175,7 +176,7 @@ class _Drawn:
             columns |= values
             time = f"at{i}" if not alike and self.maybe(0.6) else "at"
             if self.timed or self.maybe(0.5):
-                columns[time] = "date" if self.maybe(0.1) else "timestamp"
+                columns[time] = draw.choice(["timestamp"] * 8 + ["timestamp_ntz", "date"])
             self.sources[f"s{i}"] = Source(
                 columns,
                 list(key),
@@ -328,8 +329,8 @@ class _Drawn:
         options["aggregates"] = aggregates
         if before.times and "window" not in options and self.maybe(0.4):
             seen = draw.choice([*before.times])
-            if seen not in by and before.columns[seen] == "timestamp":
-                aggregates[f"t{len(self.nodes)}"] = ["max", seen, "timestamp"]
+            if seen not in by and before.columns[seen] in STAMPS:
+                aggregates[f"t{len(self.nodes)}"] = ["max", seen, before.columns[seen]]
                 options |= {"ttl": self._ttl(), "time": f"t{len(self.nodes)}"}
             elif seen in by:
                 options |= {"ttl": self._ttl(), "time": seen}
