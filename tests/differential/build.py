@@ -24,7 +24,7 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.sinks import ParquetSink
-from tests.differential.case import Case, Node, Row, Shape, canonical, shapes
+from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes
 from topology import Topology
 from topology.stream import Stream
 
@@ -164,28 +164,29 @@ def _forgetting(options: dict[str, Any]) -> dict[str, Any]:
     return {"ttl": microseconds(options["ttl"]), "time": options["time"]}
 
 
-def _types(columns: list[str], shape: Shape) -> dict[str, pa.DataType]:
-    return {c: arrow(shape.columns[c]) for c in columns}
+def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataType]:
+    return {c: arrow(kept_as(node, before, c)) for c in columns}
 
 
 def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
-    return Deduplicate(node.name, by=_types(node.options["by"], before[0]), **_forgetting(node.options))
+    return Deduplicate(node.name, by=_types(node, node.options["by"], before[0]), **_forgetting(node.options))
 
 
 def _join(node: Node, before: list[Shape]) -> TableJoin:
     options = node.options
     return TableJoin(
         node.name,
-        on=_types(options["on"], before[1]),
-        columns=_types(options["columns"], before[1]),
+        on=_types(node, options["on"], before[1]),
+        columns=_types(node, options["columns"], before[1]),
         how=options["how"],
         order_by=options["order_by"],
+        deleted=options.get("deleted"),
         **_forgetting(options),
     )
 
 
 def _per_key(node: Node, before: list[Shape]) -> PerKey:
-    options, by = node.options, _types(node.options["by"], before[0])
+    options, by = node.options, _types(node, node.options["by"], before[0])
     state = {"n": pa.int64(), "newest": arrow("timestamp")}
     ttl = {"ttl": microseconds(options["ttl"]), "time": "newest"} if options.get("ttl") else {}
     return PerKey(
@@ -208,7 +209,7 @@ def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
     window = options.get("window")
     return Aggregate(
         node.name,
-        by=_types(options["by"], before[0]),
+        by=_types(node, options["by"], before[0]),
         window=None if window is None else _tumbling(window),
         **_forgetting(options),
         **aggregates,

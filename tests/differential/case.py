@@ -51,8 +51,10 @@ class Node:
     - deduplicate: `by`, `ttl`, `time`
     - aggregate: `by`, `aggregates` (name -> [function, column, type]), `window` ({column, size, grace, emit, time}),
       `ttl`, `time`
-    - join: `on`, `columns`, `how`, `order_by`, `ttl`, `time`; inputs: the stream and the table
+    - join: `on`, `columns`, `how`, `order_by`, `deleted`, `ttl`, `time`; inputs: the stream and the table
     - per_key: `by`, `limit`, `column` (an event time, or None), `ttl`, `event_time`, `delay`
+
+    Those that keep state may keep a column of their key in another type: `kept`, column -> type.
     """
 
     name: str
@@ -152,13 +154,13 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             moved=True,
         )
     if node.op == "per_key":
-        columns = {**{c: first.columns[c] for c in options["by"]}, "n": "int64", "newest": "timestamp"}
+        columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         return Shape(
             columns, first.key, _declared(options, first), first.ordered, frozenset(options["by"]), True
         )
     if node.op != "aggregate":
         raise ValueError(node.op)
-    columns = {c: first.columns[c] for c in options["by"]}
+    columns = {c: kept_as(node, first, c) for c in options["by"]}
     times: dict[str, int] = {}
     window = options.get("window")
     if window:
@@ -177,6 +179,11 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     single = frozenset([*options["by"], *([WINDOW_START] if window else [])])
     final = bool(window) and window["emit"] == "final"
     return Shape(columns, first.key, times, False, single, first.moved or not final)
+
+
+def kept_as(node: Node, before: Shape, column: str) -> str:
+    """Return the type in which a node keeps a column of its key."""
+    return node.options.get("kept", {}).get(column) or before.columns[column]
 
 
 def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:

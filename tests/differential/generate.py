@@ -55,9 +55,18 @@ VALUES: dict[str, list[Any]] = {
     "decimal": [Decimal("0.01"), Decimal("-2.50"), Decimal("100.00"), None],
 }
 ODD_FLOATS = [NAN, float("inf"), float("-inf")]
+#: As what columns of a key may be kept.
+WIDER = {
+    "bool": ["int32"],
+    "int8": ["int32", "int64", "float64", "string"],
+    "int16": ["int64", "float32"],
+    "int32": ["int64", "float64", "string"],
+    "int64": ["string"],
+    "float32": ["float64"],
+    "date": ["timestamp"],
+}
 #: Decimals are no keys of a topic.
 SPLITTING = [kind for kind in KEYS if kind != "decimal"]
-NO_FIRST = ("decimal",)  # Arrow has no `first` of it
 SUMS = {
     "float32": "float64",
     "float64": "float64",
@@ -174,6 +183,8 @@ class _Drawn:
             if not alike and i:
                 values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": draw.choice([*KEYS])}
             columns |= values
+            if self.maybe(0.3):
+                columns["gone" if alike else f"gone{i}"] = "bool"
             time = f"at{i}" if not alike and self.maybe(0.6) else "at"
             if self.timed or self.maybe(0.5):
                 columns[time] = draw.choice(["timestamp"] * 8 + ["timestamp_ntz", "date"])
@@ -232,8 +243,8 @@ class _Drawn:
 
     def _pool(self, column: str, kind: str) -> list[Any]:
         if column.startswith("v"):
-            odd = kind in ("float32", "float64") and self.maybe(0.2)
-            return VALUES[kind] + (ODD_FLOATS[1:] if odd else [])
+            odd = kind in ("float32", "float64") and self.maybe(0.3)
+            return VALUES[kind] + (ODD_FLOATS if odd else [])
         return self.some(KEYS[kind], 2, 6)
 
     def _events(self) -> list[list[Any]]:
@@ -303,7 +314,7 @@ class _Drawn:
         by = self._by(before)
         if not before.orders(by):
             return None
-        options: dict[str, Any] = {"by": by}
+        options: dict[str, Any] = {"by": by, **self._kept(by, before)}
         if before.times and self.maybe(0.6):
             options |= {"ttl": self._ttl(), "time": self.draw.choice([*before.times])}
         return Node(self._name("once"), "deduplicate", [name], options)
@@ -313,7 +324,7 @@ class _Drawn:
         if before.key is None:
             return None
         by = self._by(before)
-        options: dict[str, Any] = {"by": by}
+        options: dict[str, Any] = {"by": by, **self._kept(by, before)}
         if before.times and (windowed or self.maybe(0.7)):
             options["window"] = self._window(before)
             if {"window_start", "window_time"} & set(by):
@@ -373,11 +384,11 @@ class _Drawn:
                 return None
             column = draw.choice(numbers)
             kind = SUMS.get(before.columns[column], "int64")
-            return [function, column, kind if function == "sum" or kind == "sum of decimals" else "float64"]
-        if function in ("first", "last") and (not ordered or kind in NO_FIRST or kind == "sum of decimals"):
+            if function == "avg" and kind == "sum of decimals":
+                return None  # a float of a decimal: Arrow rounds its last digit otherwise than Python
+            return [function, column, kind if function == "sum" else "float64"]
+        if function in ("first", "last") and not ordered:
             return None
-        if function in ("min", "max") and kind in ("float32", "float64"):
-            return None  # NaN
         return [function, column, kind]
 
     def _window(self, before: Shape) -> dict[str, Any]:
@@ -408,14 +419,21 @@ class _Drawn:
         ]
         table = self.shapes[other]
         order_by = ["i"] if "i" in table.columns else []
-        if not order_by and not table.orders(on):
+        if self.maybe(0.5) or not order_by:
+            order_by = self.some([*table.columns], 0, 2) + (order_by if self.maybe(0.5) else [])
+        if "i" not in order_by and not table.orders(on):
             return None
+        order_by = list(dict.fromkeys(order_by))
         options: dict[str, Any] = {
             "on": on,
             "columns": self.some(new, 1, 3),
             "how": draw.choice(["left", "inner"]),
             "order_by": order_by,
+            **self._kept(on, table),
         }
+        marks = [c for c, kind in table.columns.items() if kind == "bool"]
+        if marks and self.maybe(0.5):
+            options["deleted"] = draw.choice(marks)
         times = [c for c in table.times if c in on or c in options["columns"]]
         if times and self.maybe(0.7):
             options |= {"ttl": self._ttl(), "time": draw.choice(times)}
@@ -428,7 +446,13 @@ class _Drawn:
         times = [c for c, kind in before.columns.items() if kind == "timestamp" and c not in before.key]
         timed = [c for c in before.times if c in times]
         column = self.draw.choice([None, *timed, *times]) if times else None
-        options = {"by": self._by(before), "limit": self.draw.choice([2, 5, 100]), "column": column}
+        by = self._by(before)
+        options = {
+            "by": by,
+            **self._kept(by, before),
+            "limit": self.draw.choice([2, 5, 100]),
+            "column": column,
+        }
         if column is not None and before.times and self.maybe(0.6):
             options["ttl"] = self._ttl()
             if self.maybe(0.7):
@@ -437,6 +461,14 @@ class _Drawn:
 
     def _ttl(self) -> int:
         return self.draw.choice([SECOND, 5 * SECOND, 20 * SECOND])
+
+    def _kept(self, by: list[str], before: Shape) -> dict[str, Any]:
+        """Return that columns of a key are kept in other types, if they are to be."""
+        if not self.maybe(0.2):
+            return {}
+        return {
+            "kept": {c: self.draw.choice(WIDER[before.columns[c]]) for c in by if before.columns[c] in WIDER}
+        }
 
     def _by(self, before: Shape) -> list[str]:
         """Return columns to keep state by: those that the rows are split by, and maybe more."""

@@ -158,7 +158,7 @@ class Model:
     ) -> Iterator[Row]:
         by, time = node.options["by"], node.options.get("time")
         for row in rows:
-            key = self._key(row, by)
+            key = self._key(node, row)
             values = {"seen_in_batch": self.batches}
             if time and time not in by:
                 values[time] = micros(row[time], before.columns[time])  # kept as a timestamp
@@ -177,15 +177,26 @@ class Model:
         stream: list[Row],
         table: list[Row],
     ) -> Iterator[Row]:
-        on, columns = node.options["on"], node.options["columns"]
-        for row in sorted(table, key=lambda row: [row[c] for c in node.options["order_by"]]):
-            key, values = self._key(row, on), {c: row[c] for c in columns}
+        on, columns, order_by = (node.options[name] for name in ("on", "columns", "order_by"))
+        kept = set(order_by) <= {*on, *columns}  # then the stored row has an order, too
+        for row in sorted(table, key=lambda row: order(row, order_by)):
+            key, values = self._key(node, row), {c: row[c] for c in columns}
+            seen = self._seen(node, state, key, late)
+            if (
+                order_by
+                and kept
+                and seen is not None
+                and order(row, order_by) < order({**row, **seen}, order_by)
+            ):
+                continue
             if self._expired(node, key, values, late):
                 self._dropped += 1
+            elif row.get(node.options.get("deleted")):
+                state.pop(key, None)
             else:
                 state[key] = values
         for row in stream:
-            values = self._seen(node, state, self._key(row, on), late)
+            values = self._seen(node, state, self._key(node, row), late)
             if values is not None or node.options["how"] == "left":
                 yield {**row, **(values if values is not None else dict.fromkeys(columns))}
 
@@ -194,7 +205,7 @@ class Model:
     ) -> Iterator[Row]:
         """Count the rows of each key and keep their newest time; a key with more than `limit` rows begins anew."""
         by, column = node.options["by"], node.options["column"]
-        for key, group in self._groups(rows, by).items():
+        for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
             n = len(group) + (known["n"] if known else 0)
             times = [row[column] for row in group if row[column] is not None] if column else []
@@ -216,7 +227,7 @@ class Model:
         window = node.options.get("window")
         if window:
             rows = list(self._windowed(window, before, late, rows))
-        for key, group in self._groups(rows, key_columns(node)).items():
+        for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
             values = dict(known) if known else {}
             for name, (function, column, _) in node.options["aggregates"].items():
@@ -268,7 +279,7 @@ class Model:
         column = "newest" if node.op == "per_key" else node.options["time"]
         kind = "timestamp"
         if node.op == "join" or column in options_by(node):
-            kind = self.shapes[node.inputs[-1]].columns[column]
+            kind = node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
         time = micros(entry[column], kind)
         return time is not None and time + ttl <= watermark
 
@@ -276,14 +287,17 @@ class Model:
         values = state.get(key)
         return None if values is None or self._expired(node, key, values, late) else values
 
-    @staticmethod
-    def _key(row: Row, by: list[str]) -> Key:
-        return tuple(canonical(row[c]) for c in by)
+    def _key(self, node: Node, row: Row) -> Key:
+        """Return the key of a row's state, each value as the type that it is kept in."""
+        kinds, kept = self.shapes[node.inputs[0]].columns, node.options.get("kept", {})
+        return tuple(
+            canonical(cast(row[c], kinds.get(c, "timestamp"), kept.get(c))) for c in key_columns(node)
+        )
 
-    def _groups(self, rows: list[Row], by: list[str]) -> dict[Key, list[Row]]:
+    def _groups(self, node: Node, rows: list[Row]) -> dict[Key, list[Row]]:
         groups: dict[Key, list[Row]] = {}
         for row in rows:
-            groups.setdefault(self._key(row, by), []).append(row)
+            groups.setdefault(self._key(node, row), []).append(row)
         return groups
 
     @staticmethod
@@ -299,6 +313,31 @@ class Model:
                 n = values[f"{name}_count"]
                 shown[name] = float(values[f"{name}_sum"]) / n if n else None
         return shown
+
+
+def cast(value: Any, kind: str, kept: str | None) -> Any:
+    """Return a value as another type has it."""
+    if value is None or kept is None:
+        return value
+    if kept == "string":
+        return str(value)
+    return (
+        micros(value, kind)
+        if kept == "timestamp"
+        else float(value)
+        if kept.startswith("float")
+        else int(value)
+    )
+
+
+def rank(value: Any) -> tuple[bool, Any]:
+    """Return what values are compared by, as Spark does: NaN is the greatest of all floats."""
+    return (True, 0) if value != value else (False, value)
+
+
+def order(row: Row, columns: list[str]) -> list[Any]:
+    """Return what rows of a table are compared by: column by column, a null before all else."""
+    return [(row[c] is not None, rank(0 if row[c] is None else canonical(row[c]))) for c in columns]
 
 
 def stateful(node: Node) -> bool:
@@ -332,6 +371,6 @@ def aggregated(values: Row, name: str, function: str, value: Any) -> None:
     elif function == "sum":
         values[name] = before + value
     elif function == "min":
-        values[name] = min(before, value)
+        values[name] = min(before, value, key=rank)
     elif function == "max":
-        values[name] = max(before, value)
+        values[name] = max(before, value, key=rank)
