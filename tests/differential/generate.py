@@ -119,6 +119,7 @@ class _Drawn:
             self._repartition,
             self._repartition,
             self._merge,
+            *[self._twins] * 2,
             self._deduplicate,
             self._deduplicate,
             *[self._aggregate] * 4,
@@ -300,12 +301,29 @@ class _Drawn:
             self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
         )
 
-    def _merge(self, name: str) -> Node | None:
-        mine = [*self.shapes[name].columns.items()]
-        others = [n for n, s in self.shapes.items() if n != name and [*s.columns.items()] == mine]
-        if not others:
+    def _merge(self, _: str) -> Node | None:
+        alike: dict[str, list[str]] = {}
+        for name, before in self.shapes.items():
+            alike.setdefault(repr(before.columns), []).append(name)
+        found = [names for names in alike.values() if len(names) > 1]
+        if not found:
             return None
-        return Node(self._name("merge"), "merge", [name, *self.some(others, 1, 2)])
+        return Node(self._name("merge"), "merge", self.some(self.draw.choice(found), 2, 3))
+
+    def _twins(self, _: str) -> Node | None:
+        """Merge windows with others of the same columns, which lag otherwise."""
+        found = [node for node in self.nodes if node.options.get("window")]
+        if not found:
+            return None
+        one = self.draw.choice(found)
+        window = {**one.options["window"], "grace": self.draw.choice([0, 3 * SECOND, 9 * SECOND])}
+        window |= {
+            "size": self.draw.choice([SECOND, 5 * SECOND]),
+            "emit": self.draw.choice(["changes", "final"]),
+        }
+        twin = Node(self._name("twin"), "aggregate", one.inputs, {**one.options, "window": window})
+        self._add(twin)
+        return Node(self._name("merge"), "merge", [one.name, twin.name])
 
     def _deduplicate(self, name: str) -> Node | None:
         before = self.shapes[name]
