@@ -98,8 +98,6 @@ def _step(node: Node, inputs: list[DataFrame]) -> DataFrame:
         for other in inputs[1:]:
             df = df.unionByName(other)
         return df
-    if node.op == "where":
-        return df.where(F.col(options["column"]) < options["less"])
     if node.op == "deduplicate":
         return (
             df.dropDuplicatesWithinWatermark(options["by"])
