@@ -1,0 +1,227 @@
+"""A case as taskplace sees it: the topology with its processors, rows as Arrow tables, and both as plain values."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskplace.spark.processors import (
+    Aggregate,
+    Deduplicate,
+    PerKey,
+    TableJoin,
+    Tumbling,
+    avg,
+    count,
+    first,
+    last,
+    max_,
+    min_,
+    sum_,
+)
+from taskplace.spark.sinks import ParquetSink
+from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes
+from topology import Topology
+from topology.stream import Stream
+
+ARROW = {
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+    "date": pa.date32(),
+    "decimal": pa.decimal128(12, 2),
+    "sum of decimals": pa.decimal128(38, 2),
+    "bool": pa.bool_(),
+}
+MAKE = {"count": count, "sum": sum_, "min": min_, "max": max_, "first": first, "last": last, "avg": avg}
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def arrow(kind: str) -> pa.DataType:
+    """Return the Arrow type of a type's name."""
+    return ARROW.get(kind) or pa.type_for_alias(kind)
+
+
+def table(columns: dict[str, str], rows: list[Row]) -> pa.Table:
+    """Return rows as an Arrow table."""
+    return pa.table(
+        {c: pa.array([row[c] for row in rows], arrow(kind)) for c, kind in columns.items()},
+        schema=pa.schema([(c, arrow(kind)) for c, kind in columns.items()]),
+    )
+
+
+def plain(rows: pa.Table) -> list[Row]:
+    """Return an Arrow table as rows of plain values; zeros and NaNs are told apart no more."""
+    columns = {}
+    for field in rows.schema:
+        column = rows[field.name]
+        if pa.types.is_timestamp(field.type):
+            column = column.cast(pa.timestamp("us", tz=field.type.tz)).cast(pa.int64())
+        elif pa.types.is_date32(field.type):
+            column = column.cast(pa.int32())
+        columns[field.name] = [canonical(value) for value in column.to_pylist()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+# ------------------------------------------------------------------------- processors of one's own
+
+
+class Where:
+    """Keeps the rows in which a column is less than a number."""
+
+    def __init__(self, column: str, less: int) -> None:
+        self.column, self.less = column, less
+
+    def process(self, context: Any, rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.less(rows[self.column], pa.scalar(self.less, rows[self.column].type)))
+
+
+class Rename:
+    """Gives columns other names."""
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self.names = names
+
+    def process(self, context: Any, rows: pa.Table) -> pa.Table:
+        return rows.rename_columns([self.names.get(c, c) for c in rows.column_names])
+
+
+class Running:
+    """For `PerKey`: counts the rows of each key and keeps their newest time; begins anew above a limit."""
+
+    def __init__(self, column: str | None, limit: int) -> None:
+        self.column, self.limit = column, limit
+
+    def __call__(self, key: Row, rows: list[Row], state: Row | None) -> tuple[Row | None, list[Row]]:
+        n = len(rows) + (state["n"] if state else 0)
+        times = [row[self.column] for row in rows] if self.column else []
+        times = [time for time in [*times, state and state["newest"]] if time is not None]
+        new = {"n": n, "newest": max(times, default=None)}
+        return (None if n > self.limit else new), [{**key, **new}]
+
+
+# ------------------------------------------------------------------------- the topology
+
+
+def microseconds(duration: int) -> timedelta:
+    return timedelta(microseconds=duration)
+
+
+def topology(case: Case, folder: Path) -> Topology:
+    """Return the topology of a case; its sinks are directories of `folder`, named after the nodes."""
+    topo, shape = Topology("case"), shapes(case)
+    streams: dict[str, Stream] = {}
+    for name, source in case.sources.items():
+        options: dict[str, Any] = {}
+        if source.event_time:
+            options = {
+                "event_time": source.event_time,
+                "delay": microseconds(source.delay) if source.delay else 0,
+            }
+        streams[name] = topo.source(name, key=source.key, partitions=source.partitions, **options)
+    for node in case.nodes:
+        streams[node.name] = _added(
+            node, [streams[name] for name in node.inputs], [shape[n] for n in node.inputs]
+        )
+    for name in case.sinks:
+        streams[name].sink(f"{name}-out", target=ParquetSink(folder / "sinks" / name))
+    return topo
+
+
+def _added(node: Node, inputs: list[Stream], before: list[Shape]) -> Stream:
+    options = node.options
+    if node.op == "repartition":
+        return inputs[0].repartition(key=options["key"], partitions=options["partitions"], name=node.name)
+    if node.op == "merge":
+        return inputs[0].merge(*inputs[1:], name=node.name)
+    processor = globals()[f"_{node.op}"](node, before)
+    if node.op == "join":
+        return inputs[0].join_table(inputs[1], processor, name=node.name)
+    return inputs[0].process(processor, name=node.name, **_timed(options, node.op in ("where", "rename")))
+
+
+def _timed(options: dict[str, Any], wanted: bool) -> dict[str, Any]:
+    if not wanted or not options.get("event_time"):
+        return {}
+    delay = options.get("delay", 0)
+    return {"event_time": options["event_time"], **({"delay": microseconds(delay)} if delay else {})}
+
+
+def _where(node: Node, _: list[Shape]) -> Where:
+    return Where(node.options["column"], node.options["less"])
+
+
+def _rename(node: Node, _: list[Shape]) -> Rename:
+    return Rename(node.options["names"])
+
+
+def _forgetting(options: dict[str, Any]) -> dict[str, Any]:
+    if not options.get("ttl"):
+        return {}
+    return {"ttl": microseconds(options["ttl"]), "time": options["time"]}
+
+
+def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataType]:
+    return {c: arrow(kept_as(node, before, c)) for c in columns}
+
+
+def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
+    return Deduplicate(node.name, by=_types(node, node.options["by"], before[0]), **_forgetting(node.options))
+
+
+def _join(node: Node, before: list[Shape]) -> TableJoin:
+    options = node.options
+    return TableJoin(
+        node.name,
+        on=_types(node, options["on"], before[1]),
+        columns=_types(node, options["columns"], before[1]),
+        how=options["how"],
+        order_by=options["order_by"],
+        deleted=options.get("deleted"),
+        **_forgetting(options),
+    )
+
+
+def _per_key(node: Node, before: list[Shape]) -> PerKey:
+    options, by = node.options, _types(node, node.options["by"], before[0])
+    state = {"n": pa.int64(), "newest": arrow("timestamp")}
+    ttl = {"ttl": microseconds(options["ttl"]), "time": "newest"} if options.get("ttl") else {}
+    return PerKey(
+        node.name,
+        Running(options["column"], options["limit"]),
+        by=by,
+        state=state,
+        output={**by, **state},
+        **ttl,
+        **_timed(options, True),
+    )
+
+
+def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
+    options = node.options
+    aggregates = {
+        name: count(column) if function == "count" else MAKE[function](column, arrow(kind))
+        for name, (function, column, kind) in options["aggregates"].items()
+    }
+    window = options.get("window")
+    return Aggregate(
+        node.name,
+        by=_types(node, options["by"], before[0]),
+        window=None if window is None else _tumbling(window),
+        **_forgetting(options),
+        **aggregates,
+    )
+
+
+def _tumbling(window: dict[str, Any]) -> Tumbling:
+    options = {"time": window["time"]} if window.get("time") else {}
+    return Tumbling(
+        window["column"],
+        microseconds(window["size"]),
+        grace=microseconds(window["grace"]) if window["grace"] else 0,
+        emit=window["emit"],
+        **options,
+    )

@@ -1,0 +1,266 @@
+"""One case: a pipeline, its data cut into batches, and what dies on the way. Plain data, in and out of JSON.
+
+From it both sides are built: `build.py` makes the topology of taskplace's processors, `model.py` says in plain Python
+what has to come of it. What a stream looks like at each node (`Shape`) is worked out here, once for both.
+
+Values: timestamps are microseconds since 1970 (UTC), dates are days, decimals are `Decimal`, binaries are `bytes`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+Row = dict[str, Any]
+#: The rows of each source, in the order in which they come.
+Batch = dict[str, list[Row]]
+
+STAMPS = ("timestamp", "timestamp_ntz")
+TEMPORAL = (*STAMPS, "date")
+WINDOW_START, WINDOW_TIME = "window_start", "window_time"
+NAN = float("nan")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A topic: its columns (name -> type), its key, and its event time; `delay` in microseconds."""
+
+    columns: dict[str, str]
+    key: list[str]
+    partitions: int
+    event_time: str | None = None
+    delay: int = 0
+
+
+def time_of(source: Source) -> str | None:
+    """Return the column of a source that has its rows' times, be it declared or not."""
+    return next((c for c in source.columns if c.startswith("at")), None)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A step of the pipeline. `options` are those of its `op`; durations in microseconds.
+
+    - where: `column`, `less` (a number; rows with nulls go), also `event_time`, `delay`
+    - rename: `names` (old -> new), also `event_time`, `delay`
+    - repartition: `key`, `partitions`
+    - merge
+    - deduplicate: `by`, `ttl`, `time`
+    - aggregate: `by`, `aggregates` (name -> [function, column, type]), `window` ({column, size, grace, emit, time}),
+      `ttl`, `time`
+    - join: `on`, `columns`, `how`, `order_by`, `deleted`, `ttl`, `time`; inputs: the stream and the table
+    - per_key: `by`, `limit`, `column` (an event time, or None), `ttl`, `event_time`, `delay`
+
+    Those that keep state may keep a column of their key in another type: `kept`, column -> type.
+    """
+
+    name: str
+    op: str
+    inputs: list[str]
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline and a life of it.
+
+    `sinks`: the nodes whose rows are written. `events`: per batch what happens, as `lives.py` understands it.
+    `settings`: `executors`, `standbys`, `snapshot_interval`, and `limit`: how many entries a store may remove in a
+    batch.
+    """
+
+    sources: dict[str, Source]
+    nodes: list[Node]
+    sinks: list[str]
+    batches: list[Batch] = field(default_factory=list)
+    events: dict[int, list[list[Any]]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What is known of a stream: its columns, and the columns of event time with how far each may lie behind.
+
+    - `key`: the columns that its rows are split by; None: not known
+    - `times`: by column, the lag: in rows that are not late it is at least the watermark less that
+    - `ordered`: whether its rows come in one order, whatever the operators do inside; `single`: columns of which a
+      batch has each combination just once, so that order says nothing
+    - `moved`: whether it depends on how the data is cut into batches, but for late rows
+    """
+
+    columns: dict[str, str]
+    key: tuple[str, ...] | None
+    times: dict[str, int]
+    ordered: bool = True
+    single: frozenset[str] | None = None
+    moved: bool = False
+
+    def orders(self, by: list[str]) -> bool:
+        """Return whether the rows of each combination of these columns come in one order."""
+        return self.ordered or (self.single is not None and self.single <= set(by))
+
+
+def shapes(case: Case) -> dict[str, Shape]:
+    """Return the shape of each stream, sources first."""
+    timed = any(source.event_time for source in case.sources.values())
+    found: dict[str, Shape] = {}
+    for name, source in case.sources.items():
+        times = {source.event_time: 0} if source.event_time else {}
+        if timed and not source.event_time:
+            times = {column: 0 for column, kind in source.columns.items() if kind in TEMPORAL}
+        found[name] = Shape(dict(source.columns), tuple(source.key), times)
+    for node in case.nodes:
+        found[node.name] = shape(node, [found[name] for name in node.inputs])
+    return found
+
+
+def shape(node: Node, inputs: list[Shape]) -> Shape:
+    """Return the shape behind a node."""
+    first, options = inputs[0], node.options
+    if node.op == "repartition":
+        # Rows of several tasks come together: in the order of the tasks.
+        return replace(
+            first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"])
+        )
+    if node.op == "merge":
+        return Shape(
+            first.columns,
+            first.key if all(other.key == first.key for other in inputs) else None,
+            {c: max(s.times[c] for s in inputs) for c in first.times if all(c in s.times for s in inputs)},
+            ordered=all(other.ordered for other in inputs),
+            moved=any(other.moved for other in inputs),
+        )
+    if node.op == "where":
+        return replace(first, times=_declared(options, first))
+    if node.op == "rename":
+        names = options["names"]
+        return replace(
+            first,
+            columns={names.get(c, c): kind for c, kind in first.columns.items()},
+            key=first.key and tuple(names.get(c, c) for c in first.key),
+            times=_declared(options, first),
+            single=first.single and frozenset(names.get(c, c) for c in first.single),
+        )
+    if node.op == "deduplicate":
+        return replace(first, moved=first.moved or bool(options.get("ttl")))
+    if node.op == "join":
+        return replace(
+            first,
+            columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}},
+            moved=True,
+        )
+    if node.op == "per_key":
+        columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
+        return Shape(
+            columns, first.key, _declared(options, first), first.ordered, frozenset(options["by"]), True
+        )
+    if node.op != "aggregate":
+        raise ValueError(node.op)
+    columns = {c: kept_as(node, first, c) for c in options["by"]}
+    times: dict[str, int] = {}
+    window = options.get("window")
+    if window:
+        lag = first.times[window["column"]] + window["grace"]
+        columns[WINDOW_START] = "timestamp"
+        times[WINDOW_START] = lag + window["size"] - 1
+        if window.get("time"):
+            columns[window["time"]] = "timestamp"
+            times[window["time"]] = lag
+    else:
+        times |= {c: first.times[c] for c in options["by"] if c in first.times and columns[c] in STAMPS}
+    for name, (function, column, kind) in options["aggregates"].items():
+        columns[name] = "float64" if function == "avg" else kind
+        if not window and function == "max" and column in first.times and kind in STAMPS:
+            times[name] = first.times[column]
+    single = frozenset([*options["by"], *([WINDOW_START] if window else [])])
+    final = bool(window) and window["emit"] == "final"
+    return Shape(columns, first.key, times, False, single, first.moved or not final)
+
+
+def kept_as(node: Node, before: Shape, column: str) -> str:
+    """Return the type in which a node keeps a column of its key."""
+    return node.options.get("kept", {}).get(column) or before.columns[column]
+
+
+def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
+    """Return the event time that a processor of one's own declares: so far behind the slowest column before it."""
+    column = options.get("event_time")
+    return {column: max(before.times.values()) + options.get("delay", 0)} if column and before.times else {}
+
+
+# ------------------------------------------------------------------------- JSON
+
+
+def canonical(value: Any) -> Any:
+    """Return a value such that equal keys are equal: one NaN, and one zero."""
+    if isinstance(value, float):
+        return NAN if value != value else value + 0.0
+    return value
+
+
+def to_json(case: Case) -> str:
+    """Return a case as text, a row a line."""
+    raw = {
+        "note": case.note,
+        "sources": {name: vars(source) for name, source in case.sources.items()},
+        "nodes": [vars(node) for node in case.nodes],
+        "sinks": case.sinks,
+        "settings": case.settings,
+        "events": {str(number): events for number, events in case.events.items()},
+    }
+    head = "".join(f"{json.dumps(name)}: {json.dumps(value)},\n" for name, value in raw.items())
+    batches = [
+        {topic: [{c: _said(v) for c, v in row.items()} for row in rows] for topic, rows in batch.items()}
+        for batch in case.batches
+    ]
+    return "{\n" + head + '"batches": [\n' + ",\n".join(map(json.dumps, batches)) + "\n]}\n"
+
+
+def from_json(text: str) -> Case:
+    """Return the case that `to_json` wrote."""
+    raw = json.loads(text)
+    return Case(
+        {name: Source(**source) for name, source in raw["sources"].items()},
+        [Node(**node) for node in raw["nodes"]],
+        raw["sinks"],
+        [
+            {t: [{c: _heard(v) for c, v in row.items()} for row in rows] for t, rows in batch.items()}
+            for batch in raw["batches"]
+        ],
+        {int(number): events for number, events in raw["events"].items()},
+        raw["settings"],
+        raw["note"],
+    )
+
+
+def load(path: Path) -> Case:
+    """Return the case in a file."""
+    return from_json(path.read_text(encoding="utf-8"))
+
+
+def _said(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {"hex": value.hex()}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
+    if isinstance(value, float):
+        return {"float": repr(value)}
+    return value
+
+
+def _heard(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    ((kind, text),) = value.items()
+    return {"hex": bytes.fromhex, "decimal": Decimal, "float": lambda said: canonical_nan(float(said))}[kind](
+        text
+    )
+
+
+def canonical_nan(value: float) -> float:
+    """Return the one NaN for any; -0.0 stays what it is."""
+    return NAN if value != value else value

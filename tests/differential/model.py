@@ -1,0 +1,376 @@
+"""What a pipeline has to send, keep and drop, batch by batch: by definition, in plain Python.
+
+No Arrow, no store, no processor of the project is used here; a batch is lists of dicts, state is a dict per task.
+
+**Time.** W(N) is the watermark of batch N: of the sources that declare an event time, the least of (newest time in the
+batches before N, less the delay); None until each of them has brought a time; it never goes back. In batch N
+
+- W(N-1) says which rows come too late, and what of the state can be seen;
+- W(N) says what has had its time *after* the rows of batch N were taken: it goes, and closed windows are sent.
+
+A node that goes by a column with a lag (`case.Shape.times`) goes by the watermark less that lag.
+
+**Order.** Within a task rows are taken in the order in which they come; a repartition brings those of the writing
+tasks one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.differential.case import (
+    WINDOW_START,
+    Batch,
+    Case,
+    Node,
+    Row,
+    Shape,
+    canonical,
+    shapes,
+)
+from tests.differential.hashing import partition
+
+#: The rows of a stream in one batch, by partition.
+Rows = dict[int, list[Row]]
+Key = tuple[Any, ...]
+DAY = 86_400_000_000
+
+
+def micros(value: Any, kind: str) -> int | None:
+    """Return a time in microseconds; a date is its midnight."""
+    return None if value is None else value * DAY if kind == "date" else value
+
+
+@dataclass
+class Sent:
+    """What one batch gives: the rows of each sink, and how many came too late."""
+
+    sinks: dict[str, list[Row]] = field(default_factory=dict)
+    late: int = 0
+
+
+class Model:
+    """The pipeline of a case, from its first batch on."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.shapes = case, shapes(case)
+        self.newest: dict[str, int] = {}
+        self.late: int | None = None  # W(N-1)
+        self.now: int | None = None  # W(N)
+        self.batches = 0
+        #: Of each node with state, by task: key -> values.
+        self.state: dict[str, dict[int, dict[Key, Row]]] = {
+            node.name: defaultdict(dict) for node in case.nodes if stateful(node)
+        }
+        self._dropped = 0
+
+    def batch(self, topics: Batch) -> Sent:
+        """Take the rows of a batch, and return what it gives."""
+        self.late, self.now, self._dropped = self.now, self.watermark(), 0
+        streams: dict[str, Rows] = {}
+        for name, source in self.case.sources.items():
+            streams[name] = self._split(topics.get(name, []), source.key, source.columns, source.partitions)
+        for node in self.case.nodes:
+            streams[node.name] = self._step(node, [streams[name] for name in node.inputs])
+        for name, source in self.case.sources.items():
+            if source.event_time:
+                kind = source.columns[source.event_time]
+                times = [micros(row[source.event_time], kind) for row in topics.get(name, [])]
+                known = [time for time in times if time is not None]
+                if known:
+                    self.newest[name] = max([*known, self.newest.get(name, known[0])])
+        self.batches += 1
+        sinks = {name: [row for rows in streams[name].values() for row in rows] for name in self.case.sinks}
+        return Sent(sinks, self._dropped)
+
+    def watermark(self) -> int | None:
+        """Return the watermark of the next batch."""
+        timed = {name: source for name, source in self.case.sources.items() if source.event_time}
+        found = None
+        if timed and set(timed) <= set(self.newest):
+            found = min(self.newest[name] - source.delay for name, source in timed.items())
+        return max((w for w in (found, self.now) if w is not None), default=None)
+
+    def store(self, name: str) -> list[Row]:
+        """Return what can be read of a node's state after the last batch."""
+        node = next(node for node in self.case.nodes if node.name == name)
+        late = self._less(self.now, self._lag(node))
+        keys = key_columns(node)
+        return [
+            {**dict(zip(keys, key, strict=True)), **values}
+            for state in self.state[name].values()
+            for key, values in state.items()
+            if not self._expired(node, key, values, late)
+        ]
+
+    # -- steps
+
+    def _split(self, rows: list[Row], key: list[str], kinds: dict[str, str], partitions: int) -> Rows:
+        found: Rows = defaultdict(list)
+        for row in rows:
+            found[partition([row[c] for c in key], [kinds[c] for c in key], partitions)].append(row)
+        return found
+
+    def _step(self, node: Node, inputs: list[Rows]) -> Rows:
+        options, before = node.options, self.shapes[node.inputs[0]]
+        if node.op == "repartition":
+            rows = [row for _, part in sorted(inputs[0].items()) for row in part]
+            return self._split(rows, options["key"], before.columns, options["partitions"])
+        run = getattr(self, f"_{node.op}")
+        found: Rows = defaultdict(list)
+        # State that a task has kept may have to go although no rows come.
+        for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(node.name, ()))):
+            parts = [rows.get(task, []) for rows in inputs]
+            if not stateful(node):
+                found[task] = list(run(node, *parts))
+                continue
+            state, lag = self.state[node.name][task], self._lag(node)
+            late, now = self._less(self.late, lag), self._less(self.now, lag)
+            found[task] = list(run(node, before, state, late, *parts))
+            gone = self._expire(node, state, now)
+            if (options.get("window") or {}).get("emit") == "final":
+                found[task] = [self._shown(node, key, values) for key, values in gone.items()]
+        return found
+
+    def _expire(self, node: Node, state: dict[Key, Row], now: int | None) -> dict[Key, Row]:
+        """Remove what has had its time from a task's state, and return it."""
+        gone = {key: values for key, values in state.items() if self._expired(node, key, values, now)}
+        for key in gone:
+            del state[key]
+        return gone
+
+    def _where(self, node: Node, rows: list[Row]) -> Iterator[Row]:
+        column, limit = node.options["column"], node.options["less"]
+        return (row for row in rows if row[column] is not None and row[column] < limit)
+
+    def _rename(self, node: Node, rows: list[Row]) -> Iterator[Row]:
+        names = node.options["names"]
+        return ({names.get(c, c): value for c, value in row.items()} for row in rows)
+
+    def _merge(self, _: Node, *parts: list[Row]) -> Iterator[Row]:
+        return (row for rows in parts for row in rows)
+
+    def _deduplicate(
+        self, node: Node, before: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+    ) -> Iterator[Row]:
+        by, time = node.options["by"], node.options.get("time")
+        for row in rows:
+            key = self._key(node, row)
+            values = {"seen_in_batch": self.batches}
+            if time and time not in by:
+                values[time] = micros(row[time], before.columns[time])  # kept as a timestamp
+            if self._expired(node, key, values, late):
+                self._dropped += 1
+            elif self._seen(node, state, key, late) is None:
+                state[key] = values
+                yield row
+
+    def _join(
+        self,
+        node: Node,
+        _: Shape,
+        state: dict[Key, Row],
+        late: int | None,
+        stream: list[Row],
+        table: list[Row],
+    ) -> Iterator[Row]:
+        on, columns, order_by = (node.options[name] for name in ("on", "columns", "order_by"))
+        kept = set(order_by) <= {*on, *columns}  # then the stored row has an order, too
+        for row in sorted(table, key=lambda row: order(row, order_by)):
+            key, values = self._key(node, row), {c: row[c] for c in columns}
+            seen = self._seen(node, state, key, late)
+            if (
+                order_by
+                and kept
+                and seen is not None
+                and order(row, order_by) < order({**row, **seen}, order_by)
+            ):
+                continue
+            if self._expired(node, key, values, late):
+                self._dropped += 1
+            elif row.get(node.options.get("deleted")):
+                state.pop(key, None)
+            else:
+                state[key] = values
+        for row in stream:
+            values = self._seen(node, state, self._key(node, row), late)
+            if values is not None or node.options["how"] == "left":
+                yield {**row, **(values if values is not None else dict.fromkeys(columns))}
+
+    def _per_key(
+        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+    ) -> Iterator[Row]:
+        """Count the rows of each key and keep their newest time; a key with more than `limit` rows begins anew."""
+        by, column = node.options["by"], node.options["column"]
+        for key, group in self._groups(node, rows).items():
+            known = self._seen(node, state, key, late)
+            n = len(group) + (known["n"] if known else 0)
+            times = [row[column] for row in group if row[column] is not None] if column else []
+            if known and known["newest"] is not None:
+                times.append(known["newest"])
+            values = {"n": n, "newest": max(times, default=None)}
+            if n > node.options["limit"]:
+                if known:
+                    del state[key]
+            elif self._expired(node, key, values, late):
+                self._dropped += 1
+            else:
+                state[key] = values
+            yield {**dict(zip(by, key, strict=True)), **values}
+
+    def _aggregate(
+        self, node: Node, before: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+    ) -> Iterator[Row]:
+        window = node.options.get("window")
+        if window:
+            rows = list(self._windowed(window, before, late, rows))
+        for key, group in self._groups(node, rows).items():
+            known = self._seen(node, state, key, late)
+            values = dict(known) if known else {}
+            for name, (function, column, _) in node.options["aggregates"].items():
+                for row in group:
+                    aggregated(values, name, function, row[column] if column else 1)
+            if self._expired(node, key, values, late):
+                self._dropped += 1
+                values = known if known else values
+            else:
+                state[key] = values
+            yield self._shown(node, key, values)
+
+    def _windowed(self, window: Row, before: Shape, late: int | None, rows: list[Row]) -> Iterator[Row]:
+        """Yield the rows of windows that are open, with the start of the window."""
+        for row in rows:
+            time = micros(row[window["column"]], before.columns[window["column"]])
+            start = None if time is None else time - time % window["size"]
+            if start is None or (late is not None and start + window["size"] + window["grace"] <= late):
+                self._dropped += 1
+            else:
+                yield {**row, WINDOW_START: start}
+
+    # -- state
+
+    def _lag(self, node: Node) -> int:
+        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest."""
+        options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
+        if options.get("window"):
+            return times[options["window"]["column"]]
+        column = options.get("time")
+        if node.op == "aggregate" and column in options["aggregates"]:
+            column = options["aggregates"][column][1]
+        if not options.get("ttl"):
+            return 0
+        return times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
+
+    @staticmethod
+    def _less(watermark: int | None, lag: int) -> int | None:
+        return None if watermark is None else watermark - lag
+
+    def _expired(self, node: Node, key: Key, values: Row, watermark: int | None) -> bool:
+        """Return whether an entry has had its time; one without a time never has."""
+        window, ttl = node.options.get("window"), node.options.get("ttl")
+        if watermark is None or not (window or ttl):
+            return False
+        entry = {**dict(zip(key_columns(node), key, strict=True)), **values}
+        if window:
+            return bool(entry[WINDOW_START] + window["size"] + window["grace"] <= watermark)
+        column = "newest" if node.op == "per_key" else node.options["time"]
+        kind = "timestamp"
+        if node.op == "join" or column in options_by(node):
+            kind = node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
+        time = micros(entry[column], kind)
+        return time is not None and time + ttl <= watermark
+
+    def _seen(self, node: Node, state: dict[Key, Row], key: Key, late: int | None) -> Row | None:
+        values = state.get(key)
+        return None if values is None or self._expired(node, key, values, late) else values
+
+    def _key(self, node: Node, row: Row) -> Key:
+        """Return the key of a row's state, each value as the type that it is kept in."""
+        kinds, kept = self.shapes[node.inputs[0]].columns, node.options.get("kept", {})
+        return tuple(
+            canonical(cast(row[c], kinds.get(c, "timestamp"), kept.get(c))) for c in key_columns(node)
+        )
+
+    def _groups(self, node: Node, rows: list[Row]) -> dict[Key, list[Row]]:
+        groups: dict[Key, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(self._key(node, row), []).append(row)
+        return groups
+
+    @staticmethod
+    def _shown(node: Node, key: Key, values: Row) -> Row:
+        shown = dict(zip(key_columns(node), key, strict=True))
+        window = node.options.get("window")
+        if window and window.get("time"):
+            shown[window["time"]] = shown[WINDOW_START] + window["size"] - 1
+        for name, (function, _, _) in node.options["aggregates"].items():
+            if function != "avg":
+                shown[name] = values[name]
+            else:
+                n = values[f"{name}_count"]
+                shown[name] = float(values[f"{name}_sum"]) / n if n else None
+        return shown
+
+
+def cast(value: Any, kind: str, kept: str | None) -> Any:
+    """Return a value as another type has it."""
+    if value is None or kept is None:
+        return value
+    if kept == "string":
+        return str(value)
+    return (
+        micros(value, kind)
+        if kept == "timestamp"
+        else float(value)
+        if kept.startswith("float")
+        else int(value)
+    )
+
+
+def rank(value: Any) -> tuple[bool, Any]:
+    """Return what values are compared by, as Spark does: NaN is the greatest of all floats."""
+    return (True, 0) if value != value else (False, value)
+
+
+def order(row: Row, columns: list[str]) -> list[Any]:
+    """Return what rows of a table are compared by: column by column, a null before all else."""
+    return [(row[c] is not None, rank(0 if row[c] is None else canonical(row[c]))) for c in columns]
+
+
+def stateful(node: Node) -> bool:
+    """Return whether a node keeps state, in a store of its name."""
+    return node.op in ("deduplicate", "aggregate", "join", "per_key")
+
+
+def options_by(node: Node) -> list[str]:
+    """Return the columns that a node keeps its state by, but for a window's."""
+    return list(node.options.get("by") or node.options["on"])
+
+
+def key_columns(node: Node) -> list[str]:
+    """Return the columns of the key of a node's state."""
+    return [*options_by(node), WINDOW_START] if node.options.get("window") else options_by(node)
+
+
+def aggregated(values: Row, name: str, function: str, value: Any) -> None:
+    """Take one more value into an aggregate; nulls count for nothing."""
+    if function == "avg":
+        aggregated(values, f"{name}_sum", "sum", value)
+        aggregated(values, f"{name}_count", "count", value)
+        return
+    before = values.setdefault(name, 0 if function == "count" else None)
+    if value is None:
+        return
+    if function == "count":
+        values[name] = before + 1
+    elif function == "last" or before is None:
+        values[name] = value
+    elif function == "sum":
+        values[name] = before + value
+    elif function == "min":
+        values[name] = min(before, value, key=rank)
+    elif function == "max":
+        values[name] = max(before, value, key=rank)
