@@ -43,7 +43,7 @@ from taskplace.spark.worker.attempt import StagedFile
 from taskplace.spark.worker.hashing import UNTYPED
 
 #: A new version needs a step in `taskplace.spark.driver.versions`, and golden checkpoints of the one before.
-SCHEMA = "taskplace.manifest/5"
+SCHEMA = "taskplace.manifest/6"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50

@@ -16,10 +16,15 @@ from taskplace.errors import CheckpointError
 #: Returns the fields of a manifest as the next version has them; it may change what it is given.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
+
+def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
+    """Manifests had one watermark, by which all stores went (`taskplace.spark.driver.watermarks` goes on from it)."""
+    return {**raw, "watermarks": None, "held": {}}
+
+
+_NEVER_RELEASED = "they were made while the format was being developed, and no release has made one"
 #: By version: the step to the next one; or, as text, why its checkpoints cannot be continued.
-STEPS: Mapping[int, Upgrade | str] = dict.fromkeys(
-    range(1, 5), "they were made while the format was being developed, and no release has made one"
-)
+STEPS: Mapping[int, Upgrade | str] = {**dict.fromkeys(range(1, 5), _NEVER_RELEASED), 5: _one_watermark}
 
 _ANEW = "or start a new checkpoint, in another directory"
 
@@ -27,7 +32,7 @@ _ANEW = "or start a new checkpoint, in another directory"
 def brought_up(
     raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
 ) -> dict[str, Any]:
-    """Return a manifest's fields, without `schema`, as the version `own` ("taskplace.manifest/5") has them.
+    """Return a manifest's fields, without `schema`, as the version `own` ("taskplace.manifest/6") has them.
 
     Errors: `CheckpointError` for a version that cannot be read, which names those that can, and the way out; `KeyError`
     without a version.
