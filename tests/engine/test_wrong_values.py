@@ -29,7 +29,7 @@ def clean(call: Any) -> None:
         assert str(error)
 
 
-@pytest.mark.parametrize("wrong", WRONG, ids=repr)
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: repr(wrong).partition(" at 0x")[0])
 def test_nothing_ends_in_a_traceback(wrong):
     problem, made = Problem.from_dict(PROBLEM), taskplace.plan(PROBLEM)
     clean(lambda: taskplace.plan(wrong))
