@@ -10,7 +10,7 @@ from tests.golden.formats import HERE
 ARCHIVES = sorted(HERE.glob(f"manifest-*/{on_spark.NAME}.tar.xz"))
 
 
-@pytest.mark.spark
+@pytest.mark.everyday("Formats and versions")
 @pytest.mark.parametrize("archived", ARCHIVES, ids=lambda file: file.parent.name)
 def test_a_checkpoint_of_an_earlier_version_is_continued_on_spark(cluster, tmp_path, archived):
     on_spark.opened(tmp_path, archived)

@@ -11,7 +11,7 @@ from placed_harness import kill_executor
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.everyday("Time")
+@pytest.mark.everyday("Time", "What the cutting of batches may change")
 def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
     """Windows that close and keys that are forgotten, over losses of executors and of the driver."""
     from datetime import UTC, datetime, timedelta

@@ -82,7 +82,7 @@ def answer(pad: bytes, elements):
         yield f"{len(pad)} {bytes(element).decode()}"
 
 
-@pytest.mark.spark
+@pytest.mark.everyday("Costs that do not grow")
 def test_no_file_is_left_on_the_driver_by_jobs_of_any_size(cluster):
     from taskplace.spark.bridge import Bridge
 
