@@ -41,11 +41,12 @@ class Died(BaseException):
 
 @dataclass(frozen=True)
 class Source:
-    """A source of the topology, and its rows in one batch."""
+    """A source of the topology, and its rows in one batch; `partitions` are its topic's."""
 
     tag: int
     key: tuple[str, ...]
     rows: pa.Table
+    partitions: int
 
 
 class Frame:
@@ -68,7 +69,7 @@ class Frame:
         parts: list[list[pa.Table]] = [[] for _ in range(partitions)]
         for topic, source in self.sources.items():
             keys = [source.rows[name] for name in source.key]
-            at = partition_of(keys, partitions) if source.rows.num_rows else np.zeros(0, int)
+            at = partition_of(keys, source.partitions) if source.rows.num_rows else np.zeros(0, int)
             for number, part in enumerate(parts):
                 part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
         tables = [pa.concat_tables(part).combine_chunks() for part in parts]
@@ -287,7 +288,8 @@ class World:
     def frame(placed: Placed, topics: Mapping[str, pa.Table]) -> Any:
         keys = {node.topic: node.key for node in placed.built.nodes if node.kind == "source"}
         tags = programs.external_topics(placed.built)
-        return Frame({topic: Source(tag, keys[topic], topics[topic]) for topic, tag in tags.items()})
+        counts = placed.built.partitions
+        return Frame({t: Source(tag, keys[t], topics[t], counts[t] or 1) for t, tag in tags.items()})
 
     def batch(self, placed: Placed, number: int, /, **topics: pa.Table) -> None:
         """Run a batch, given the rows of each source."""
