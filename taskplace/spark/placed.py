@@ -476,7 +476,7 @@ class Placed:
                 ),
                 rows,
                 watermarks.now,
-                watermarks.stores,
+                watermarks.expired,
                 watermarks.held,
             )
             self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
@@ -553,7 +553,7 @@ class Placed:
             self.cluster.owners,
             lambda: self.loop.generation,
             lost,
-            watermarks.held_before,
+            partial(watermarks.held_before, program),
         )
         watermarks.passed(program, len(tasks), reports.values())
         with self.cluster.lock:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from placed_without_spark import World
 
-from taskplace.errors import InputError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -36,6 +36,7 @@ from topology import Topology, TopologyError
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
+SIXTY = 60 * 10**6  # a minute, in microseconds
 KEY = {"k": "string"}
 
 
@@ -145,7 +146,7 @@ def test_a_limit_of_what_is_sent_at_once_loses_nothing_behind_it(data, tmp_path_
         assert placed.stats.late == 0
         last = placed.journal.last
         assert not last.held
-        assert set(last.watermarks.values()) == {last.watermark}
+        assert last.expired == {"small": last.watermark - 15 * SIXTY, "large": last.watermark - 60 * SIXTY}
 
 
 def test_the_number_of_partitions_does_not_show(tmp_path):
@@ -184,18 +185,93 @@ def test_a_checkpoint_of_an_older_version_goes_on_by_the_watermark_that_it_has(w
     last = placed.journal.last
     monkeypatch.setattr(placed.journal, "last", None)
     placed.close()
-    plain = {name: value for name, value in asdict(last).items() if name not in ("watermarks", "held")}
+    plain = {name: value for name, value in asdict(last).items() if name not in ("expired", "held")}
     path = world.folder / "checkpoint" / "manifests" / f"{last.batch:010d}.json"
     path.write_text(sealed_json({"schema": "taskplace.manifest/5", **plain}))
     again = world.open(topo())
-    assert again.journal.last.watermarks is None
+    assert again.journal.last.expired is None
     world.batch(again, 12, **{"in": clicks(("a", 500))})
     world.batch(again, 13, **{"in": clicks()})
-    assert again.journal.last.watermarks == {
-        "small": again.journal.last.watermark,
-        "large": again.journal.last.watermark - (15 * 60 * 10**6 - 1),
+    watermark = again.journal.last.watermark
+    assert again.journal.last.expired == {
+        "small": watermark - 15 * SIXTY,
+        "large": watermark - (15 * SIXTY - 1) - 60 * SIXTY,
     }
     assert set(sent(world)) == {("a", START), ("a", START + 60 * MINUTE)}
+
+
+def in_windows(world: World, window: Tumbling) -> Topology:
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    source.process(Count("n", by=KEY, window=window), name="n").sink(
+        "out", target=ParquetSink(world.folder / "out")
+    )
+    return topo
+
+
+def test_a_longer_grace_opens_no_window_that_was_sent(world):
+    first = run(
+        world, in_windows(world, quarters()), [clicks(("a", 0), ("a", 1)), clicks(("a", 40)), clicks()]
+    )
+    first.close()
+    again = world.open(in_windows(world, quarters(grace="1 hour")))
+    world.batch(again, 3, **{"in": clicks(("a", 2), ("a", 20))})
+    assert again.stats.late == 2, "both of their windows were over"
+    world.batch(again, 4, **{"in": clicks(("a", 31))})
+    world.batch(again, 5, **{"in": clicks(("a", 1000))})
+    world.batch(again, 6, **{"in": clicks()})
+    assert sent(world) == {("a", START): 2, ("a", START + 30 * MINUTE): 2}
+
+
+def test_a_longer_time_to_live_brings_nothing_back(world):
+    def topo(ttl):
+        topo = Topology("t")
+        source = topo.source("in", key="k", partitions=1, event_time="at")
+        once = source.process(Deduplicate("seen", by=KEY, ttl=ttl, time="at"), name="once")
+        once.sink("out", target=ParquetSink(world.folder / "out"))
+        return topo
+
+    run(world, topo("10 minutes"), [clicks(("a", 0)), clicks(("b", 30)), clicks()]).close()
+    again = world.open(topo("1 day"))
+    world.batch(again, 3, **{"in": clicks(("a", 5), ("a", 25))})
+    assert again.stats.late == 1, "what was forgotten may have had this key"
+    assert [row[1] for row in world.sent("out")[3]] == [START + 25 * MINUTE]
+
+
+def test_what_is_sent_of_windows_cannot_change_under_open_ones(world):
+    run(world, in_windows(world, quarters()), [clicks(("a", 0))]).close()
+    with pytest.raises(CheckpointError, match="'emit': 'final'"):
+        world.open(in_windows(world, Tumbling("at", "15 minutes")))
+
+
+def test_aggregates_see_the_start_of_the_windows_that_came(world):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    small = source.process(Count("small", by=KEY, window=quarters(time="ends")), name="small")
+    large = Aggregate(
+        "large",
+        by=KEY,
+        window=Tumbling("ends", "1 hour", emit="final"),
+        newest=max_("window_start", "timestamp"),
+        n=count(),
+    )
+    small.process(large, name="large").sink("out", target=ParquetSink(world.folder / "out"))
+    run(world, topo, [clicks(("a", 1), ("a", 20), ("a", 35), ("a", 50)), clicks(("b", 400)), clicks()])
+    assert world.sent("out") == {2: [("a", START, START + 45 * MINUTE, 4)]}
+
+
+def test_a_date_stands_for_its_whole_day(world):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    seen = Aggregate("n", by=KEY, n=count(), day=max_("at", "date"), ttl="1 hour", time="day")
+    source.process(seen, name="n").sink("out", target=ParquetSink(world.folder / "out"))
+    batches = [clicks(("a", minute)) for minute in (720, 730, 731, 735)]
+    placed = run(world, topo, batches)
+    assert [rows[0][1] for _, rows in sorted(world.sent("out").items())] == [1, 2, 3, 4]
+    assert placed.stats.late == 0
+    for number, minute in ((4, 24 * 60 + 61), (5, 25 * 60 + 62), (6, 25 * 60 + 63)):
+        world.batch(placed, number, **{"in": clicks(("b", minute))})
+    assert placed.store("n").get({"k": "a"}) is None
 
 
 # ------------------------------------------------------------------------------ who says what event time is
@@ -259,6 +335,14 @@ def test_what_is_declared_holds_the_nodes_behind_back(world):
 def test_a_declaration_that_makes_no_sense_is_refused(world, options, message):
     with pytest.raises(InputError, match=message):
         world.open(behind(same, NEEDS_TIME[0], **options))
+
+
+def test_a_node_that_knows_the_times_of_its_rows_takes_no_declaration(world):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    source.process(Count("n", by=KEY, window=quarters(time="ends")), name="n", event_time="ends")
+    with pytest.raises(TopologyError, match="node 'n': found event_time, expected none"):
+        world.open(topo)
 
 
 def test_a_declared_column_that_does_not_come_is_refused_in_the_task(world):

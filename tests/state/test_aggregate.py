@@ -374,6 +374,7 @@ def test_a_layout_says_what_its_numbers_mean_and_no_names():
         assert meaning(Count("s", by={"k": "int64"}, window=window)) == {
             "count": "count_all",
             "window": "3600000 ms",
+            "emit": window.emit,
         }
 
 
@@ -384,7 +385,7 @@ def test_a_schema_keeps_the_meaning_in_one_order():
     other = StoreSchema.of("s", layout | {"meaning": {"a": "max", "b": "sum"}})
     assert one.meaning == other.meaning == (("a", "max"), ("b", "sum"))
     forgets = StoreSchema.of("s", Count("s", by={"k": "int64"}, window=Tumbling("at", 5)).layouts()["s"])
-    assert forgets.meaning == (("count", "count_all"), ("window", "5 ms"))
+    assert forgets.meaning == (("count", "count_all"), ("emit", "changes"), ("window", "5 ms"))
     for wrong in ("sum", {"a": 1}, [("a", "sum")]):
         with pytest.raises(InputError, match=r"stores\.s\.meaning: .*expected text by text"):
             StoreSchema.of("s", layout | {"meaning": wrong})

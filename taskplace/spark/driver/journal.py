@@ -59,8 +59,8 @@ class Manifest:
     manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
     of each source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose
     manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch. `watermark`: of
-    the sources, in this batch; `watermarks`: what each store that forgets went by, None in manifests of older
-    versions, whose stores went by `watermark`; `held`: by task, where that was another one
+    the sources, in this batch; `expired`: the time up to which each store that forgets has expired, None in manifests
+    of older versions, whose stores went by `watermark`; `held`: by task, where that was another one
     (`taskplace.spark.driver.watermarks`).
     """
 
@@ -77,7 +77,7 @@ class Manifest:
     needs: int = 0
     rows: int = 0
     watermark: int | None = None
-    watermarks: Mapping[str, int | None] | None = None
+    expired: Mapping[str, int | None] | None = None
     held: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
     def to_json(self) -> str:
@@ -304,7 +304,7 @@ class Journal:
         event_times: Mapping[str, int] = MappingProxyType({}),
         rows: int = 0,
         watermark: int | None = None,
-        watermarks: Mapping[str, int | None] = MappingProxyType({}),
+        expired: Mapping[str, int | None] = MappingProxyType({}),
         held: Mapping[str, Mapping[str, int | None]] = MappingProxyType({}),
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
@@ -332,7 +332,7 @@ class Journal:
             max(0, min(_first_needed(after, full, batch), batch - 1)),
             rows,
             watermark,
-            dict(watermarks),
+            dict(expired),
             dict(held),
         )
         faults.point("batch.checked")

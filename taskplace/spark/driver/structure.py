@@ -147,7 +147,12 @@ def _check(
         if {**was, MEANING: None} != {**layout, MEANING: None}:
             reasons.append(f"store {store!r} was laid out as {was}, is {layout}")
         # A processor that does not say what its numbers mean may take over from one that does, and the other way round.
-        elif MEANING in was and MEANING in layout and was[MEANING] != layout[MEANING]:
+        # So may one that says more than an earlier version did.
+        elif any(
+            was[MEANING][what] != how
+            for what, how in layout.get(MEANING, {}).items()
+            if what in was.get(MEANING, {})
+        ):
             reasons.append(f"store {store!r} was made with {was[MEANING]}, is {layout[MEANING]}")
     if reasons:
         raise CheckpointError(

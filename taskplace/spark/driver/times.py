@@ -13,7 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pyarrow as pa
+
 from taskplace.spark.processors.times import TimeColumn, Times, declared, merged
+from taskplace.spark.state.expiry import DAY
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.program import Operator, Program
 from topology import BuiltTopology, Node, TopologyError
 
@@ -38,7 +42,9 @@ def with_times(
                 known[operator.name] = _source(operator, topics, event_times)
             elif operator.kind in ("processor", "join"):
                 known[operator.name] = _output(node, inputs)
-                lag = _lag(node, inputs, forgets=any(program.stores[name].ttl for name in operator.stores))
+                forgetting = [store for name in operator.stores if (store := program.stores[name]).ttl]
+                lag = _lag(node, inputs, forgets=bool(forgetting))
+                lag += max(map(_coarser, forgetting), default=0)
                 operator = replace(operator, lag=lag, event_time=_declared(node))
             else:
                 known[operator.name] = merged(inputs)
@@ -56,13 +62,25 @@ def _source(operator: Operator, topics: Mapping[str, Times], event_times: Mappin
     return Times(every=bool(event_times)) if column is None else Times({column: 0})
 
 
+def _coarser(store: StoreSchema) -> int:
+    """Return how far a store's times may lie before the times of the rows: a date stands for its whole day."""
+    kinds = {field.name: field.type for part in (store.key, store.value) for field in part}
+    return DAY - 1 if pa.types.is_date(kinds[store.time]) else 0
+
+
 def _declared(node: Node) -> str:
     return str(node.options.get("event_time") or getattr(node.processor, "event_time", None) or "")
 
 
 def _output(node: Node, inputs: Sequence[Times]) -> Times:
     of_processor = getattr(node.processor, "output_times", None)
-    if of_processor is not None and "event_time" not in node.options:
+    if of_processor is not None:
+        if given := sorted({"event_time", "delay"} & set(node.options)):
+            raise TopologyError(
+                f"node {node.name!r}: found {given[0]}, expected none: {type(node.processor).__name__} says itself "
+                "what the event times of its rows are; only PerKey and your own processors declare them",
+                node=node.name,
+            )
         found: Times = of_processor(*inputs)
         return found
     return declared(

@@ -19,7 +19,7 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
     """Manifests had one watermark, by which all stores went (`taskplace.spark.driver.watermarks` goes on from it)."""
-    return {**raw, "watermarks": None, "held": {}}
+    return {**raw, "expired": None, "held": {}}
 
 
 _NEVER_RELEASED = "they were made while the format was being developed, and no release has made one"

@@ -192,12 +192,13 @@ class Aggregate:
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
 
-        Its meaning: the function of each part, and the size of the windows. Neither can change under what is stored.
+        Its meaning: the function of each part, the size of the windows and what is sent of them. None of it can change
+        under what is stored: a window that is open would never be sent, or be sent twice.
         """
         value = {name: part.type for name, part in self._parts.items()}
         meaning = {name: part.function for name, part in self._parts.items()}
         if self._window is not None:
-            meaning["window"] = f"{self._window.size_ms} ms"
+            meaning |= {"window": f"{self._window.size_ms} ms", "emit": self._window.emit}
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
     def input_time(self) -> TimeColumn | None:
@@ -232,12 +233,12 @@ class Aggregate:
         O(rows + keys). Errors: `InputError` for what the type of an aggregate cannot hold.
         """
         store = context.store(self.store)
+        keyed = rows  # with the columns of the key; the start of a row's window is no column of the rows
         if self._window is not None:
-            rows = self._in_windows(store, rows)
+            keyed, rows = self._in_windows(store, rows)
         keys = list(self._by)
-        batch = self._grouped(
-            rows, {name: (part.function, part.column) for name, part in self._parts.items()}
-        )
+        wanted = {name: (part.function, part.column) for name, part in self._parts.items()}
+        batch = self._grouped(keyed, rows, wanted)
         if batch.num_rows:
             old, found = store.get_many(batch)
             if found.any():
@@ -246,23 +247,28 @@ class Aggregate:
                     {**{key: batch[key] for key in keys}, **{name: old[name] for name in self._parts}}
                 )
                 both = pa.concat_tables([known.filter(pa.array(found)), batch])
-                batch = self._grouped(both, {name: (part.merge, name) for name, part in self._parts.items()})
+                merges = {name: (part.merge, name) for name, part in self._parts.items()}
+                batch = self._grouped(both, both, merges)
             batch = self._put(store, batch)
         if self._window is not None and self._window.emit == "final":
             store.expire()
             batch = store.gone
         return self._shown(batch)
 
-    def _in_windows(self, store: Store, rows: pa.Table) -> pa.Table:
-        """Return the rows that are in open windows, with the start of each; the others count as late."""
+    def _in_windows(self, store: Store, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the rows that are in open windows, with their windows' starts and as they are; the others are late.
+
+        Rows that are windows themselves have a start of their own, which stays what aggregates of it see.
+        """
         starts = self._window.starts(rows)  # type: ignore[union-attr]
-        if WINDOW in rows.column_names:  # of windows that these are windows of
-            rows = rows.drop_columns([WINDOW])
-        rows = rows.append_column(WINDOW, starts)
         if starts.null_count:
             store.late += starts.null_count
-            rows = rows.filter(pc.is_valid(starts))
-        return rows.filter(pa.array(~store.is_late(rows)))
+            there = pc.is_valid(starts)
+            rows, starts = rows.filter(there), starts.filter(there)
+        keyed = rows.drop_columns([WINDOW]) if WINDOW in rows.column_names else rows
+        keyed = keyed.append_column(WINDOW, starts)
+        open_ = pa.array(~store.is_late(keyed))
+        return keyed.filter(open_), rows.filter(open_)
 
     def _put(self, store: Store, batch: pa.Table) -> pa.Table:
         """Put the keys' rows, and return them as the store then has them; as they are where it has nothing."""
@@ -286,11 +292,16 @@ class Aggregate:
             columns[self._window.time] = self._window.times(batch[WINDOW])
         return pa.table(columns)
 
-    def _grouped(self, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]) -> pa.Table:
-        """Group by the key and aggregate; the columns come back named and typed as the store has them."""
+    def _grouped(
+        self, keyed: pa.Table, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]
+    ) -> pa.Table:
+        """Group by the key and aggregate; the columns come back named and typed as the store has them.
+
+        `keyed` has the columns of the key, `rows` those that are aggregated, row by row beside each other.
+        """
         keys = arrow_schema(self._by)
         types = arrow_schema({name: self._parts[name].type for name in wanted})
-        groups = Groups(RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(rows).columns)
+        groups = Groups(RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(keyed).columns)
         numbers: dict[str, int] = {}
         rough: dict[str, int] = {}  # of sums that may wrap, the same in floats
         for name, (function, column) in wanted.items():

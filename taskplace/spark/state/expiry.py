@@ -40,7 +40,7 @@ SECOND = 1_000_000
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
 
 _UNITS = {"s": (SECOND, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
-_DAY = 86_400 * SECOND
+DAY = 86_400 * SECOND
 
 Times = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -106,7 +106,7 @@ def _raw(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask, int, int]:
     """Return times as they are stored, which there are, and what to multiply and divide them by for microseconds."""
     kind, whole = column.type, pa.int64()
     if pa.types.is_date32(kind):
-        (multiplier, divisor), whole = (_DAY, 1), pa.int32()
+        (multiplier, divisor), whole = (DAY, 1), pa.int32()
     elif pa.types.is_date64(kind):
         multiplier, divisor = _UNITS["ms"]
     else:
