@@ -43,7 +43,7 @@ class Member:
     standby: Sequence[Pair] = ()
 
     def __post_init__(self) -> None:
-        if isinstance(self.topics, str | Mapping) or not isinstance(self.topics, Iterable):
+        if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
             # A text would be taken for its letters.
             raise InputError("topics", found=self.topics, expected="a list of topics")
         reading.integer(self.generation, "generation", NO_GENERATION)

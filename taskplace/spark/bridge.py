@@ -371,9 +371,9 @@ class _Job:
         except BaseException as error:
             self.error = error
         finally:
-            self.done.set()
             if sent is not None:
                 sent.destroy()
+            self.done.set()
 
 
 class _Conf:

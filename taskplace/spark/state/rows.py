@@ -104,7 +104,7 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str, path: str) -> pa.Chunk
     index = rows.schema.get_field_index(name)
     if index < 0:
         names = rows.schema.names
-        expected = "one column of that name" if name in names else "a column of that name"
+        expected = f"one column {name!r}" if name in names else f"a column {name!r}"
         raise InputError(path, found=names, expected=expected, hint=nearest(name, names))
     return rows.column(index)
 
