@@ -147,7 +147,13 @@ class Placed:
         self._new_id = uuid.uuid4().hex
         self.journal = Journal(
             self.checkpoint,
-            {"hash": HASH_VERSION, "keys": None, "query": None},
+            {
+                "hash": HASH_VERSION,
+                "keys": None,
+                "query": None,
+                # The watermark goes on from what it was; of another column it would be worth nothing.
+                **{f"event_time of {topic!r}": time.column for topic, time in self._event_times.items()},
+            },
             self._declare,
             take_over=False,
         )

@@ -260,6 +260,80 @@ def test_aggregates_see_the_start_of_the_windows_that_came(world):
     assert world.sent("out") == {2: [("a", START, START + 45 * MINUTE, 4)]}
 
 
+def test_a_store_of_windows_belongs_to_one_node(world):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    for name in "ab":
+        source.process(Count("n", by=KEY, window=quarters()), name=name)
+    with pytest.raises(InputError, match=r"stores\.n: found \"windows of node 'a', .*a store of its own"):
+        world.open(topo)
+
+
+@pytest.mark.parametrize("at_once", [1, 50_000])
+def test_what_has_expired_is_sent_also_when_its_key_comes_again(world, monkeypatch, at_once):
+    """Sessions: entries that wait to be removed, as they are many or in a slot, are not written over unsent."""
+    monkeypatch.setattr(expiry, "REMOVED_PER_BATCH", at_once)
+
+    class Sessions:
+        event_time, delay = "at", "1 day"
+
+        def layouts(self):
+            return {"s": {"key": KEY, "value": {"at": "timestamp"}, "time": "at", "retention_ms": 60_000}}
+
+        def process(self, context, rows):
+            store = context.store("s")
+            store.put_many(rows)
+            store.expire()
+            return store.gone.select(["k", "at"])
+
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    source.process(Sessions(), name="s").sink("out", target=ParquetSink(world.folder / "out"))
+    first = [clicks(("a", 1), ("b", 1), ("c", 1)), clicks(("z", 101)), clicks()]
+    run(world, topo, [*first, clicks(("a", 101), ("b", 101)), clicks(("z", 500)), *[clicks()] * 6])
+    found = sorted(row for rows in world.sent("out").values() for row in rows)
+    kept = [("a", 1), ("a", 101), ("b", 1), ("b", 101), ("c", 1)]
+    assert found[:5] == [(k, START + minute * MINUTE) for k, minute in kept]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"evnt_time": "at"}, r"nodes\.n\.evnt_time: found an unknown key, .*did you mean 'event_time'"),
+        (
+            {"ttl": "1 hour", "time": "at"},
+            r"nodes\.n\.ttl: found '1 hour', expected it as an argument of Deduplicate",
+        ),
+    ],
+)
+def test_an_option_of_a_node_that_nobody_reads_is_refused(world, options, message):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    source.process(Deduplicate("d", by=KEY), name="n", **options)
+    with pytest.raises(InputError, match=message):
+        world.open(topo)
+    if "ttl" not in options:
+        topo = Topology("t")
+        topo.source("in", key="k", partitions=1).process(same, name="n", **options)
+        with pytest.raises(InputError, match=message):
+            world.open(topo)
+
+
+def test_another_column_as_event_time_of_a_source_is_refused(world):
+    def topo(column):
+        topo = Topology("t")
+        source = topo.source("in", key="k", partitions=1, event_time=column)
+        source.process(Count("n", by=KEY, window=Tumbling(column, "1 hour")), name="n")
+        return topo
+
+    both = clicks(("a", 1)).append_column("then", clicks(("a", 0))["at"])
+    run(world, topo("at"), [both]).close()
+    with pytest.raises(
+        CheckpointError, match="made with event_time of 'in' = 'at', this application has 'then'"
+    ):
+        world.open(topo("then"))
+
+
 def test_a_date_stands_for_its_whole_day(world):
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=1, event_time="at")

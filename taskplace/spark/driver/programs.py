@@ -16,6 +16,7 @@ from pyspark.sql.types import DataType, StructType
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.driver.columns import TIMES, check_columns
+from taskplace.spark.driver.node_options import check_options
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.keyed import check_keys, splits
 from taskplace.spark.processors.base import layouts
@@ -136,6 +137,9 @@ def _program(
                 found="no processor",
                 expected="an object with process(context, *inputs), or a function",
             )
+        if node.processor is not None:
+            check_options(node)
+    _check_windows_alone(sub)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -153,6 +157,22 @@ def _program(
         ),
         splits=splits(sub, {name: store.key for name, store in stores.items()}),
     )
+
+
+def _check_windows_alone(sub: Subtopology) -> None:
+    """Refuse a store of windows that several nodes use: one of them would send what the other still fills."""
+    users: dict[str, list[str]] = {}
+    for node in sub.nodes:
+        for store in node.stores:
+            users.setdefault(store, []).append(node.name)
+    for node in sub.nodes:
+        for store in node.stores if getattr(node.processor, "windowed", False) else ():
+            if len(users[store]) > 1:
+                raise InputError(
+                    f"stores.{store}",
+                    found=f"windows of node {node.name!r}, in a store that {users[store]} share",
+                    expected="a store of its own for each node with windows",
+                )
 
 
 def _stores(sub: Subtopology) -> dict[str, StoreSchema]:

@@ -11,7 +11,7 @@ change.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice, takewhile
@@ -153,7 +153,9 @@ class Store:
         #: This batch's writes: encoded key -> encoded value, None for a deletion.
         self.writes: dict[bytes, bytes | None] = {}
         self._index: dict[bytes, bytes | None] = {}
-        #: The entries that went by `expire`, key and value columns.
+        #: By key, values that had expired and were not removed yet when a row of this batch took their place.
+        self._displaced: dict[bytes, bytes] = {}
+        #: What went by `expire`, key and value columns, with that whose place was taken since it expired.
         self.gone = pa.schema([*schema.key, *schema.value]).empty_table()
         #: How many rows were not taken because they had expired before they came.
         self.late = 0
@@ -217,6 +219,7 @@ class Store:
         self.late += int(stale.sum())
         live = np.flatnonzero(~stale).tolist()
         last = {keys[row]: row for row in live}
+        self._displace(last)
         self.writes.update((key, values[row]) for key, row in last.items())
         self._enter(rows[self.schema.time], last)
 
@@ -226,11 +229,29 @@ class Store:
         # A time in the key is there for good; such entries (windows!) go when they expire, and not a slot later.
         ends = expiry.due(times, self.schema.ttl) if self._slot else times
         wanted = {expiry.index_key(int(ends[row]), key): key for key, row in rows.items() if known[row]}
-        new = [entry for entry in wanted if entry not in self._index]
+        new = [entry for entry in wanted if self._index.get(entry) is None]
         there = self._copy.get_many(self._index_name, new)
         self._index.update(
-            (entry, wanted[entry]) for entry, key in zip(new, there, strict=True) if key is None
+            (entry, wanted[entry])
+            for entry, key in zip(new, there, strict=True)
+            if key is None or entry in self._index  # not there, or removed by `expire` in this batch
         )
+
+    def _displace(self, keys: Iterable[bytes]) -> None:
+        """Keep what has expired of these keys, before they are written for the first time in this batch.
+
+        Nobody sees it, but it is in the copy still, and whoever sends on what expires has not sent it. A time in the
+        key comes with each row of it, so such a row is late and takes nobody's place.
+        """
+        if self._late is None or not self._slot:
+            return
+        first = [key for key in keys if key not in self.writes]
+        there = zip(first, self._copy.get_many(self._name, first), strict=True)
+        found = [(key, value) for key, value in there if value is not None]
+        if found:
+            table = self._table(found)
+            stale = self.schema.expired(table, table, self._late)
+            self._displaced.update(entry for entry, old in zip(found, stale, strict=True) if old)
 
     def is_late(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return which rows (with the column `time`) had expired before they came, and count them as late."""
@@ -240,7 +261,10 @@ class Store:
 
     def delete_many(self, keys: pa.Table) -> None:
         """Remove `keys`; one that is not there is fine. O(rows)."""
-        self.writes.update(dict.fromkeys(self._keys.encode(keys)))
+        encoded = self._keys.encode(keys)
+        if self.schema.ttl:
+            self._displace(encoded)
+        self.writes.update(dict.fromkeys(encoded))
 
     def expire(self, limit: int | None = None, limit_bytes: int | None = None) -> None:
         """Remove what has expired by `now`, this batch's own writes included; `gone` has it then. O(entries removed).
@@ -266,7 +290,7 @@ class Store:
                 break
             stored[key], self._index[entry] = value, None
             size, number = size + added, number + 1
-        gone = []
+        gone = [self._table(list(self._displaced.items()))] if self._displaced else []
         there = ((key, value) for key, value in stored.items() if value is not None)
         for piece in pieces(self.schema.name, there, SCAN_ROWS, SCAN_BYTES):
             found = self._table(piece)
