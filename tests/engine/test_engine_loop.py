@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from taskplace import Instance, PlacementConfig, Task, TaskId
 from taskplace.rebalance import RebalanceLoop
+from taskplace.rebalance.triggers import Trigger
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 TASKS = [Task(A, end_offset=50_000), Task(B, end_offset=50_000)]
@@ -43,6 +44,21 @@ def test_each_plan_arms_the_timer_anew() -> None:
     assert loop.look(TASKS, both) is None
     now[0] = 1_160.0
     assert loop.look(TASKS, both)
+
+
+def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
+    now = [1_000.0]
+    loop, both = _moving(now)
+    assert loop.plan is not None
+    (stuck,) = loop.plan.assignment["b"].warmup
+    looks = 0
+    while stuck in loop.plan.assignment["b"].warmup:
+        now[0] += 60.0
+        looks += 1
+        assert loop.look(TASKS, both)
+        assert loop.look(TASKS, both, because=[Trigger("asked", "by a test")])
+        assert looks < 20
+    assert looks == 11  # the first one sees where it stands
 
 
 def test_the_timer_is_silent_once_nothing_is_pending() -> None:

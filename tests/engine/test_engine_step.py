@@ -160,6 +160,27 @@ def test_of_copies_from_nothing_the_shortest_changelog_goes_first() -> None:
     assert taskplace.plan(one).assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
 
 
+def test_a_copy_from_nothing_of_unknown_length_goes_last() -> None:
+    ends = {A: None, B: None, TaskId(1, 0): 90_000, TaskId(1, 1): 90_000}
+    tasks = [Task(t, end_offset=end) for t, end in ends.items()]
+    instances = [holds("a", active=list(ends)), Instance("c")]
+    moves = taskplace.plan(Problem(tasks, instances, PlacementConfig(max_warmup_replicas=4))).moves
+    assert {ends[m.task] for m in moves} == {None, 90_000}
+    one = Problem(tasks, instances, PlacementConfig(max_warmup_replicas=1))
+    (first,) = taskplace.plan(one).assignment["c"].warmup
+    assert ends[first] == 90_000
+
+
+def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
+    # d and y have A's state, z is where it belongs: y has its share already, and d is about to go.
+    plan = place(
+        Instance("d", draining=True, lags={A: 0}), holds("y", active=[B, C], lags={A: 0}), Instance("z"),
+        tasks=(A, B, C),
+    )  # fmt: skip
+    assert plan.target["z"].active == (A,)
+    assert roles_of(plan, A) == {"y": "active", "z": "warmup"}
+
+
 def test_a_target_has_no_warm_ups() -> None:
     plan = place(holds("a", active=[A, B]), Instance("b"))
     assert plan.followup

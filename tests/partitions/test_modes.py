@@ -118,6 +118,15 @@ def test_each_member_gives_up_what_it_has_most_of_whatever_others_hold() -> None
     assert {n: {tp.topic for tp in made.assignment[n]} for n in "AB"} == {"A": {"t"}, "B": {"t", "u"}}
 
 
+def test_sticky_fair_gives_none_to_who_keeps_more_than_its_share() -> None:
+    v = [("v", p) for p in range(4)]
+    s = Subscriptions(
+        {"t": 2, "u": 2, "v": 4}, {"A": Member(["t"]), "B": Member(["t", "u"]), "C": Member(["u", "v"], v)}
+    )
+    made = assign_partitions(s, "sticky_fair")
+    assert {name: len(held) for name, held in made.assignment.items()} == {"A": 2, "B": 2, "C": 4}
+
+
 def test_range_copartitions_equal_topics_and_static_members_go_first() -> None:
     s = Subscriptions(
         {"t0": 3, "t1": 3, "u": 5},
