@@ -253,14 +253,18 @@ def judge(pool: Pool, chosen: list[Mutant], choice: Choice, budget: float) -> di
     return result
 
 
-def draw(seed: int, count: int, packages: list[str], only: list[str]) -> dict[str, list[Mutant]]:
-    """Return the sample of each package: by lines of code, at least six of each; or all that match `only`."""
-    sites = {
-        p: [m for f in _files(PACKAGES[p]) for m in mutants(ROOT, str(f.relative_to(ROOT)))] for p in packages
-    }
-    if only:
-        return {p: [m for m in found if any(text in str(m) for text in only)] for p, found in sites.items()}
-    lines = {p: sum(len(f.read_text().splitlines()) for f in _files(PACKAGES[p])) for p in packages}
+def draw(
+    seed: int, count: int, packages: list[str], only: list[str], keys: set[tuple[Any, ...]]
+) -> dict[str, list[Mutant]]:
+    """Return the sample of each package: by lines of code, at least six of each; or all in `keys` or matching `only`."""
+    files = {p: [str(f.relative_to(ROOT)) for f in _files(PACKAGES[p])] for p in packages}
+    sites = {p: [m for f in files[p] for m in mutants(ROOT, f)] for p in packages}
+    if keys or only:
+        return {
+            p: [m for m in found if m.key in keys or any(text in str(m) for text in only)]
+            for p, found in sites.items()
+        }
+    lines = {p: sum(len((ROOT / f).read_text().splitlines()) for f in files[p]) for p in packages}
     dice = random.Random(seed)
     share = {p: min(len(sites[p]), max(6, round(count * lines[p] / sum(lines.values())))) for p in packages}
     return {p: dice.sample(sites[p], share[p]) for p in packages}

@@ -163,7 +163,7 @@ def _new(node: ast.expr | ast.stmt, *, asked: bool) -> list[str]:
             found += [str(value + 1), str(value - 1)]
         case ast.IfExp(test=test, body=body, orelse=orelse):
             found.append(ast.unparse(ast.IfExp(test, orelse, body)))
-        case ast.Call(func=func, args=[one, two, *rest], keywords=keywords) if not _same(one, two):
+        case ast.Call(func=func, args=[one, two, *rest], keywords=keywords) if not _same(func, one, two):
             found.append(ast.unparse(ast.Call(func, [two, one, *rest], keywords)))
         case ast.Expr(value=ast.Call()) | ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break():
             found.append("pass")
@@ -185,6 +185,8 @@ def _text(*nodes: ast.expr) -> bool:
     )
 
 
-def _same(one: ast.expr, two: ast.expr) -> bool:
+def _same(function: ast.expr, one: ast.expr, two: ast.expr) -> bool:
+    """Return whether two arguments may be swapped without any effect, or may not be swapped."""
     starred = isinstance(one, ast.Starred) or isinstance(two, ast.Starred)
-    return starred or ast.dump(one) == ast.dump(two)
+    name = ast.unparse(function).rpartition(".")[2]
+    return starred or name in ("min", "max", "minimum", "maximum", "gcd") or ast.dump(one) == ast.dump(two)

@@ -16,12 +16,16 @@ def test_standbys_that_only_two_may_take_are_shared_by_them_though_one_has_them_
         Instance("a", active=on["a"], standby=on["b"] + others, lags=dict.fromkeys(TASKS, 0)),
         Instance("b", active=on["b"], standby=on["a"], lags=dict.fromkeys(on["a"] + on["b"], 0)),
         *(
-            Instance(n, active=on[n], lags=dict.fromkeys(on[n], 0), parked=[t for t in TASKS if t not in on[n]])
+            Instance(
+                n, active=on[n], lags=dict.fromkeys(on[n], 0), parked=[t for t in TASKS if t not in on[n]]
+            )
             for n in "cd"
         ),
     ]
     plan = taskplace.plan(
-        Problem([Task(t, end_offset=90_000) for t in TASKS], instances, PlacementConfig(num_standby_replicas=1))
+        Problem(
+            [Task(t, end_offset=90_000) for t in TASKS], instances, PlacementConfig(num_standby_replicas=1)
+        )
     )
     loads = {n: len(roles.standby) for n, roles in plan.target.items()}
     assert loads["c"] == loads["d"] == 0
