@@ -1,4 +1,4 @@
-"""The check of the tests by mutants: what is changed, and that the list of equivalent ones is about code that is there."""
+"""The check of the tests by mutants: what is changed, and that the equivalent ones are about code that is there."""
 
 from __future__ import annotations
 

@@ -41,6 +41,7 @@ from sites import Mutant, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 KEPT = ROOT / "var" / "mutants"
+LAST = KEPT / "last.json"
 EQUIVALENT = Path(__file__).with_name("equivalent.json")
 PACKAGES = {
     "assign": ("taskplace/assign/*.py",),
@@ -140,7 +141,7 @@ def _kill(group: int) -> None:
 
 
 def record(pool: Pool, *, trust: bool) -> dict[str, dict[str, Any]]:
-    """Return seconds and called functions of every fast test. `trust`: run changed tests only, whatever code changed."""
+    """Return seconds and called functions of every fast test. `trust`: run changed tests only, not all for code."""
     kept = KEPT / "calls.json"
     known: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     helpers = [p for p in sorted((ROOT / "tests").rglob("*.py")) if not p.name.startswith("test_")]
@@ -256,7 +257,7 @@ def judge(pool: Pool, chosen: list[Mutant], choice: Choice, budget: float) -> di
 def draw(
     seed: int, count: int, packages: list[str], only: list[str], keys: set[tuple[Any, ...]]
 ) -> dict[str, list[Mutant]]:
-    """Return the sample of each package: by lines of code, at least six of each; or all in `keys` or matching `only`."""
+    """Return the sample of each package: by lines of code, at least six of each; or all that are asked for."""
     files = {p: [str(f.relative_to(ROOT)) for f in _files(PACKAGES[p])] for p in packages}
     sites = {p: [m for f in files[p] for m in mutants(ROOT, f)] for p in packages}
     if keys or only:
@@ -321,12 +322,15 @@ def main() -> None:
     parser.add_argument(
         "--trust-record", action="store_true", help="record changed tests only, though the code has changed"
     )
+    parser.add_argument("--again", action="store_true", help="those that survived the last time")
     parser.add_argument(
         "--only", action="append", default=[], help="all mutants whose line of output has this text"
     )
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    sample = draw(options.seed, options.count, options.package or list(PACKAGES), options.only)
+    last = json.loads(LAST.read_text()) if options.again else []
+    keys = {tuple(e["key"]) for e in last if e["result"] != "killed"}
+    sample = draw(options.seed, options.count, options.package or list(PACKAGES), options.only, keys)
     listed = json.loads(EQUIVALENT.read_text())
     equivalent = {(e["path"], e["scope"], e["old"], e["new"], e.get("nth", 0)) for e in listed}
     chosen = [m for found in sample.values() for m in found if m.key not in equivalent]
@@ -345,9 +349,7 @@ def main() -> None:
             pool.stop()
     percent = table(sample, result, equivalent)
     KEPT.mkdir(parents=True, exist_ok=True)
-    (KEPT / "last.json").write_text(
-        json.dumps([{"mutant": str(m), "key": m.key, "result": r} for m, r in result.items()])
-    )
+    LAST.write_text(json.dumps([{"key": m.key, "result": r} for m, r in result.items()]))
     sys.exit(percent < options.goal)
 
 

@@ -375,6 +375,6 @@ def test_what_a_registry_says_of_a_name_has_its_path() -> None:
             raise TopologyError(f"no module for {name!r}")
 
     written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x:Y"}}}
-    with pytest.raises(TopologyError, match="^nodes.p.processor: no module for 'x:Y'$") as caught:
+    with pytest.raises(TopologyError, match=r"^nodes\.p\.processor: no module for 'x:Y'$") as caught:
         Topology.from_dict(written, Imports())
     assert caught.value.node == "p"
