@@ -1,7 +1,7 @@
 # Two commands do everything, and set up what they need: `make run` and `make test`.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput lint setup java clean distclean
+.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput mutants lint setup java clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -40,6 +40,9 @@ bench-recovery: java $(STAMP) ## measure how long an executor's death stops a st
 
 bench-throughput: java $(STAMP) ## measure rows/s and empty batches, beside Spark's own ways
 	@$(BIN)/python benchmarks/bench_throughput.py $(ARGS)
+
+mutants: $(STAMP) ## check the tests: change the code at random places, and see whether a fast test fails
+	@$(BIN)/python scripts/mutants/run.py $(ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "ruff check" $(BIN)/ruff check .

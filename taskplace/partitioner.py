@@ -258,7 +258,7 @@ class UniformStickyPartitioner:
                 return chosen
 
     def _turns(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-        most = 2**62 // int(sizes.max(initial=1) or 1)  # so many can be summed in a column
+        most = 2**62 // int(sizes.max(initial=1))  # so many can be summed in a column
         if len(sizes) > most:
             parts = [self._turns(sizes[at : at + most]) for at in range(0, len(sizes), most)]
             return np.concatenate(parts)

@@ -92,6 +92,13 @@ def test_a_huge_record_is_paid_back_without_a_long_search() -> None:
     assert sorted(chosen) == [0, 0, 1, 1, 2, 2]
 
 
+def test_records_without_bytes_stay_where_the_turn_is() -> None:
+    one, many = (UniformStickyPartitioner(3, config(1), seed=4) for _ in "ab")
+    assert many.assign([0, 0, 0]).tolist() == [one.partition(None, 0) for _ in range(3)]
+    assert len(set(many.assign([0, 0, 0]))) == 1
+    assert many.assign([]).tolist() == []
+
+
 def test_keyed_records_do_not_count_for_the_turns() -> None:
     with_keys, without = (UniformStickyPartitioner(4, config(100), seed=3) for _ in "ab")
     seen = []

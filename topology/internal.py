@@ -168,7 +168,7 @@ class TopicChanges:
     differ: tuple[tuple[InternalTopic, int], ...]
     policies: tuple[tuple[InternalTopic, frozenset[str]], ...]
     unneeded: tuple[str, ...]
-    owned: bool = False
+    owned: bool
 
     def __bool__(self) -> bool:
         return bool(self.create or self.differ or self.policies or self.unneeded)

@@ -78,7 +78,6 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
         )
     found = {}
     for name, layout in given.items():
-        check_legal_name(name, f"{where}, layouts(): store name")
         if not isinstance(layout, Mapping):
             raise TopologyError(
                 f"{where}, layouts(): found {layout!r} for store {name!r}, expected a mapping"

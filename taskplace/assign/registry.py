@@ -216,23 +216,18 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
     wanted: dict[int, list[int]] = {}
     for t, i in zip(filler.standby_task.tolist(), filler.standby_inst.tolist(), strict=True):
         wanted.setdefault(t, []).append(i)
-    load = np.bincount(active, minlength=c.m)
     pairs: list[tuple[int, int]] = []
     made = 0
     for t in np.flatnonzero(c.stateful).tolist():
         here = int(active[t])
         mine = [i for i in standbys.get(t, ()) if i != here][:replicas]
         if len(mine) < replicas:
-            # What the default has of this task, also its active, which may be elsewhere than the one that is kept;
-            # then the least loaded; then even where it is parked.
-            least = np.argsort(load / np.maximum(c.room, 1), kind="stable").tolist()
-            usable = [i for i in least if c.room[i]]
-            unparked = [i for i in usable if t * c.m + i not in parked]
-            ways = dict.fromkeys((*wanted.get(t, ()), int(filler.active[t]), *unparked, *usable))
+            # What the default has of this task, also its active, which may be elsewhere than the one that is kept:
+            # one instance more than there are standbys, so enough whichever of them are taken.
+            ways = *wanted.get(t, ()), int(filler.active[t])
             new = [i for i in ways if i != here and i not in mine][: replicas - len(mine)]
             made += len(new)
             mine += new
-        load[mine] += 1
         pairs += [(t, i) for i in mine]
     found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
     moves = int(moved(c, base, active).sum())

@@ -22,7 +22,6 @@ Source: KIP-54, "Proposed Changes" and "Alternatives Yet to be Considered".
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -62,9 +61,7 @@ def sticky_fair(c: Columns) -> Ints:
 
 def fair(c: Columns) -> Ints:
     """Return the member of each partition: best balance, from nothing; the same whoever owns what."""
-    return _assign(
-        replace(c, owner=np.full(c.n, -1, np.int64)), np.full(c.n, -1, np.int64), np.zeros(c.m, np.int64)
-    )
+    return _assign(c, np.full(c.n, -1, np.int64), np.zeros(c.m, np.int64))
 
 
 def classes(c: Columns) -> Classes:

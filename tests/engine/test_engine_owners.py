@@ -75,6 +75,16 @@ def test_an_owner_that_is_overtaken_is_an_event(lags: tuple[int, int]) -> None:
     assert loop.look(TASKS, found(29_000, 9_000)) is None  # the owner is ready now: nothing follows
 
 
+def test_an_owner_whose_copy_is_not_known_is_overtaken_by_one_that_has_caught_up() -> None:
+    loop = RebalanceLoop(ONE, clock=lambda: 0.0)
+    first = loop.look(TASKS, _pair(480_000, 500_000))
+    assert first is not None and first.plan.active(T) == "a"
+    assert loop.look(TASKS, [Instance("a"), Instance("b", lags={T: 28_000})]) is None
+    decision = loop.look(TASKS, [Instance("a"), Instance("b", lags={T: 9_000})])
+    assert decision is not None and [t.kind for t in decision.triggers] == ["overtaken"]
+    assert decision.plan.active(T) == "b"
+
+
 def test_a_warm_up_is_caught_up_for_the_trigger_when_it_is_for_the_engine() -> None:
     config = PlacementConfig(acceptable_recovery_seconds=60, acceptable_recovery_lag=0)
     tasks = [Task(T, end_offset=10**6), Task(U, end_offset=10**6)]

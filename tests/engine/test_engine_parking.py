@@ -80,6 +80,13 @@ def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instan
     assert watch.parked == set()
 
 
+def test_without_a_wish_a_copy_is_parked_when_it_stood_still_three_times() -> None:
+    t = TaskId(0, 0)
+    problem = Problem([Task(t, end_offset=END)], [Instance("a", warmup=[t], lags={t: END})])
+    watch = ProgressWatch()
+    assert [len(watch.observe(problem).instances[0].parked) for _ in range(4)] == [0, 0, 0, 1]
+
+
 def test_patience_is_at_least_one_round() -> None:
     with pytest.raises(InputError, match="patience: found 0"):
         ProgressWatch(patience=0)

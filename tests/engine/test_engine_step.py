@@ -148,6 +148,46 @@ def test_never_more_warm_ups_than_allowed_and_the_cheapest_first() -> None:
     assert plan.metrics["copies_to_warm"] == 4
 
 
+def test_of_copies_from_nothing_the_shortest_changelog_goes_first() -> None:
+    ends = {A: 90_000, B: 80_000, C: 70_000, D: 60_000}
+    tasks = [Task(t, end_offset=end) for t, end in ends.items()]
+    problem = Problem(
+        tasks, [holds("a", active=list(ends)), Instance("b")], PlacementConfig(max_warmup_replicas=4)
+    )
+    wanted = {m.task for m in taskplace.plan(problem).moves}
+    one = Problem(tasks, problem.instances, PlacementConfig(max_warmup_replicas=1))
+    assert len(wanted) == 2
+    assert taskplace.plan(one).assignment["b"].warmup == (min(wanted, key=ends.__getitem__),)
+
+
+def test_a_copy_from_nothing_of_unknown_length_goes_last() -> None:
+    ends = {A: None, B: None, TaskId(1, 0): 90_000, TaskId(1, 1): 90_000}
+    tasks = [Task(t, end_offset=end) for t, end in ends.items()]
+    instances = [holds("a", active=list(ends)), Instance("c")]
+    moves = taskplace.plan(Problem(tasks, instances, PlacementConfig(max_warmup_replicas=4))).moves
+    assert {ends[m.task] for m in moves} == {None, 90_000}
+    one = Problem(tasks, instances, PlacementConfig(max_warmup_replicas=1))
+    (first,) = taskplace.plan(one).assignment["c"].warmup
+    assert ends[first] == 90_000
+
+
+def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
+    # d and y have A's state, z is where it belongs: y has its share already, and d is about to go.
+    plan = place(
+        Instance("d", draining=True, lags={A: 0}), holds("y", active=[B, C], lags={A: 0}), Instance("z"),
+        tasks=(A, B, C),
+    )  # fmt: skip
+    assert plan.target["z"].active == (A,)
+    assert roles_of(plan, A) == {"y": "active", "z": "warmup"}
+
+
+def test_a_target_has_no_warm_ups() -> None:
+    plan = place(holds("a", active=[A, B]), Instance("b"))
+    assert plan.followup
+    assert [roles.warmup for roles in plan.target.values()] == [(), ()]
+    assert sorted(len(roles.active) for roles in plan.target.values()) == [1, 1]
+
+
 def test_a_warm_up_under_way_is_kept_whatever_else_is_cheaper() -> None:
     tasks = tuple(TaskId(0, p) for p in range(4))
     a = holds("a", active=tasks)

@@ -105,6 +105,28 @@ def test_who_unsubscribes_loses_what_it_had() -> None:
         assert (made.preserved, made.moved) == (1, 1)
 
 
+def test_each_member_gives_up_what_it_has_most_of_whatever_others_hold() -> None:
+    s = Subscriptions(
+        {"t": 4, "u": 2},
+        {
+            "A": Member(["t", "u"], [("t", 0), ("t", 1), ("t", 2)]),
+            "B": Member(["t", "u"], [("t", 3), ("u", 0), ("u", 1)]),
+            "C": Member(["t", "u"]),
+        },
+    )
+    made = assign_partitions(s, "fair_sticky")
+    assert {n: {tp.topic for tp in made.assignment[n]} for n in "AB"} == {"A": {"t"}, "B": {"t", "u"}}
+
+
+def test_sticky_fair_gives_none_to_who_keeps_more_than_its_share() -> None:
+    v = [("v", p) for p in range(4)]
+    s = Subscriptions(
+        {"t": 2, "u": 2, "v": 4}, {"A": Member(["t"]), "B": Member(["t", "u"]), "C": Member(["u", "v"], v)}
+    )
+    made = assign_partitions(s, "sticky_fair")
+    assert {name: len(held) for name, held in made.assignment.items()} == {"A": 2, "B": 2, "C": 4}
+
+
 def test_range_copartitions_equal_topics_and_static_members_go_first() -> None:
     s = Subscriptions(
         {"t0": 3, "t1": 3, "u": 5},

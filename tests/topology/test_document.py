@@ -367,3 +367,14 @@ def test_a_package_that_a_factory_needs_is_no_mistake_of_the_document() -> None:
     written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x"}}}
     with pytest.raises(ModuleNotFoundError):
         Topology.from_dict(written, {"x": needs})
+
+
+def test_what_a_registry_says_of_a_name_has_its_path() -> None:
+    class Imports(dict[str, object]):
+        def __getitem__(self, name: str) -> object:
+            raise TopologyError(f"no module for {name!r}")
+
+    written = {"name": "t", "sources": {"a": None}, "nodes": {"p": {"process": "a", "processor": "x:Y"}}}
+    with pytest.raises(TopologyError, match=r"^nodes\.p\.processor: no module for 'x:Y'$") as caught:
+        Topology.from_dict(written, Imports())
+    assert caught.value.node == "p"

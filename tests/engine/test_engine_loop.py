@@ -1,0 +1,74 @@
+"""The loop and its timer, under a clock of the test: what the timer alone does, and what it does not."""
+
+from __future__ import annotations
+
+from taskplace import Instance, PlacementConfig, Task, TaskId
+from taskplace.rebalance import RebalanceLoop
+from taskplace.rebalance.triggers import Trigger
+
+A, B = TaskId(0, 0), TaskId(0, 1)
+TASKS = [Task(A, end_offset=50_000), Task(B, end_offset=50_000)]
+MINUTE = PlacementConfig(probing_rebalance_interval_ms=60_000)
+
+
+def _moving(now: list[float]) -> tuple[RebalanceLoop, list[Instance]]:
+    """A loop that warms up a copy on b, and the instances as they are then: b has not got anywhere yet."""
+    loop = RebalanceLoop(MINUTE, clock=lambda: now[0])
+    a = Instance("a", lags={A: 0, B: 0})
+    assert loop.look(TASKS, [a])
+    both = [a, Instance("b")]
+    decision = loop.look(TASKS, both)
+    assert decision is not None and decision.plan.followup
+    return loop, both
+
+
+def test_the_timer_alone_makes_the_next_plan_when_the_interval_is_over() -> None:
+    now = [1_000.0]
+    loop, both = _moving(now)
+    now[0] += 59.9
+    assert loop.look(TASKS, both) is None
+    now[0] = 1_060.0
+    decision = loop.look(TASKS, both)
+    assert decision is not None
+    assert [t.kind for t in decision.triggers] == ["probing"]
+    assert (decision.changed, decision.generation) == (False, 2)
+
+
+def test_each_plan_arms_the_timer_anew() -> None:
+    now = [1_000.0]
+    loop, both = _moving(now)
+    now[0] = 1_100.0
+    assert loop.look(TASKS, both)
+    assert loop.look(TASKS, both) is None
+    now[0] = 1_159.9
+    assert loop.look(TASKS, both) is None
+    now[0] = 1_160.0
+    assert loop.look(TASKS, both)
+
+
+def test_a_copy_that_stood_still_for_ten_intervals_is_parked_and_plans_between_them_do_not_count() -> None:
+    now = [1_000.0]
+    loop, both = _moving(now)
+    assert loop.plan is not None
+    (stuck,) = loop.plan.assignment["b"].warmup
+    looks = 0
+    while stuck in loop.plan.assignment["b"].warmup:
+        now[0] += 60.0
+        looks += 1
+        assert loop.look(TASKS, both)
+        assert loop.look(TASKS, both, because=[Trigger("asked", "by a test")])
+        assert looks < 20
+    assert looks == 11  # the first one sees where it stands
+
+
+def test_the_timer_is_silent_once_nothing_is_pending() -> None:
+    now = [1_000.0]
+    loop, both = _moving(now)
+    assert loop.plan is not None
+    (warm,) = loop.plan.assignment["b"].warmup
+    ready = [both[0], Instance("b", lags={warm: 0})]
+    decision = loop.look(TASKS, ready)
+    assert decision is not None and [t.kind for t in decision.triggers] == ["caught up"]
+    assert not decision.plan.followup
+    now[0] += 10_000.0
+    assert loop.look(TASKS, ready) is None
