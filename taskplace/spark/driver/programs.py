@@ -215,7 +215,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     for topic, tag in tags.items():
         # As texts: each call of a function is several to the JVM, and this is done at every batch.
         rows = ", ".join(map(_quoted, sources[topic].columns))
-        keys = ", ".join(map(_quoted, _key(built, topic) or sources[topic].columns))
+        keys = ", ".join(map(_quoted, _key(built, topic) or _hashable(topic, sources[topic])))
         columns = [
             F.expr(f"{tag} AS {TAG}"),
             F.expr(f"pmod(hash({keys}), {built.partitions[topic]}) AS {PARTITION}"),
@@ -289,6 +289,18 @@ def check_names(built: BuiltTopology) -> None:
                 expected="a name of its own, whatever its case",
             )
         taken[topic.lower()] = topic
+
+
+def _hashable(topic: str, df: DataFrame) -> list[str]:
+    """Return the columns by which the rows of a source without a key are spread: those that Spark can hash."""
+    found = [name for name, kind in df.dtypes if "map<" not in kind and "variant" not in kind]
+    if not found:
+        raise InputError(
+            f"sources.{topic}",
+            found=f"no key, and columns that Spark cannot hash: {dict(df.dtypes)}",
+            expected="a key, or one more column by which its rows can be spread",
+        )
+    return found
 
 
 def _quoted(column: str) -> str:

@@ -99,8 +99,13 @@ def table_given(rows: object, path: str) -> None:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str, path: str) -> pa.ChunkedArray:
-    """Return a column by its name. Errors: `InputError` with the columns that there are and the nearest of them."""
+    """Return a column by its name. Errors: `InputError` with the columns that there are and the nearest of them.
+
+    A table without rows may have been made from nothing: it is taken for what is wanted, whatever columns it has.
+    """
     table_given(rows, path)
+    if not rows.num_rows:
+        return pa.chunked_array([pa.nulls(0)])
     index = rows.schema.get_field_index(name)
     if index < 0:
         names = rows.schema.names

@@ -92,7 +92,7 @@ def write(
 
     Without a key they are spread evenly, in runs; `seed` decides who gets which.
     """
-    if missing := set(key) - set(rows.column_names):
+    if rows.num_rows and (missing := set(key) - set(rows.column_names)):
         raise InputError(
             "repartition", found=f"no column {sorted(missing)}", expected=f"one of {rows.column_names}"
         )
