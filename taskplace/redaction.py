@@ -26,6 +26,8 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _IN_URI = re.compile(r"(\w+://[^/\s:@]*:)[^/\s@]+@")
+#: Of a URI that is signed, and of a header.
+_SIGNED = re.compile(r"([?&](?:sig|signature|x-amz-signature)=|\bBearer\s+)[^&\s'\"]+", re.IGNORECASE)
 
 
 def is_secret(path: str) -> bool:
@@ -80,5 +82,9 @@ def scrubbed(text: str) -> str:
     'LoginModule required username="u" password=(hidden);'
     >>> scrubbed("jdbc://user:pass@host/db?token=abc&x=1")
     'jdbc://user:(hidden)@host/db?token=(hidden)&x=1'
+    >>> scrubbed("wasbs://c@acc/x?sv=1&sig=abc"), scrubbed("Authorization: Bearer ey.J0")
+    ('wasbs://c@acc/x?sv=1&sig=(hidden)', 'Authorization: Bearer (hidden)')
     """
-    return _PAIR.sub(rf"\1{HIDDEN}", _IN_URI.sub(rf"\1{HIDDEN}@", text))
+    for pattern, hidden in ((_IN_URI, f"{HIDDEN}@"), (_SIGNED, HIDDEN), (_PAIR, HIDDEN)):
+        text = pattern.sub(rf"\1{hidden}", text)
+    return text

@@ -204,3 +204,10 @@ def test_a_store_that_the_topology_declares_is_judged_too():
     kept.sink("o", target=Nowhere())
     with pytest.raises(InputError, match="node 'keeps', column 'k'"):
         programs._check_keys(topo.build(), {"in": frame(StringType())})
+
+
+def test_a_source_without_a_key_is_spread_by_what_spark_can_hash():
+    frame = SimpleNamespace(dtypes=[("a", "int"), ("m", "map<string,int>"), ("s", "struct<x:map<int,int>>")])
+    assert programs._hashable("in", frame) == ["a"]
+    with pytest.raises(InputError, match=r"sources\.in: found .*expected a key"):
+        programs._hashable("in", SimpleNamespace(dtypes=frame.dtypes[1:]))
