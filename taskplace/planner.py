@@ -74,7 +74,7 @@ def _cleanup(c: Columns) -> dict[str, tuple[TaskId, ...]]:
     return {name: tuple(tasks) for name, tasks in out.items()}
 
 
-_EMPTY = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+_EMPTY = (np.zeros(0, np.int64),) * 2
 
 
 def _assignments(problem: Problem, step: Step, target: Target) -> tuple[dict[str, Roles], dict[str, Roles]]:

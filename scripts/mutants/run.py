@@ -32,7 +32,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
 
@@ -268,7 +268,11 @@ def draw(
     lines = {p: sum(len((ROOT / f).read_text().splitlines()) for f in files[p]) for p in packages}
     dice = random.Random(seed)
     share = {p: min(len(sites[p]), max(6, round(count * lines[p] / sum(lines.values())))) for p in packages}
-    return {p: dice.sample(sites[p], share[p]) for p in packages}
+    shuffled = {p: dice.sample(sites[p], len(sites[p])) for p in packages}
+    usable = {
+        p: (m for m in found if m.compiles((ROOT / m.path).read_bytes())) for p, found in shuffled.items()
+    }
+    return {p: list(islice(usable[p], share[p])) for p in packages}
 
 
 def _files(*patterns: tuple[str, ...]) -> list[Path]:

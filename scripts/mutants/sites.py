@@ -77,9 +77,17 @@ class Mutant:
         """Return the changed file."""
         return source[: self.start] + self.new.encode() + source[self.end :]
 
+    def compiles(self, source: bytes) -> bool:
+        """Return whether the changed file is Python."""
+        try:
+            compile(self.apply(source), self.path, "exec")
+        except SyntaxError:
+            return False
+        return True
+
 
 def mutants(root: Path, path: str) -> list[Mutant]:
-    """Return all mutants of a file, in the order of the text. Those that do not compile are left out."""
+    """Return all mutants of a file, in the order of the text."""
     source = (root / path).read_bytes()
     starts = [0]
     for line in source.splitlines(keepends=True):
@@ -92,10 +100,6 @@ def mutants(root: Path, path: str) -> list[Mutant]:
         place = scope, old, new
         mutant = Mutant(path, scope, function, node.lineno, old, new, seen[place], start, end)
         seen[place] += 1
-        try:
-            compile(mutant.apply(source), path, "exec")
-        except SyntaxError:
-            continue
         found.append(mutant)
     return found
 

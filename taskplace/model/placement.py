@@ -56,9 +56,9 @@ class Step:
     standby_inst: Ints
     warmup_task: Ints
     warmup_inst: Ints
+    followup: bool
     waiting: int = 0
     behind: int = 0
-    followup: bool = False
     warmup_from: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     owners_behind: int = 0
 

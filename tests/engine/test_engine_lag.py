@@ -93,3 +93,13 @@ def test_numbers_of_a_task_do_not_run_into_the_next() -> None:
     index.report("a", TaskId(0, 2), 3)
     index.report("b", TaskId(1, 0), 1)
     assert list(index.by_lag(TaskId(0, 1))) == [("a", 5)]
+
+
+def test_a_changelog_counts_unless_it_is_said_that_there_is_none() -> None:
+    index, task = LagIndex(), TaskId(0, 1)
+    index.end_offset(task, 50_000)
+    assert not index.is_caught_up("a", task)
+    index.end_offset(task, 50_000, logged=False)
+    assert index.is_caught_up("a", task)
+    index.end_offset(task, 50_000)
+    assert not index.is_caught_up("a", task)

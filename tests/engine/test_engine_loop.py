@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from taskplace import Instance, PlacementConfig, Task, TaskId
+from dataclasses import replace
+
+import pytest
+
+import taskplace
+from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.rebalance import RebalanceLoop
 from taskplace.rebalance.triggers import Trigger
 
@@ -71,4 +76,44 @@ def test_the_timer_is_silent_once_nothing_is_pending() -> None:
     assert decision is not None and [t.kind for t in decision.triggers] == ["caught up"]
     assert not decision.plan.followup
     now[0] += 10_000.0
+    assert loop.look(TASKS, ready) is None
+
+
+def test_the_first_plan_has_its_reason() -> None:
+    decision = RebalanceLoop(MINUTE, clock=lambda: 0.0).look(TASKS, [Instance("a")])
+    assert decision is not None and decision.reason == "start: 2 tasks on 1 instances"
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"),
+    [
+        ([Instance("a")], "membership: b left"),
+        ([Instance("a"), Instance("b"), Instance("c")], "membership: c joined"),
+        ([Instance("a", capacity=2), Instance("b")], "membership: a changed its capacity or tags"),
+        ([Instance("a"), Instance("b", tags={"zone": "z"})], "membership: b changed its capacity or tags"),
+        ([Instance("a"), Instance("b", draining=True)], "drain: b drains"),
+    ],
+)
+def test_each_change_of_the_instances_has_its_reason(now: list[Instance], reason: str) -> None:
+    loop = RebalanceLoop(MINUTE, clock=lambda: 0.0)
+    assert loop.look(TASKS, [Instance("a"), Instance("b")])
+    lags = {t.id: 0 for t in TASKS}
+    decision = loop.look(TASKS, [replace(i, lags=lags) for i in now])
+    assert decision is not None and decision.reason == reason
+
+
+def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
+    def stubborn(problem: Problem) -> taskplace.Plan:
+        """Never finish a move."""
+        away = [replace(i, lags={t: n for t, n in i.lags.items() if i.id == "a"}) for i in problem.instances]
+        return taskplace.plan(Problem(problem.tasks, away, problem.config))
+
+    loop = RebalanceLoop(MINUTE, clock=lambda: 0.0, planner=stubborn)
+    a = Instance("a", lags={A: 0, B: 0})
+    assert loop.look(TASKS, [a]) and loop.look(TASKS, [a, Instance("b")])
+    assert loop.plan is not None
+    ready = [a, Instance("b", lags=dict.fromkeys(loop.plan.assignment["b"].warmup, 0))]
+    decision = loop.look(TASKS, ready)
+    assert decision is not None and not decision.changed
+    assert [t.kind for t in decision.triggers] == ["caught up"]
     assert loop.look(TASKS, ready) is None

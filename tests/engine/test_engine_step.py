@@ -181,6 +181,15 @@ def test_a_task_waits_for_its_place_on_an_instance_that_stays() -> None:
     assert roles_of(plan, A) == {"y": "active", "z": "warmup"}
 
 
+def test_what_is_kept_are_the_actives_that_stay_with_a_caught_up_owner() -> None:
+    staying = place(holds("a", active=[A, B]), Instance("b"))
+    assert staying.metrics["actives_kept"] == 2
+    handing_over = place(holds("a", active=[A, B], lags={B: 30_000}), holds("b", standby=[B]))
+    assert handing_over.metrics["actives_kept"] == 1
+    starting = place(Instance("a"), Instance("b"))
+    assert starting.metrics["actives_kept"] == 0
+
+
 def test_a_target_has_no_warm_ups() -> None:
     plan = place(holds("a", active=[A, B]), Instance("b"))
     assert plan.followup

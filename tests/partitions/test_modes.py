@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import hypothesis.strategies as st
 from groups import claims, group, home_of, subscriptions, tables
@@ -95,6 +96,13 @@ def test_what_is_owned_and_gone_is_dropped() -> None:
     s = Subscriptions({"t": 1}, {"A": Member(["t"], [("t", 0), ("t", 5), ("gone", 0), ("t", 2**63 - 1)])})
     made = assign_partitions(s)
     assert (made.preserved, made.moved, tables(made.assignment)) == (1, 0, {"A": "tp0"})
+
+
+def test_of_all_partitions_without_a_member_the_first_is_named() -> None:
+    s = Subscriptions({"t": 3}, {"A": Member(["t"])})
+    found = verify(s, replace(assign_partitions(s), assignment={"A": ()}))
+    (first,) = (v for v in found if v.invariant == "complete")
+    assert "t[0] goes to nobody" in str(first)
 
 
 def test_who_unsubscribes_loses_what_it_had() -> None:
