@@ -4,7 +4,9 @@ YAML 1.1, which the parser speaks, reads words as something else than they look 
 - `yes`, `no`, `on` and `off` are text as keys, and refused as values: write true or false, or quote them;
 - dates are text, as in YAML 1.2;
 - numbers with a leading zero (octal) or with colons (base 60) are refused: quote them, or give the number;
-- a key given twice is refused, also the merge key `<<`.
+- a key given twice is refused, also the merge key `<<`;
+- a tag says what a value looks like already (`!!int 5`), or makes a text of it (`!!str 5`); any other tag, and
+  `!!int abc`, is refused.
 
 A document that refers to itself, is nested deeper than `DEEPEST`, or has more than `MOST` values once its aliases are
 followed is refused before anything is made of it.
@@ -31,10 +33,13 @@ DEEPEST = 100
 MOST = 100_000
 LONGEST = 40
 
-_STR, _BOOL, _INT, _FLOAT, _MERGE = (
-    f"tag:yaml.org,2002:{name}" for name in ("str", "bool", "int", "float", "merge")
+_YAML = "tag:yaml.org,2002:"
+_STR, _BOOL, _INT, _FLOAT, _NULL, _MAP, _SEQ = (
+    f"{_YAML}{name}" for name in ("str", "bool", "int", "float", "null", "map", "seq")
 )
-_TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_TIMESTAMP = f"{_YAML}timestamp"
+#: Tags that only a plain `<<` and `=` have; as keys they are read, and elsewhere the parser refuses them.
+_SIGNS = {f"{_YAML}merge": "<<", f"{_YAML}value": "="}
 _LOOSE_BOOL = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
 
@@ -46,7 +51,7 @@ def load(text: str, path: str) -> Any:
         node = loader.get_single_node()
         if node is None:
             return None
-        _Check(path).values(node, (), DEEPEST)
+        _Check(path, loader).values(node, (), DEEPEST)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -59,7 +64,7 @@ def load(text: str, path: str) -> Any:
         ) from None
     except InputError:
         raise
-    except (ValueError, OverflowError) as error:  # `!!int abc`, a number of thousands of digits
+    except (ValueError, OverflowError) as error:  # an escape of no letter
         raise InputError(path, found=str(error), expected="values that can be read") from None
 
 
@@ -76,8 +81,8 @@ _Loader.yaml_implicit_resolvers = {
 class _Check:
     """Goes through the nodes of a document, as written, each once."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, path: str, loader: _Loader) -> None:
+        self._path, self._loader = path, loader
         self._sizes: dict[int, tuple[int, int]] = {}  # by node, how many values it is, and how deep
 
     def values(self, node: yaml.Node, above: tuple[int, ...], room: int) -> tuple[int, int]:
@@ -89,6 +94,7 @@ class _Check:
         if room < 0:
             raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
         if id(node) not in self._sizes:
+            self._tag(node)
             inner: list[yaml.Node] = []
             if isinstance(node, yaml.MappingNode):
                 self._keys(node)
@@ -120,9 +126,17 @@ class _Check:
             if key.tag == _BOOL and _is_plain(key) and _LOOSE_BOOL.fullmatch(key.value):
                 key.tag = _STR
 
+    def _tag(self, node: yaml.Node) -> None:
+        if isinstance(node, yaml.ScalarNode):
+            known = node.tag in (_STR, _BOOL, _INT, _FLOAT, _NULL) or _SIGNS.get(node.tag) == node.value
+        else:
+            known = node.tag == (_MAP if isinstance(node, yaml.MappingNode) else _SEQ)
+        if not known:
+            expected = "YAML without it: a text, a number, true, false, null, a list or a mapping"
+            raise self._error(node, f"the tag {_short(node.tag)}", expected)
+
     def _scalar(self, node: yaml.Node) -> None:
-        if not _is_plain(node):
-            return
+        """Refuse a word that means two things, and one that is not what its tag says."""
         if node.tag == _BOOL and _LOOSE_BOOL.fullmatch(node.value):
             raise self._error(node, node.value, "true or false, or a text in quotes")
         if node.tag == _INT and _OCTAL.fullmatch(node.value):
@@ -132,9 +146,22 @@ class _Check:
             raise self._error(node, f"a number of {len(node.value)} digits", f"at most {LONGEST} digits")
         if node.tag in (_INT, _FLOAT) and ":" in node.value:
             raise self._error(node, node.value, "a number without colons, or a text in quotes")
+        if node.tag == _STR or node.tag in _SIGNS:
+            return
+        looks = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))
+        if looks != node.tag and (looks, node.tag) != (_INT, _FLOAT):
+            raise self._error(node, f"{_short(node.tag)} {node.value!r}", f"what {_short(node.tag)} says")
+        try:
+            self._loader.construct_object(node)
+        except (ValueError, OverflowError):  # `0x_`
+            raise self._error(node, node.value, "a number, or a text in quotes") from None
 
     def _error(self, node: yaml.Node, found: str, expected: str) -> InputError:
         return InputError(f"{self._path}:{node.start_mark.line + 1}", found=found, expected=expected)
+
+
+def _short(tag: str) -> str:
+    return "!!" + tag.removeprefix(_YAML) if tag.startswith(_YAML) else tag
 
 
 def _is_plain(node: yaml.Node) -> bool:

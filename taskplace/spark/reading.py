@@ -27,7 +27,8 @@ from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.processors import Deduplicate, TableJoin
 from taskplace.spark.state.history import EMPTY, History, Position
-from taskplace.spark.state.rows import RowCodec, table_given, table_of
+from taskplace.spark.state.rows import RowCodec, table_given
+from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import Answer, Question, answer_all
 

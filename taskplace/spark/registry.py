@@ -55,7 +55,8 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.processors.aggregations import Aggregation
-from taskplace.spark.state.rows import ALIASES, arrow_schema
+from taskplace.spark.state.column_types import USUAL
+from taskplace.spark.state.rows import arrow_schema
 from topology import TopologyError
 from topology.errors import nearest
 
@@ -68,21 +69,6 @@ FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "first": first,
     "last": last,
 }
-# The usual names, for the search of the nearest one; `arrow_schema` takes more.
-TYPES = (
-    *ALIASES,
-    "string",
-    "binary",
-    "bool",
-    "double",
-    "float",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float64",
-)
-
 
 #: Options of a node, not of its processor: see `taskplace.spark.processors.times`.
 DECLARED = ("event_time", "delay")
@@ -301,7 +287,7 @@ def _columns(path: str, found: object) -> dict[str, str]:
         try:
             arrow_schema({str(name): kind}, path)
         except InputError:
-            hint = nearest(kind, TYPES)
+            hint = nearest(kind, USUAL)
             raise TopologyError(f"{path}.{name}: found {kind!r}, expected a column type; {hint}") from None
     return dict(found)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
@@ -27,7 +29,7 @@ APP = "application: {id: a, class: 'x:Y'}\n"
         ("a: 10:00\n", ":1: found '10:00', expected a number without colons"),
         ("a: 1:30.5\n", ":1: found '1:30.5'"),
         ("a: " + "9" * 6000, "a number of 6000 digits"),
-        ("a: !!int abc\n", "invalid literal"),
+        ("a: !!int abc\n", ":1: found \"!!int 'abc'\", expected what !!int says"),
         ("a:\n\tb: 1\n", ":2: .*expected YAML"),
         ("a: \x00", "expected YAML"),
         ("a: 1\n---\nb: 2\n", ":2: .*expected YAML"),
@@ -55,6 +57,96 @@ def test_aliases_that_grow_without_end_are_refused_before_they_are_followed():
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        *("!!timestamp x", "!!timestamp 2026-01-01", "!!timestamp {a: 1}", "!!binary aGk=", "!!binary '%%%'"),
+        *("!!set {x, y}", "!!set [1]", "!!omap 5", "!!omap [a: 1]", "!!pairs [1]", "!!str [1]", "!!map [1]"),
+        *("!!seq {a: 1}", "!!int [1]", "!!int ''", "!!int '-'", "!!int '1:'", "!!int 0x", "!!int '010'"),
+        *("!!int 1.5", "!!float ''", "!!float '-'", "!!float ':'", "!!float x", "!!bool maybe", "!!bool 'yes'"),
+        *("!!null x", "!!merge x", "!!python/tuple [1]", "!!python/name:os.system ''", "!foo x", "!<x> y"),
+        *("!!int", "0x_", "!!float 0x10_", "!!unknown 1"),
+    ],
+)  # fmt: skip
+def test_a_tag_that_does_not_say_what_its_value_is_is_refused(value):
+    for text in (f"b: 1\na: {value}\n", f"b: 1\n? {value}\n: 1\n", f"- 1\n- [{value}]\n"):
+        with pytest.raises(InputError, match=r"^app\.yaml:2: found .*, expected ") as caught:
+            load(text, "app.yaml")
+        assert len(str(caught.value)) < 200
+
+
+TAGS = [
+    "int",
+    "float",
+    "bool",
+    "null",
+    "str",
+    "seq",
+    "map",
+    "set",
+    "omap",
+    "pairs",
+    "binary",
+    "timestamp",
+    "merge",
+]
+TAGGED = st.sampled_from(
+    ["", "! ", "!x ", "!<tag:x> ", "!!python/object:x.Y ", *(f"!!{tag} " for tag in TAGS)]
+)
+WORDS = st.sampled_from(
+    [
+        "",
+        "''",
+        "-",
+        "+",
+        "0x",
+        "1",
+        "1.5",
+        "'1'",
+        ".",
+        "1e",
+        ".inf",
+        "-.nan",
+        "~",
+        "no",
+        "true",
+        "<<",
+        "=",
+        "1:2",
+        "_",
+    ]
+) | st.text("01.:_-+exbn'\"%é", max_size=5)
+FRAGMENTS = st.recursive(
+    st.tuples(TAGGED, WORDS).map("".join),
+    lambda inner: (
+        st.tuples(TAGGED, st.lists(inner, max_size=3)).map(lambda found: f"{found[0]}[{', '.join(found[1])}]")
+        | st.tuples(TAGGED, st.lists(st.tuples(inner, inner), max_size=2)).map(
+            lambda found: found[0] + "{" + ", ".join(f"? {k} : {v}" for k, v in found[1]) + "}"
+        )
+    ),
+    max_leaves=5,
+)
+
+
+@settings(print_blob=True, deadline=None, max_examples=300)
+@given(FRAGMENTS)
+def test_whatever_is_tagged_is_plain_data_or_refused_with_its_line(fragment):
+    try:
+        found = load(f"a: 1\nb: {fragment}\n", "app.yaml")
+    except InputError as error:
+        assert error.path.startswith("app.yaml:")
+        return
+    _assert_plain(found)
+
+
+def _assert_plain(value):
+    assert value is None or type(value) in (str, int, float, bool, list, dict)
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    for part in value if isinstance(value, list) else ():
+        _assert_plain(part)
+
+
+@pytest.mark.parametrize(
     ("text", "value"),
     [
         ("on: 1", {"on": 1}),
@@ -66,6 +158,10 @@ def test_aliases_that_grow_without_end_are_refused_before_they_are_followed():
         ("[0, 30_000, 0x1F, '010', -5, 1.5]", [0, 30_000, 31, "010", -5, 1.5]),
         ("{a: &x {b: 1}, c: {<<: *x, b: 2}}", {"a": {"b": 1}, "c": {"b": 2}}),
         ("[&x [1], *x, *x]", [[1], [1], [1]]),
+        (
+            "[!!str 5, !!str no, !!int '5', !!float 5, !!bool 'true', !!null '', !!seq [], !!map {}, ! 5]",
+            ["5", "no", 5, 5.0, True, None, [], {}, "5"],
+        ),
         ("", None),
     ],
 )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from decimal import Decimal
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -216,3 +218,47 @@ def test_topics_that_meet_in_a_store_are_hashed_alike():
     check_splits(splits, {"a": {"k": pa.int16()}, "b": {"k": pa.int32()}})
     with pytest.raises(InputError, match=r"node 'n': found .*'a': \['int32'\], 'c': \['int64'\].*cast them"):
         check_splits(splits, {"a": {"k": pa.int16()}, "c": {"k": pa.int64()}})
+
+
+#: The words of the page's table, and types that stand for them.
+WORDS = {
+    "integers": [pa.int8(), pa.int64()],
+    "decimals": [pa.decimal128(30, 6)],
+    "decimal": [pa.decimal128(9, 2)],
+    "float32": [pa.float32()],
+    "float64": [pa.float64()],
+    "string": [STRING],
+    "binary": [pa.binary()],
+    "boolean": [pa.bool_()],
+    "dates": [pa.date32()],
+    "date": [pa.date32()],
+    "timestamp": [pa.timestamp("us"), US],
+    "timestamps": [pa.timestamp("us"), US, pa.timestamp("s")],
+    "timestamps of any unit and zone": [pa.timestamp("us"), US, pa.timestamp("s", tz="America/New_York")],
+}
+EXAMPLES = {
+    **{kind: pa.array([1, 2], kind) for kind in (pa.int8(), pa.int64(), pa.float32(), pa.float64())},
+    **{kind: pa.array([0, 1_000_000], pa.int64()).view(kind) for kind in (pa.timestamp("us"), US)},
+    STRING: pa.array(["1"]),
+    pa.binary(): pa.array([b"1"]),
+    pa.bool_(): pa.array([True]),
+    pa.date32(): pa.array([1], pa.int32()).view(pa.date32()),
+    pa.decimal128(9, 2): pa.array([Decimal("1.00")], pa.decimal128(9, 2)),
+}
+
+
+def test_the_table_of_the_page_is_what_is_done():
+    page = (Path(__file__).parents[2] / "docs/runtime.md").read_text()
+    lines = page.split("| split by |")[1].split("\n\n")[0].splitlines()[2:]
+    tried = 0
+    for line in lines:
+        split, kept, refused = (
+            [w.strip() for w in re.sub(r"\(.*?\)", "", c).split(",")] for c in line.split("|")[1:4]
+        )
+        for sample in (EXAMPLES[kind] for word in split for kind in WORDS[word]):
+            for words, wanted in ((kept, True), (refused, False)):
+                for kind in (kind for word in words for kind in WORDS.get(word, [])):
+                    casts = None not in keys(sample, kind)
+                    assert (keeps_apart(sample.type, kind) and casts) is wanted, (line, sample.type, kind)
+                    tried += 1
+    assert tried > 60

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.worker.columns import parse, readable, text
+from taskplace.spark.state.column_types import parse
+from taskplace.spark.worker.columns import readable, text
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.spark.worker.unify import INTEGERS, common, converted
 

@@ -22,8 +22,9 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
 from taskplace.model.reading import nearest
-from taskplace.spark.state.rows import RowCodec, arrow_schema, table_of
+from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
+from taskplace.spark.state.values import table_of
 
 #: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms";
 #: maybe "meaning", text -> text: what the stored numbers are, where another meaning makes them worthless.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.model.reading import nearest
+from taskplace.spark.state.column_types import USUAL, parse
 from taskplace.spark.state.keys import LARGEST
 
 Bytes = npt.NDArray[np.uint8]
@@ -33,35 +34,11 @@ AT_A_TIME = 1 << 20
 #: Rows that have more in their variable part, bytes on average, are cut and joined one by one.
 WIDE = 128
 
-#: Names a store's schema may use beside Arrow's own aliases.
-ALIASES = {
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "date": pa.date32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "int": pa.int32(),
-    "boolean": pa.bool_(),
-}
-
-
-# The usual names, for the search of the nearest one.
-_NAMES = (
-    *ALIASES,
-    "string",
-    "binary",
-    "bool",
-    "double",
-    "float",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "float64",
-)
-
 
 def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store") -> pa.Schema:
     """Return the Arrow schema that `columns` (name -> type or type name) describes.
+
+    The names are those of a sink's schema (`column_types.parse`). Errors: `InputError` with the nearest name.
 
     >>> arrow_schema({"tailnum": "string", "at": "timestamp"}).types
     [DataType(string), TimestampType(timestamp[us, tz=UTC])]
@@ -78,13 +55,14 @@ def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store")
             try:
                 if not isinstance(kind, str):
                     raise ValueError
-                kind = ALIASES.get(kind) or pa.type_for_alias(kind)
-            except ValueError:
+                kind = parse(kind)
+            except ValueError as error:
+                decimal = isinstance(kind, str) and kind.strip().lower().startswith("decimal(")
                 raise InputError(
                     f"{path}.{name}",
                     found=kind,
-                    expected="an Arrow type or its name, such as 'int64'",
-                    hint=nearest(kind, _NAMES),
+                    expected="an Arrow type or its name, such as 'int64' or 'decimal(9, 2)'",
+                    hint=str(error) if decimal else nearest(kind, USUAL),
                 ) from None
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
@@ -134,37 +112,6 @@ cast it before: a number does not say its unit
     what = "a number does not say its unit" if _is_number(found) or _is_number(wanted) else "parse it"
     shown = f"{column!r}, {found}" if column else str(found)
     raise InputError(path, found=shown, expected=str(wanted), hint=f"cast it before: {what}")
-
-
-def table_of(rows: Sequence[Mapping[str, Any]], schema: pa.Schema, path: str) -> pa.Table:
-    """Return the table of rows that are dicts; a column that a row lacks is null. O(rows).
-
-    Errors: `InputError` naming the column, for a value that does not fit it; a number is no time.
-
-    >>> table_of([{"at": 5}], arrow_schema({"at": "timestamp"}), "state")
-    Traceback (most recent call last):
-    taskplace.errors.InputError: state.at: found 5, expected timestamp[us, tz=UTC]; a number does not say its unit
-    """
-    for field in schema:
-        if pa.types.is_temporal(field.type):
-            for value in (row.get(field.name) for row in rows):
-                if isinstance(value, int | float | str):
-                    hint = (
-                        "a text is not parsed" if isinstance(value, str) else "a number does not say its unit"
-                    )
-                    raise InputError(f"{path}.{field.name}", found=value, expected=str(field.type), hint=hint)
-    try:
-        return pa.Table.from_pylist(list(rows), schema=schema)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
-        for field in schema:
-            for value in (row.get(field.name) for row in rows):
-                try:
-                    pa.array([value], field.type)
-                except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-                    raise InputError(
-                        f"{path}.{field.name}", found=value, expected=f"{field.type} ({error})"
-                    ) from None
-        raise
 
 
 def _is_number(kind: pa.DataType) -> bool:

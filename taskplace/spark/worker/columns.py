@@ -1,7 +1,8 @@
 """Column types that Parquet keeps and Spark reads, and how they are written as text.
 
 Idea: what is staged for a sink has to be readable by every Spark, for ever. `readable` says as what a column of any
-Arrow type is staged; `text` and `parse` are the written form of these types, in declarations, manifests and errors.
+Arrow type is staged; `text` is the written form of these types, in declarations, manifests and errors, and
+`taskplace.spark.state.column_types.parse` reads it.
 
 | Arrow | staged as |
 |---|---|
@@ -18,32 +19,21 @@ Arrow type is staged; `text` and `parse` are the written form of these types, in
 
 Refused: times of day, durations, intervals, unions, decimals of more digits, structs without fields.
 
->>> text(readable(pa.dictionary(pa.int32(), pa.large_string()))), parse("map<string, list<timestamp>>")
-('string', MapType(map<string, list<item: timestamp[us, tz=UTC]>>))
+>>> text(readable(pa.dictionary(pa.int32(), pa.large_string()))), text(readable(pa.uint64()))
+('string', 'decimal(20, 0)')
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import pyarrow as pa
 
-from taskplace.spark.state.rows import ALIASES
 from taskplace.spark.worker.unify import is_list, plain
 
 T = pa.types
 DIGITS = 38
-_NAMES = {
-    **ALIASES,
-    "timestamp_ntz": pa.timestamp("us"),
-    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-}
 _STAGED = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -127,73 +117,6 @@ def text(kind: pa.DataType) -> str:
     if T.is_struct(kind):
         return f"struct<{', '.join(f'{_quoted(field.name)}: {text(field.type)}' for field in kind)}>"
     return str(kind)
-
-
-def parse(written: str) -> pa.DataType:
-    """Return the type that a text means; stores' names of types are known as well. Errors: `ValueError`."""
-    rest = list(_tokens(written))
-    found = _type(rest)
-    if rest:
-        raise ValueError(f"{written!r}: more after the type: {''.join(rest)!r}")
-    return found
-
-
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?)")
-
-
-def _tokens(written: str) -> list[str]:
-    found, at = [], 0
-    while at < len(written.rstrip()):
-        match = _TOKEN.match(written, at)
-        if match is None:
-            raise ValueError(f"{written!r}: no type")
-        found.append(match[1])
-        at = match.end()
-    return found
-
-
-def _type(rest: list[str]) -> pa.DataType:
-    name = rest.pop(0) if rest else ""
-    lower = name.lower()
-    if lower in ("decimal", "decimal128", "numeric") and rest[:1] == ["("]:
-        precision, scale = _bracketed(rest, "(", ")", lambda: rest.pop(0), 2)
-        return pa.decimal128(int(precision), int(scale))
-    if lower in ("list", "array"):
-        return pa.list_(_bracketed(rest, "<", ">", lambda: _type(rest), 1)[0])
-    if lower == "map":
-        return pa.map_(*_bracketed(rest, "<", ">", lambda: _type(rest), 2))
-    if lower == "struct":
-        return pa.struct(_bracketed(rest, "<", ">", lambda: _field(rest), None))
-    kind = _NAMES.get(name) or _NAMES.get(lower)
-    return pa.type_for_alias(lower) if kind is None else kind
-
-
-def _field(rest: list[str]) -> pa.Field:
-    name = rest.pop(0)
-    if name.startswith("`"):
-        name = name[1:-1].replace("``", "`")
-    _expect(rest, ":")
-    return pa.field(name, _type(rest))
-
-
-def _bracketed(
-    rest: list[str], opening: str, closing: str, one: Callable[[], Any], count: int | None
-) -> list[Any]:
-    _expect(rest, opening)
-    found = [one()]
-    while rest[:1] == [","]:
-        rest.pop(0)
-        found.append(one())
-    _expect(rest, closing)
-    if count is not None and len(found) != count:
-        raise ValueError(f"found {len(found)} parts in {opening}{closing}, expected {count}")
-    return found
-
-
-def _expect(rest: list[str], token: str) -> None:
-    if rest[:1] != [token]:
-        raise ValueError(f"found {rest[0] if rest else 'the end'!r}, expected {token!r}")
-    rest.pop(0)
 
 
 def _quoted(name: str) -> str:

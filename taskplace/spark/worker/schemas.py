@@ -26,7 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
-from taskplace.spark.worker.columns import Unreadable, check_names, parse, readable, text
+from taskplace.spark.state.column_types import parse
+from taskplace.spark.worker.columns import Unreadable, check_names, readable, text
 from taskplace.spark.worker.unify import cast, common, converted
 
 T = pa.types

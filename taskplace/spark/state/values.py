@@ -1,0 +1,259 @@
+"""Python values as columns: what a function returns, or a key that is looked up, as an Arrow table.
+
+**Idea.** Arrow makes a column of almost anything: 1.5 becomes 1 in an integer column, half past nine becomes a day.
+Here a value has to be of the column's kind, and the column has to hold it exactly.
+
+| column | takes | refused, beside what is out of range |
+|---|---|---|
+| integers | int | float and Decimal, also 2.0; bool |
+| floats | float, as the nearest value; int, if exact | Decimal, bool; finite values that would become infinite |
+| decimals | int, Decimal | float, bool; more digits behind the point than the type has |
+| date | date | datetime |
+| timestamp | datetime without a zone | datetime with a zone, date; what is finer than the unit |
+| timestamp with a zone | datetime with any zone | datetime without a zone, date; what is finer than the unit |
+| time of day, duration | time without a zone, timedelta | what is finer than the unit |
+| list, map, struct | list, tuple, dict ... of such values | |
+
+Properties:
+- whether a value fits goes by its type wherever it can: what fits today fits on every day. So 2.0 is no integer;
+- numpy's numbers count as Python's, pandas' Timestamp and Timedelta as datetime and timedelta, and Arrow's scalars as
+  their values. None is null; NaT and NA are not;
+- O(values). Columns whose values have just the usual types are not looked at value by value.
+
+Errors: `InputError` with the column, the value, the type, and what to do.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from taskplace.errors import InputError
+
+T = pa.types
+_FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
+#: What a unit is short of, in microseconds.
+_MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
+_NONE = type(None)
+#: By the width of a float, up to where it holds every integer.
+_WHOLE = {16: 2**11, 32: 2**24, 64: 2**53}
+
+
+def table_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, path: str) -> pa.Table:
+    """Return the table of rows that are dicts; a column that a row lacks is null. O(rows).
+
+    >>> table_of([{"n": 1.5}], pa.schema([("n", pa.int64())]), "state")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: state.n: found 1.5, expected int64; a fraction would be lost: return int(value), or \
+declare the column as float64
+    """
+    rows = list(rows)
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise InputError(path, found=row, expected=f"a dict with the columns {schema.names}")
+    columns = []
+    for field in schema:
+        columns.append(_column([row.get(field.name) for row in rows], field.type, f"{path}.{field.name}"))
+    return pa.table(columns, schema=schema)
+
+
+def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.ChunkedArray:
+    if any(issubclass(found, pa.Scalar | np.integer) for found in set(map(type, values))):
+        values = [_plain(value) for value in values]
+    _check(values, kind, path)
+    try:
+        return pa.array(values, kind)
+    except _FAULTS:
+        for value in values:
+            try:
+                pa.array([value], kind)
+            except _FAULTS as error:
+                raise InputError(
+                    path, found=value, expected=f"{kind} ({error})", hint=_remedy(value, kind)
+                ) from None
+        raise
+
+
+def _plain(value: Any) -> Any:
+    """Return what Arrow's scalars and numpy's integers stand for."""
+    if isinstance(value, pa.Scalar):
+        return value.as_py()
+    return int(value) if isinstance(value, np.integer) and not isinstance(value, np.timedelta64) else value
+
+
+def _check(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
+    """Refuse values that Arrow would cut to fit a column of this type."""
+    if T.is_nested(kind):
+        return _check_nested(values, kind, path)
+    if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
+        return _check(values, kind.value_type, path)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _check(values, kind.storage_type, path)
+    usual, fits = _RULES.get(_family(kind), ((), None))
+    if fits is None:
+        return None
+    # By type first: an integer column has ints and nothing else, so nothing of it is looked at.
+    if set(map(type, values)) <= {*usual, _NONE}:
+        return None
+    for value in values:
+        if value is not None and not fits(value, kind):
+            raise InputError(path, found=value, expected=str(kind), hint=_remedy(value, kind))
+    return None
+
+
+def _check_nested(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
+    """Judge the values within lists, maps and structs; whether they are such is Arrow's to judge."""
+    present = [value for value in values if value is not None]
+    if T.is_struct(kind):
+        structs = [_as_dict(value) for value in present]
+        for field in kind:
+            _check([value.get(field.name) for value in structs], field.type, f"{path}.{field.name}")
+    elif T.is_map(kind):
+        maps = [_as_dict(value) for value in present]
+        _check(list(chain.from_iterable(maps)), kind.key_type, f"{path} (a key)")
+        _check(
+            list(chain.from_iterable(found.values() for found in maps)), kind.item_type, f"{path} (a value)"
+        )
+    elif hasattr(kind, "value_type"):
+        inner = [
+            value for value in present if isinstance(value, Iterable) and not isinstance(value, str | bytes)
+        ]
+        _check(list(chain.from_iterable(inner)), kind.value_type, f"{path} (an element)")
+
+
+def _as_dict(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, Mapping):
+        return value
+    try:
+        return dict(value)
+    except (TypeError, ValueError):
+        return {}
+
+
+def _family(kind: pa.DataType) -> str:
+    if T.is_float64(kind):
+        return "float64"
+    for name in ("integer", "floating", "decimal", "date", "timestamp", "time", "duration"):
+        if getattr(T, f"is_{name}")(kind):
+            return name
+    return ""
+
+
+def _is_int(value: Any) -> bool:
+    whole = isinstance(value, int | np.integer)
+    return whole and not isinstance(value, bool | np.timedelta64)
+
+
+def _in_integers(value: Any, kind: pa.DataType) -> bool:
+    return _is_int(value)
+
+
+def _in_floats(value: Any, kind: pa.DataType) -> bool:
+    if _is_int(value):
+        return abs(int(value)) <= _WHOLE[kind.bit_width]
+    if not isinstance(value, float | np.floating):
+        return False
+    with np.errstate(over="ignore"):
+        return bool(np.isfinite(kind.to_pandas_dtype()(value)) or not np.isfinite(value))
+
+
+def _in_decimals(value: Any, kind: pa.DataType) -> bool:
+    return isinstance(value, Decimal) or _is_int(value)
+
+
+def _in_dates(value: Any, kind: pa.DataType) -> bool:
+    return isinstance(value, dt.date) and not isinstance(value, dt.datetime)
+
+
+def _in_timestamps(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, np.datetime64):  # of another unit, Arrow refuses it
+        return kind.tz is None and not np.isnat(value)
+    if not isinstance(value, dt.datetime) or value != value:  # NaT
+        return False
+    return (value.tzinfo is None) == (kind.tz is None) and _as_fine(value.microsecond, value, kind)
+
+
+def _in_times(value: Any, kind: pa.DataType) -> bool:
+    return isinstance(value, dt.time) and value.tzinfo is None and _as_fine(value.microsecond, value, kind)
+
+
+def _in_durations(value: Any, kind: pa.DataType) -> bool:
+    if isinstance(value, np.timedelta64):
+        return not np.isnat(value)
+    return isinstance(value, dt.timedelta) and _as_fine(value.microseconds, value, kind)
+
+
+def _as_fine(micros: int, value: Any, kind: pa.DataType) -> bool:
+    """Return whether a unit holds so many microseconds, and the nanoseconds of pandas' own values."""
+    nanos = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
+    return micros % _MICROS[kind.unit] == 0 and (kind.unit == "ns" or not nanos)
+
+
+#: By family: types whose values Arrow itself holds exactly or refuses, and the rule for any other value.
+_RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]] = {
+    "integer": ((int,), _in_integers),
+    "float64": ((int, float), _in_floats),
+    "floating": ((), _in_floats),
+    "decimal": ((int, Decimal), _in_decimals),
+    "date": ((dt.date,), _in_dates),
+    "timestamp": ((), _in_timestamps),
+    "time": ((), _in_times),
+    "duration": ((), _in_durations),
+}
+
+
+def _remedy(value: Any, kind: pa.DataType) -> str:
+    """Return what to do about a value that a column does not hold."""
+    family = _family(kind)
+    if value is not None and (type(value).__name__ in ("NaTType", "NAType")):
+        return "None is null"
+    if T.is_temporal(kind) and isinstance(value, int | float | Decimal | np.number):
+        return "a number does not say its unit"
+    if T.is_temporal(kind) and isinstance(value, str):
+        return "a text is not parsed"
+    if family == "integer" and isinstance(value, float | np.floating):
+        return "a fraction would be lost: return int(value), or declare the column as float64"
+    if family == "integer" and isinstance(value, Decimal):
+        return "a fraction would be lost: return int(value), or declare the column as decimal(p, s)"
+    if family == "integer" and _is_int(value):
+        return "declare the column as int64, or as decimal(38, 0)"
+    if family == "floating" and isinstance(value, float | np.floating):
+        return "declare the column as float64"
+    if T.is_floating(kind) and isinstance(value, Decimal | int | np.integer):
+        return "return float(value), which takes the nearest, or declare the column as decimal(p, s)"
+    if family == "decimal" and isinstance(value, Decimal):
+        return f"round it, value.quantize(Decimal(1).scaleb({-kind.scale})), or declare more digits"
+    if family == "decimal" and isinstance(value, float | np.floating):
+        return "a float is rarely what it looks like: return Decimal(str(value)), rounded"
+    if family == "date" and isinstance(value, dt.datetime):
+        return "its time of day would be lost: return value.date(), or declare the column as timestamp"
+    if family == "timestamp" and isinstance(value, dt.datetime | np.datetime64):
+        return _remedy_of_time(value, kind)
+    if family == "timestamp" and isinstance(value, dt.date):
+        return "a date does not say its time: make it a datetime"
+    if family == "time" and isinstance(value, dt.time):
+        if value.tzinfo is not None:
+            return "the zone would be lost: return value.replace(tzinfo=None)"
+        return "round it, or declare the column as time64[us]"
+    if family == "duration":
+        return "round it, or declare the column as duration[us]"
+    return ""
+
+
+def _remedy_of_time(value: dt.datetime | np.datetime64, kind: pa.DataType) -> str:
+    zone = value.tzinfo if isinstance(value, dt.datetime) else None
+    if zone is None and kind.tz is not None:
+        return "it does not say its zone: return value.replace(tzinfo=timezone.utc) if it is UTC"
+    if zone is not None and kind.tz is None:
+        return (
+            "its zone would be lost: return value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
+            "column as timestamp"
+        )
+    finer = f"timestamp[{'us' if kind.unit in ('s', 'ms') else 'ns'}{', tz=UTC' if kind.tz else ''}]"
+    return f"it is finer than the column, or out of its range: round it, or declare the column as {finer}"

@@ -1,0 +1,218 @@
+"""Python values as columns: held exactly, or refused with the column, the value, the type and what to do."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskplace.errors import InputError
+from taskplace.spark.processors import PerKey
+from taskplace.spark.state.rows import arrow_schema
+from taskplace.spark.state.values import table_of
+
+NOON = datetime(2026, 1, 1, 12, 0, 0, 123456)
+NEW_YORK = ZoneInfo("America/New_York")
+
+
+def column(kind: Any, *values: Any) -> list[Any]:
+    table = table_of([{"x": value} for value in values], arrow_schema({"x": kind}), "state")
+    return table["x"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "remedy"),
+    [
+        ("int64", 1.5, "a fraction would be lost"),
+        ("int64", 2.0, "declare the column as float64"),
+        ("int8", np.float32(1.5), "a fraction would be lost"),
+        ("int64", np.float64(2), "a fraction would be lost"),
+        ("int64", Decimal("2"), r"decimal\(p, s\)"),
+        ("int64", Fraction(3, 2), ""),
+        ("int64", np.array(1.5), ""),
+        ("int64", True, ""),
+        ("int64", np.True_, ""),
+        ("int8", 300, "declare the column as int64"),
+        ("uint8", -1, ""),
+        ("float32", 1e300, "declare the column as float64"),
+        ("float32", np.float64(1e39), "float64"),
+        ("float32", 2**24 + 1, "the nearest"),
+        (pa.float16(), 70_000.0, "float64"),
+        (pa.float16(), 2**11 + 1, "the nearest"),
+        ("float64", 2**53 + 1, "the nearest"),
+        ("float64", np.uint64(2**64 - 1), "the nearest"),
+        ("float64", Decimal("0.1"), "the nearest"),
+        ("float64", True, ""),
+        ("decimal(9, 2)", Decimal("1.234"), "quantize"),
+        ("decimal(9, 2)", Decimal("12345678.9"), "more digits"),
+        ("decimal(9, 2)", Decimal("NaN"), ""),
+        ("decimal(9, 2)", 1.5, "Decimal"),
+        ("date", NOON, r"value\.date\(\)"),
+        ("date", NOON.replace(tzinfo=NEW_YORK), "time of day would be lost"),
+        ("date", datetime(2026, 1, 1), "time of day"),
+        ("date", pd.NaT, "None is null"),
+        ("date", Decimal(5), "a number does not say its unit"),
+        ("date", np.int64(5), "a number does not say its unit"),
+        (pa.date64(), NOON, "time of day"),
+        ("timestamp[s]", NOON, "finer than the column"),
+        ("timestamp[ms]", NOON, r"timestamp\[us\]"),
+        (pa.timestamp("ms", "UTC"), NOON.replace(tzinfo=UTC), r"timestamp\[us, tz=UTC\]"),
+        ("timestamp[us]", pd.Timestamp("2026-01-01T00:00:00.000000999"), r"timestamp\[ns\]"),
+        ("timestamp[us]", np.datetime64("2026-01-01T00:00:00.000000999"), "round it"),
+        ("timestamp[ns]", datetime(1600, 1, 1), "out of its range"),
+        ("timestamp[us]", NOON.replace(tzinfo=UTC), "its zone would be lost"),
+        ("timestamp", NOON, r"value\.replace\(tzinfo=timezone\.utc\)"),
+        ("timestamp", np.datetime64("2026-01-01T00:00:00.000000"), "does not say its zone"),
+        ("timestamp", date(2026, 1, 1), "make it a datetime"),
+        ("timestamp[us]", date(2026, 1, 1), "make it a datetime"),
+        ("timestamp", Decimal(5), "a number does not say its unit"),
+        ("timestamp", 5, "a number does not say its unit"),
+        ("timestamp", "2026-01-01", "a text is not parsed"),
+        ("timestamp", pd.NaT, "None is null"),
+        ("time32[ms]", time(1, 2, 3, 456789), "round it"),
+        ("time64[us]", time(1, tzinfo=UTC), "zone would be lost"),
+        ("duration[s]", timedelta(milliseconds=1500), "round it"),
+        ("duration[us]", pd.Timedelta(1, "ns"), "round it"),
+        ("string", 5, ""),
+        ("bool", 1, ""),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_what_a_type_cannot_hold_is_refused_with_its_remedy(kind, value, remedy):
+    """Wherever in the column it is."""
+    for before in ([], [None]):
+        with pytest.raises(InputError, match=rf"^state\.x: found .*, expected .*{remedy}") as caught:
+            column(kind, *before, value)
+        assert str(arrow_schema({"x": kind}).field("x").type) in caught.value.expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.list_(pa.int64()), [1, 1.5]),
+        (pa.list_(pa.int64()), np.array([1.5])),
+        (pa.list_(pa.list_(pa.date32())), [[NOON]]),
+        (pa.struct([("a", pa.int64())]), {"a": 1.5}),
+        (pa.struct([("a", pa.int64())]), [("a", 1.5)]),
+        (pa.map_(pa.string(), pa.int64()), {"a": 1.5}),
+        (pa.map_(pa.int64(), pa.string()), [(1.5, "a")]),
+        (pa.dictionary(pa.int32(), pa.int64()), 1.5),
+        (pa.struct([("a", pa.list_(pa.timestamp("s")))]), {"a": [NOON]}),
+    ],
+    ids=str,
+)
+def test_values_within_others_are_judged_too(kind, value):
+    with pytest.raises(InputError, match=r"^state\.x.*: found "):
+        column(kind, None, value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "held"),
+    [
+        ("int64", np.int8(3), 3),
+        ("int64", pa.scalar(3), 3),
+        ("float32", 0.1, float(np.float32(0.1))),
+        ("float32", math.inf, math.inf),
+        ("float64", 2**53, 2.0**53),
+        ("float64", np.float32(1.5), 1.5),
+        ("decimal(9, 2)", Decimal("1.10000"), Decimal("1.10")),
+        ("decimal(9, 2)", np.int64(3), Decimal("3.00")),
+        ("date", date(2026, 1, 1), date(2026, 1, 1)),
+        ("timestamp[us]", NOON, NOON),
+        ("timestamp[ms]", NOON.replace(microsecond=123000), NOON.replace(microsecond=123000)),
+        ("timestamp", NOON.replace(tzinfo=NEW_YORK), NOON.replace(tzinfo=NEW_YORK).astimezone(UTC)),
+        ("timestamp[ns]", pd.Timestamp(999), pd.Timestamp(999)),
+        ("timestamp[us]", np.datetime64("2026-01-01T00:00:00.000001"), datetime(2026, 1, 1, 0, 0, 0, 1)),
+        ("time64[us]", time(1, 2, 3, 4), time(1, 2, 3, 4)),
+        ("duration[ms]", timedelta(milliseconds=5), timedelta(milliseconds=5)),
+        (pa.list_(pa.int64()), (1, None, 2), [1, None, 2]),
+        (pa.struct([("a", pa.int64())]), {"a": 1}, {"a": 1}),
+    ],
+    ids=str,
+)
+def test_what_a_type_holds_is_held(kind, value, held):
+    assert column(kind, None, value) == [None, held]
+
+
+PLAIN = st.one_of(
+    *(st.integers(), st.floats(), st.booleans(), st.decimals(), st.dates(), st.times(), st.timedeltas()),
+    *(st.datetimes(), st.datetimes(timezones=st.just(NEW_YORK)), st.text(), st.binary(), st.fractions()),
+)
+KINDS = [
+    "int8",
+    "int64",
+    "uint64",
+    "float64",
+    "decimal(20, 3)",
+    "date",
+    "timestamp",
+    "bool",
+    "string",
+    "binary",
+]
+KINDS += [f"timestamp[{unit}]" for unit in ("s", "ms", "us")] + ["time32[s]", "duration[ms]", pa.date64()]
+
+
+@given(PLAIN, st.sampled_from(KINDS))
+def test_a_value_comes_back_or_is_refused(value, kind):
+    try:
+        (found,) = column(kind, value)
+    except InputError:
+        return
+    if isinstance(value, str | bytes):  # a binary column takes text, and the other way round, as UTF-8
+        value, found = (v.encode() if isinstance(v, str) else v for v in (value, found))
+    assert found == value or (value != value and found != found)
+
+
+def test_rows_that_are_no_dicts():
+    with pytest.raises(
+        InputError, match=r"^output: found \(1, 2\), expected a dict with the columns \['x'\]"
+    ):
+        table_of([(1, 2)], arrow_schema({"x": "int64"}), "output")
+
+
+@pytest.mark.parametrize("part", ["state", "output"])
+def test_a_running_total_of_floats_is_no_integer(bench, tmp_path, part):
+    def total(key, rows, state):
+        found = 1.5 * len(rows)
+        return ({"s": found}, []) if part == "state" else (None, [{**key, "s": found}])
+
+    kinds = {"by": {"k": "string"}, "state": {"s": "int64"}, "output": {"k": "string", "s": "int64"}}
+    run = bench(tmp_path, PerKey("sums", total, **kinds))
+    with pytest.raises(
+        InputError, match=rf"PerKey\('sums'\)\.{part}\.s: found 1\.5, expected int64; .*float64"
+    ):
+        run.run(pa.table({"k": ["a"]}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("decimal(40, 2)", "38"),
+        ("decimal(9)", "found 1 parts"),
+        ("decimal", r"did you mean 'decimal\(9, 2\)'"),
+        ("integer64", "did you mean 'int64'"),
+        ("strin", "did you mean 'string'"),
+        ("list<", ""),
+        (5, "its name"),
+    ],
+)
+def test_a_type_that_is_not_known_names_the_nearest(kind, message):
+    with pytest.raises(InputError, match=rf"^s\.x: found .*'decimal\(9, 2\)'.*{message}"):
+        arrow_schema({"x": kind}, "s")
+
+
+def test_decimals_have_the_names_that_sinks_take():
+    assert arrow_schema({"x": "decimal(20,2)"}).field("x").type == pa.decimal128(20, 2)
+    assert arrow_schema({"x": str(pa.decimal128(20, 2))}).field("x").type == pa.decimal128(20, 2)
+    PerKey("s", lambda *_: (None, []), by={"id": "decimal(20, 2)"}, state={"n": "numeric(9, 2)"}, output={})
