@@ -148,7 +148,7 @@ class _Check:
             raise self._error(node, node.value, "a number without colons, or a text in quotes")
         if node.tag == _STR or node.tag in _SIGNS:
             return
-        looks = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))
+        looks = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
         if looks != node.tag and (looks, node.tag) != (_INT, _FLOAT):
             raise self._error(node, f"{_short(node.tag)} {node.value!r}", f"what {_short(node.tag)} says")
         try:

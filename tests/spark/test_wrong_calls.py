@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -208,6 +209,23 @@ def test_what_was_wrong_with_a_call_is_named(world, call, message):
     world.batch(placed, 0, **{"in": words("a", "b")})
     with pytest.raises(InputError, match=message):
         call(placed)
+
+
+@pytest.mark.parametrize(
+    "key", [1.5, 2.0, Decimal("1.5"), np.float32(1.5), True, "1", datetime.datetime(2026, 1, 1), 2**70]
+)
+def test_a_key_that_its_type_cannot_hold_is_no_other_key(world, key):
+    topo = Topology("t")
+    counts = topo.source("in", key="id", partitions=2).process(Count("n", by={"id": "int64"}), name="c")
+    counts.sink("out", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+    world.batch(placed, 0, **{"in": pa.table({"id": [1, 2]})})
+    store = placed.store("n")
+    with pytest.raises(InputError, match=r"^key\.id: found .*, expected int64.*; "):
+        store.get({"id": key})
+    with pytest.raises(InputError, match=r"^keys\.id: found "):
+        store.get_many(pa.table({"id": [1.5]}))
+    assert store.get({"id": 1}) == store.get({"id": np.int8(1)}) == {"count": 1}
 
 
 def test_an_executor_is_a_number_too(world):

@@ -50,7 +50,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, path: str) ->
 
     >>> table_of([{"n": 1.5}], pa.schema([("n", pa.int64())]), "state")
     Traceback (most recent call last):
-    taskplace.errors.InputError: state.n: found 1.5, expected int64; a fraction would be lost: return int(value), or \
+    taskplace.errors.InputError: state.n: found 1.5, expected int64; it may have a fraction: give int(value), or \
 declare the column as float64
     """
     rows = list(rows)
@@ -208,6 +208,18 @@ _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]
 }
 
 
+_WORDS = {
+    "integer": "an int",
+    "float64": "a float",
+    "floating": "a float",
+    "decimal": "a Decimal, or an int",
+    "date": "a date",
+    "timestamp": "a datetime",
+    "time": "a time",
+    "duration": "a timedelta",
+}
+
+
 def _remedy(value: Any, kind: pa.DataType) -> str:
     """Return what to do about a value that a column does not hold."""
     family = _family(kind)
@@ -218,41 +230,41 @@ def _remedy(value: Any, kind: pa.DataType) -> str:
     if T.is_temporal(kind) and isinstance(value, str):
         return "a text is not parsed"
     if family == "integer" and isinstance(value, float | np.floating):
-        return "a fraction would be lost: return int(value), or declare the column as float64"
+        return "it may have a fraction: give int(value), or declare the column as float64"
     if family == "integer" and isinstance(value, Decimal):
-        return "a fraction would be lost: return int(value), or declare the column as decimal(p, s)"
+        return "it may have a fraction: give int(value), or declare the column as decimal(p, s)"
     if family == "integer" and _is_int(value):
         return "declare the column as int64, or as decimal(38, 0)"
     if family == "floating" and isinstance(value, float | np.floating):
         return "declare the column as float64"
     if T.is_floating(kind) and isinstance(value, Decimal | int | np.integer):
-        return "return float(value), which takes the nearest, or declare the column as decimal(p, s)"
+        return "give float(value), which takes the nearest, or declare the column as decimal(p, s)"
     if family == "decimal" and isinstance(value, Decimal):
         return f"round it, value.quantize(Decimal(1).scaleb({-kind.scale})), or declare more digits"
     if family == "decimal" and isinstance(value, float | np.floating):
-        return "a float is rarely what it looks like: return Decimal(str(value)), rounded"
+        return "a float is rarely what it looks like: give Decimal(str(value)), rounded"
     if family == "date" and isinstance(value, dt.datetime):
-        return "its time of day would be lost: return value.date(), or declare the column as timestamp"
+        return "its time of day would be lost: give value.date(), or declare the column as timestamp"
     if family == "timestamp" and isinstance(value, dt.datetime | np.datetime64):
         return _remedy_of_time(value, kind)
     if family == "timestamp" and isinstance(value, dt.date):
         return "a date does not say its time: make it a datetime"
     if family == "time" and isinstance(value, dt.time):
         if value.tzinfo is not None:
-            return "the zone would be lost: return value.replace(tzinfo=None)"
+            return "the zone would be lost: give value.replace(tzinfo=None)"
         return "round it, or declare the column as time64[us]"
-    if family == "duration":
+    if family == "duration" and isinstance(value, dt.timedelta | np.timedelta64):
         return "round it, or declare the column as duration[us]"
-    return ""
+    return f"give {_WORDS[family]}" if family in _WORDS else "give a value of that type"
 
 
 def _remedy_of_time(value: dt.datetime | np.datetime64, kind: pa.DataType) -> str:
     zone = value.tzinfo if isinstance(value, dt.datetime) else None
     if zone is None and kind.tz is not None:
-        return "it does not say its zone: return value.replace(tzinfo=timezone.utc) if it is UTC"
+        return "it does not say its zone: give value.replace(tzinfo=timezone.utc) if it is UTC"
     if zone is not None and kind.tz is None:
         return (
-            "its zone would be lost: return value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
+            "its zone would be lost: give value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
             "column as timestamp"
         )
     finer = f"timestamp[{'us' if kind.unit in ('s', 'ms') else 'ns'}{', tz=UTC' if kind.tz else ''}]"
