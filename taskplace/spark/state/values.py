@@ -10,7 +10,7 @@ Here a value has to be of the column's kind, and the column has to hold it exact
 | decimals | int, Decimal | float, bool; more digits behind the point than the type has |
 | date | date | datetime |
 | timestamp | datetime without a zone | datetime with a zone, date; what is finer than the unit |
-| timestamp with a zone | datetime with any zone | datetime without a zone, date; what is finer than the unit |
+| timestamp with a zone | datetime with any zone, or without: then it is UTC's | date; what is finer than the unit |
 | time of day, duration | time without a zone, timedelta | what is finer than the unit |
 | list, map, struct | list, tuple, dict ... of such values | |
 
@@ -18,6 +18,7 @@ Properties:
 - whether a value fits goes by its type wherever it can: what fits today fits on every day. So 2.0 is no integer;
 - numpy's numbers count as Python's, pandas' Timestamp and Timedelta as datetime and timedelta, and Arrow's scalars as
   their values. None is null; NaT and NA are not;
+- a time without a zone counts as UTC's, as it does wherever columns are cast;
 - O(values). Columns whose values have just the usual types are not looked at value by value.
 
 Errors: `InputError` with the column, the value, the type, and what to do.
@@ -139,6 +140,8 @@ def _as_dict(value: Any) -> Mapping[Any, Any]:
 def _family(kind: pa.DataType) -> str:
     if T.is_float64(kind):
         return "float64"
+    if T.is_timestamp(kind) and kind.tz is not None and kind.unit in ("us", "ns"):
+        return "instant"
     for name in ("integer", "floating", "decimal", "date", "timestamp", "time", "duration"):
         if getattr(T, f"is_{name}")(kind):
             return name
@@ -173,10 +176,10 @@ def _in_dates(value: Any, kind: pa.DataType) -> bool:
 
 def _in_timestamps(value: Any, kind: pa.DataType) -> bool:
     if isinstance(value, np.datetime64):  # of another unit, Arrow refuses it
-        return kind.tz is None and not np.isnat(value)
+        return not np.isnat(value)
     if not isinstance(value, dt.datetime) or value != value:  # NaT
         return False
-    return (value.tzinfo is None) == (kind.tz is None) and _as_fine(value.microsecond, value, kind)
+    return (value.tzinfo is None or kind.tz is not None) and _as_fine(value.microsecond, value, kind)
 
 
 def _in_times(value: Any, kind: pa.DataType) -> bool:
@@ -203,6 +206,7 @@ _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]
     "decimal": ((int, Decimal), _in_decimals),
     "date": ((dt.date,), _in_dates),
     "timestamp": ((), _in_timestamps),
+    "instant": ((dt.datetime,), _in_timestamps),  # of any zone, to the microsecond
     "time": ((), _in_times),
     "duration": ((), _in_durations),
 }
@@ -222,7 +226,7 @@ _WORDS = {
 
 def _remedy(value: Any, kind: pa.DataType) -> str:
     """Return what to do about a value that a column does not hold."""
-    family = _family(kind)
+    family = "timestamp" if T.is_timestamp(kind) else _family(kind)
     if value is not None and (type(value).__name__ in ("NaTType", "NAType")):
         return "None is null"
     if T.is_temporal(kind) and isinstance(value, int | float | Decimal | np.number):
@@ -260,8 +264,6 @@ def _remedy(value: Any, kind: pa.DataType) -> str:
 
 def _remedy_of_time(value: dt.datetime | np.datetime64, kind: pa.DataType) -> str:
     zone = value.tzinfo if isinstance(value, dt.datetime) else None
-    if zone is None and kind.tz is not None:
-        return "it does not say its zone: give value.replace(tzinfo=timezone.utc) if it is UTC"
     if zone is not None and kind.tz is None:
         return (
             "its zone would be lost: give value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
