@@ -263,7 +263,9 @@ def _remedy(value: Any, kind: pa.DataType) -> str:
 
 
 def _remedy_of_time(value: dt.datetime | np.datetime64, kind: pa.DataType) -> str:
-    zone = value.tzinfo if isinstance(value, dt.datetime) else None
+    if isinstance(value, np.datetime64):
+        return "give a datetime"
+    zone = value.tzinfo
     if zone is not None and kind.tz is None:
         return (
             "its zone would be lost: give value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
