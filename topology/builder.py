@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from topology.errors import TopologyError
@@ -291,8 +292,9 @@ class Topology:
         *,
         join: Literal["table", "stream"] | None = None,
         target: Any = None,
+        made: bool = False,
     ) -> Stream:
-        """Add a node that reads other nodes."""
+        """Add a node that reads other nodes; `made`: its processor was made of its options."""
         with self._all_or_nothing(name if name is not None else next(iter(parents), None)):
             if name is None:
                 name = self._names.make(
@@ -300,11 +302,10 @@ class Topology:
                 )
                 self._names.take(name, *parents[:1])
             with self._all_or_nothing(name):  # which was made, if it was not given
-                return self._add(
-                    self._read(
-                        kind, parents, name, processor, stores, options or {}, join=join, target=target
-                    )
+                node = self._read(
+                    kind, parents, name, processor, stores, options or {}, join=join, target=target
                 )
+                return self._add(replace(node, made_of_options=made))
 
     def _read(
         self,

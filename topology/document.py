@@ -202,10 +202,10 @@ class _Draft:
                 processor = self._processor(registry, options)
                 stores = _stores(get("stores"), f"{self.path}.stores")
                 if self.verb == "process":
-                    topo._step("processor", parents, name, processor, stores, options)
+                    topo._step("processor", parents, name, processor, stores, options, made=True)
                 else:
                     join = _JOINS[self.verb]
-                    topo._step("join", parents, name, processor, stores, options, join=join)
+                    topo._step("join", parents, name, processor, stores, options, join=join, made=True)
 
     def _processor(self, registry: Registry, options: Mapping[str, Any]) -> Any:
         """Return what the registry makes of `processor` and `options`; None where none is named."""

@@ -59,6 +59,8 @@ class Node:
     target: Any = field(default=None, compare=False, repr=False)
     schema: Any = field(default=None, compare=False, repr=False)
     option_items: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
+    #: Whether the processor was made of the node's options, as in a document.
+    made_of_options: bool = field(default=False, compare=False, repr=False)
 
     @property
     def options(self) -> dict[str, Any]:

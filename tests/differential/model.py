@@ -33,6 +33,9 @@ from tests.differential.case import (
 )
 from tests.differential.hashing import partition
 
+#: Beside the start of its window, a row as it came: it may have a column of that name, of the windows behind it.
+AS_IT_CAME = "row as it came"
+
 #: The rows of a stream in one batch, by partition.
 Rows = dict[int, list[Row]]
 Key = tuple[Any, ...]
@@ -232,7 +235,8 @@ class Model:
             values = dict(known) if known else {}
             for name, (function, column, _) in node.options["aggregates"].items():
                 for row in group:
-                    aggregated(values, name, function, row[column] if column else 1)
+                    came = row.get(AS_IT_CAME, row)
+                    aggregated(values, name, function, came[column] if column else 1)
             if self._expired(node, key, values, late):
                 self._dropped += 1
                 values = known if known else values
@@ -248,7 +252,7 @@ class Model:
             if start is None or (late is not None and start + window["size"] + window["grace"] <= late):
                 self._dropped += 1
             else:
-                yield {**row, WINDOW_START: start}
+                yield {**row, WINDOW_START: start, AS_IT_CAME: row}
 
     # -- state
 

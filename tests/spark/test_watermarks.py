@@ -302,7 +302,7 @@ def test_what_has_expired_is_sent_also_when_its_key_comes_again(world, monkeypat
         ({"evnt_time": "at"}, r"nodes\.n\.evnt_time: found an unknown key, .*did you mean 'event_time'"),
         (
             {"ttl": "1 hour", "time": "at"},
-            r"nodes\.n\.ttl: found '1 hour', expected it as an argument of Deduplicate",
+            r"nodes\.n\.ttl: found '1 hour', expected no such option: .* give others to the processor itself",
         ),
     ],
 )

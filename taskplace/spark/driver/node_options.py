@@ -1,59 +1,37 @@
 """Options of nodes that nobody reads: a slip that would change nothing without a word.
 
 **Idea.** A node of a topology keeps any further keyword argument. What taskplace reads of a processor's node is
-`event_time` and `delay`; everything else belongs into the processor's own call. In YAML a node's options are those of
-its processor, and stay on the node: they are known by the processor that was made of them.
-
-Non-goal: processors that are objects of one's own; they may read options of their node themselves.
+`event_time` and `delay`; everything else belongs into the processor's own call. In a document a node's options are
+those of its processor, which was made of them, so that all of them were read.
 """
 
 from __future__ import annotations
 
-import difflib
-import inspect
-from typing import Any
-
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin
 from topology import Node
 
 READ = ("event_time", "delay")
-#: By processor, the options that it is made of in YAML.
-_COMMON = ("store", "by", "ttl", "time")
-_MADE_OF: dict[type, tuple[str, ...]] = {
-    Aggregate: (*_COMMON, "window", "aggregates"),
-    Count: (*_COMMON, "window"),
-    Deduplicate: _COMMON,
-    TableJoin: (*_COMMON, "columns", "how", "order_by", "deleted"),
-    PerKey: (*_COMMON, "function", "state", "output"),
-}
 
 
 def check_options(node: Node) -> None:
     """Refuse options of a processor's node that change nothing.
 
-    Errors: `ConfigError` for a name that means nothing there, with the nearest one; `InputError` for time to live that
-    was given to the node and not to its processor.
+    Errors: `ConfigError` for a name that comes near to one that is read; `InputError` for any other.
+
+    >>> check_options(Node("once", "processor", option_items=(("ttl", "1 hour"),), processor=print))
+    Traceback (most recent call last):
+    taskplace.errors.InputError: nodes.once.ttl: found '1 hour', expected no such option: a node reads event_time and \
+delay; give others to the processor itself
     """
-    processor: Any = node.processor
-    path = f"nodes.{node.name}"
-    if type(processor) in _MADE_OF:
-        known = (*READ, *_MADE_OF[type(processor)])
-    elif inspect.isfunction(processor):  # a factory may have made it of options with any names
-        known = (
-            *READ,
-            *(name for name in node.options if not difflib.get_close_matches(name, READ, cutoff=0.75)),
+    for name, value in () if node.made_of_options else node.options.items():
+        if name in READ:
+            continue
+        path = f"nodes.{node.name}"
+        error = ConfigError.unknown_key(path, name, READ)
+        if "did you mean" in str(error):
+            raise error
+        raise InputError(
+            f"{path}.{name}",
+            found=value,
+            expected="no such option: a node reads event_time and delay; give others to the processor itself",
         )
-    else:
-        return
-    for name in node.options:
-        if name not in known:
-            raise ConfigError.unknown_key(path, name, known)
-    forgets = any("retention_ms" in layout for layout in getattr(processor, "layouts", dict)().values())
-    for name in ("ttl", "window"):
-        if name in node.options and node.options[name] is not None and not forgets:
-            raise InputError(
-                f"{path}.{name}",
-                found=node.options[name],
-                expected=f"it as an argument of {type(processor).__name__}(...): the node does not read it",
-            )
