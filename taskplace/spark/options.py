@@ -19,7 +19,7 @@ from topology import BuiltTopology, Topology
 COMPRESSIONS = ("lz4", "zstd")
 #: One element of a partition travels as one Java array: 2 GiB is where those end.
 MOST_BYTES = 2**31 - 1
-_EVENTS = ("batch", "rebalance", "failure", "note", "summary", "close")
+_EVENTS = ("batch", "rebalance", "failure")  # those that `Placed` itself tells
 
 
 def built_topology(topology: object) -> BuiltTopology:
