@@ -117,3 +117,28 @@ def test_the_function_may_change_what_it_was_given(bench, tmp_path):
     run = bench(tmp_path, per_key(greedy))
     assert run.run(table(("a", "x"))).to_pylist() == [{"tail": "a", "n": 1}]
     assert run.stored("s")[0]["tail"] == "a"
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"x": 1}, r"PerKey\('s'\)\.function: found \{'x': 1\}, expected \(new state"),
+        (None, r"function: found None, expected \(new state"),
+        (({"x": 1}, None), r"function: found .*expected \(new state"),
+        ((5, []), r"function: found \(5, \[\]\)"),
+        (({"x": 1}, {"k": "a"}), r"function: found"),
+        (({"x": 1}, [{"kk": 1}]), r"PerKey\('s'\)\.output\.kk: found 'a name that the output does not have'"),
+        (({"y": 1}, []), r"PerKey\('s'\)\.state\.y: found 'a name that the state does not have'"),
+    ],
+)
+def test_an_answer_of_another_form_is_refused(bench, tmp_path, answer, message):
+    per_key = PerKey("s", lambda *_: answer, by={"k": "string"}, state={"x": "int64"}, output={"k": "string"})
+    with pytest.raises(InputError, match=message):
+        bench(tmp_path, per_key).run(pa.table({"k": ["a"]}))
+
+
+def test_a_name_that_a_row_lacks_is_null(bench, tmp_path):
+    output = {"k": "string", "x": "int64"}
+    per_key = PerKey("s", lambda *_: ({}, [{}]), by={"k": "string"}, state={"x": "int64"}, output=output)
+    run = bench(tmp_path, per_key)
+    assert run.run(pa.table({"k": ["a"]})).to_pylist() == [{"k": None, "x": None}]

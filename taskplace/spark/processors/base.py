@@ -196,15 +196,12 @@ class PerKey:
         for named, group, state, known in zip(
             self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), found, strict=True
         ):
-            new, sent = self._function(dict(named), group, state if known else None)
-            out.extend(sent)
+            new, sent = self._answer(self._function(dict(named), group, state if known else None))
+            for row in sent:
+                self._known_names(row, self._output.names, "output")
+                out.append(row)
             if new is not None:
-                if unknown := sorted(set(new) - set(self._state)):
-                    raise InputError(
-                        f"PerKey({self.store!r}).state.{unknown[0]}",
-                        found="a name that the state does not have",
-                        expected=f"one of {sorted(self._state)}",
-                    )
+                self._known_names(new, self._state, "state")
                 kept.append({**named, **new})
             elif known:
                 gone.append(named)
@@ -214,6 +211,30 @@ class PerKey:
         if gone:
             store.delete_many(pa.Table.from_pylist(gone, schema=store.schema.key))
         return table_of(out, self._output, f"PerKey({self.store!r}).output")
+
+    def _answer(self, answer: Any) -> tuple[Any, Iterable[Any]]:
+        """Return the new state and the rows to send. Errors: `InputError` for anything but those two."""
+        state: Any
+        rows: Any
+        state, rows = answer if isinstance(answer, tuple) and len(answer) == 2 else (0, 0)
+        dicts = isinstance(state, Mapping | None) and isinstance(rows, Iterable)
+        if not dicts or isinstance(rows, str | bytes | Mapping):
+            raise InputError(
+                f"PerKey({self.store!r}).function",
+                found=answer,
+                expected="(new state as a dict or None, rows to send on as a list of dicts)",
+            )
+        return state, rows
+
+    def _known_names(self, row: Any, names: Iterable[str], part: str) -> None:
+        """Refuse a name that the state, or the output, does not have; one that is missing is null."""
+        known = set(names)
+        if isinstance(row, Mapping) and (unknown := sorted(map(str, set(row) - known))):
+            raise InputError(
+                f"PerKey({self.store!r}).{part}.{unknown[0]}",
+                found=f"a name that the {part} does not have",
+                expected=f"one of {sorted(known)}",
+            )
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:
         """Return the rows as dicts. Errors: `InputError` for what Python cannot say, such as times after 9999."""
