@@ -39,6 +39,8 @@ def local_path(
 
     >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
     (PosixPath('/data/my state'), PosixPath('/data'))
+    >>> local_path("~/state", "state_dir") == Path.home() / "state"
+    True
     >>> local_path("file://nas/data", "checkpoint")
     Traceback (most recent call last):
     taskplace.errors.InputError: checkpoint: found 'file://nas/data', expected a path, or a file:// URI, of this host; \
@@ -63,4 +65,12 @@ def local_path(
             raise error(what, found=text, expected=expected, hint=hint)
     if not path.strip() or "\x00" in path:
         raise error(what, found=text, expected=expected)
-    return Path(path).absolute()
+    return (Path(path) if is_uri(text) else _of_home(path, what, text, error)).absolute()
+
+
+def _of_home(path: str, what: str, text: str, error: type[InputError]) -> Path:
+    """Return a path with ~ taken for the home directory, as a shell and a configuration file have it."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise error(what, found=text, expected="~ of a user that there is") from None
