@@ -17,10 +17,10 @@ run: java $(STAMP) ## run the main job from its start: a year of flights, one ex
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
-test: java $(STAMP) ## run the everyday tests (about 5 minutes on 2 cores)
+test: java $(STAMP) ## run the everyday tests (about 6 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-long: java $(STAMP) ## run what `make test` leaves out of the tests with Spark (about 10 minutes on 2 cores)
+test-long: java $(STAMP) ## run what `make test` leaves out of the tests with Spark (about 11 minutes on 2 cores)
 	@$(PYTEST) -m "long and not slow" $(ARGS)
 
 test-all: java $(STAMP) ## run all tests, long forms and the oldest Spark included (hours)
