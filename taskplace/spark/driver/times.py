@@ -83,9 +83,7 @@ def _output(node: Node, inputs: Sequence[Times]) -> Times:
             )
         found: Times = of_processor(*inputs)
         return found
-    return declared(
-        node.processor, node.options, merged(inputs) if len(inputs) == 1 else _all(inputs), node.name
-    )
+    return declared(node.processor, node.options, _all(inputs), node.name)
 
 
 def _all(inputs: Sequence[Times]) -> Times:
