@@ -27,7 +27,7 @@ LARGE = 256 << 10
 
 
 class Sent:
-    """A value on its way to executors. It pickles as a reference, within the thread that runs the job."""
+    """Refers to a value that was sent to executors. Only the reference is pickled, in the thread that runs the job."""
 
     def __init__(self, sc: SparkContext, pickled: bytes) -> None:
         self._broadcast: Broadcast[bytes] = sc.broadcast(pickled)

@@ -334,6 +334,24 @@ def test_another_column_as_event_time_of_a_source_is_refused(world):
         world.open(topo("then"))
 
 
+def test_a_processor_is_told_both_watermarks_whatever_stores_it_has_beside(world):
+    seen = []
+
+    class Looks:
+        def layouts(self):
+            layout = {"key": KEY, "value": {"at": "timestamp"}}
+            return {"kept": layout, "forgets": {**layout, "time": "at", "retention_ms": 60_000}}
+
+        def process(self, context, rows):
+            seen.append((context.late_watermark, context.watermark))
+            return rows
+
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=1, event_time="at").process(Looks(), name="looks")
+    run(world, topo, [clicks(("a", 1)), clicks(("a", 5)), clicks(("a", 9))])
+    assert seen == [(None, None), (None, START + MINUTE), (START + MINUTE, START + 5 * MINUTE)]
+
+
 def test_a_date_stands_for_its_whole_day(world):
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=1, event_time="at")

@@ -63,7 +63,7 @@ class Boundary:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A file of the checkpoint, by its seal, that says which boundaries a stage reads, by internal topic."""
+    """Names the file that lists the boundaries which a stage reads, by internal topic, with its size and checksum."""
 
     file: str
     size: int

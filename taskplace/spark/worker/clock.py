@@ -52,14 +52,18 @@ class Clock:
             return self._topics.get(operator.topic)
         return slowest(self._behind[parent] for parent in operator.parents)
 
+    def at(self, operator: Operator) -> Watermark:
+        """Return the watermark that an operator goes by: its input's, less its lag."""
+        before = self.before(operator)
+        return None if before is None else before - operator.lag
+
     def behind(self, operator: Operator) -> Watermark:
         """Return the watermark of an operator's output."""
         return self._behind[operator.name]
 
     def of_store(self, operator: Operator, schema: StoreSchema, late: Watermark) -> Watermark:
         """Return what a store goes by, as far as this operator and those before it say."""
-        before = self.before(operator)
-        now = None if before is None else before - operator.lag
+        now = self.at(operator)
         if schema.database in self._stores:  # of several operators that share it, the slowest counts
             now = slowest((now, self._stores[schema.database]))
         self._stores[schema.database] = now

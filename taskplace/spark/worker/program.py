@@ -189,9 +189,8 @@ class Program:
         clock: Clock,
         parents: list[pa.Table],
     ) -> pa.Table:
-        before = clock.before(operator)
-        now = None if before is None else before - operator.lag
-        late = slowest(store.late_watermark for store in stores.values())
+        late = slowest(store.late_watermark for store in stores.values() if store.schema.ttl)
+        now = clock.at(operator)
         context = Context(task, partition, batch_id, stores, as_datetime(now), as_datetime(late))
         found = call(operator.processor, context, *parents)
         if operator.event_time and found.num_rows:
