@@ -19,6 +19,8 @@ from typing import Any
 
 import numpy as np
 
+from topology import TaskId
+
 VALUE = 400  # bytes of a value
 
 
@@ -32,8 +34,8 @@ def anonymous() -> int:
 
 def fill(folder: Path, mib: int) -> Any:
     """Make a copy of so many MiB, and return where its history ends."""
+    from taskplace.spark.messages import EMPTY, Change, History, Position
     from taskplace.spark.state.copy import Copy
-    from taskplace.spark.state.history import EMPTY, Change, History, Position
 
     random, changes, at = np.random.default_rng(1), [], EMPTY
     with Copy(folder / "copy", ["s"]) as copy:
@@ -54,20 +56,20 @@ def fill(folder: Path, mib: int) -> Any:
 
 
 def snapshot(folder: Path, history: Any) -> Any:
+    from taskplace.spark.messages import Orders, Visit
     from taskplace.spark.worker import follow, identity
-    from taskplace.spark.worker.follow import Orders, Visit
 
     orders = Orders("", str(folder / "cp"), str(folder), "app", {0: ["s"]}, {0: ["s"]})
     done = Visit("executor-1", here=True)
     identity.executor()
-    follow._snapshot(folder / "copy", "0_0", history, folder / "cp", orders, done)
+    follow._snapshot(folder / "copy", TaskId(0, 0), history, folder / "cp", orders, done)
     assert not done.errors, done.errors
-    return done.snapshots["0_0"]
+    return done.snapshots[TaskId(0, 0)]
 
 
 def restore(folder: Path, made: Any) -> None:
+    from taskplace.spark.messages import History
     from taskplace.spark.state.copy import Copy
-    from taskplace.spark.state.history import History
 
     history = History((), (made,))
     with Copy(folder / "restored", ["s"]) as copy:
@@ -77,7 +79,7 @@ def restore(folder: Path, made: Any) -> None:
 
 
 def read(folder: Path, made: Any) -> None:
-    from taskplace.spark.state.history import History
+    from taskplace.spark.messages import History
     from taskplace.spark.state.store import StoreSchema
     from taskplace.spark.state.view import View
     from taskplace.spark.worker import lookup

@@ -20,8 +20,8 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.redaction import scrubbed
 from taskplace.report.events import CheckResult, Reporter
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
+from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed
-from taskplace.spark.worker.attempt import reports_dir
 from topology import Topology
 
 log = logging.getLogger(__name__)

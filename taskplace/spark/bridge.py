@@ -79,7 +79,7 @@ class Pinned:
     """A job that is described: an RDD with one partition per element, and the function that it is mapped by."""
 
     rdd: RDD[Any]
-    function: Callable[[Iterator[Any]], Iterable[str]]
+    function: Callable[[Iterator[Any]], Iterable[Any]]
 
 
 class JobLostError(Exception):
@@ -242,7 +242,7 @@ class Bridge:
         self,
         elements: Sequence[bytes],
         locations: Sequence[str | None],
-        function: Callable[[Iterator[Any]], Iterable[str]],
+        function: Callable[[Iterator[Any]], Iterable[Any]],
         arrow: ArrowInput | None = None,
     ) -> Pinned:
         """Return a job with one partition per element, pinned to its location, mapped by `function`.
@@ -297,7 +297,7 @@ class Bridge:
         watch: frozenset[str] = frozenset(),
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
-    ) -> list[str]:
+    ) -> list[Any]:
         """Run a job over `partitions` of what is `pinned` and return its elements; `tag` is what its tag begins with.
 
         Errors: `JobLostError` when an executor in `watch` (ids) is gone, or is being decommissioned, before the job has
@@ -346,7 +346,7 @@ class _Job:
         self, bridge: Bridge, pinned: Pinned, partitions: Sequence[int], tag: str, pool: str | None
     ) -> None:
         self.done = threading.Event()
-        self.result: list[str] = []
+        self.result: list[Any] = []
         self.error: BaseException | None = None
         self._bridge, self._pinned, self._partitions, self._tag, self._pool = (
             bridge,

@@ -44,7 +44,7 @@ from taskplace.spark.driver.cluster import Cluster, check_weights
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.idle import Idle, rows_by_partition
-from taskplace.spark.driver.journal import Journal, Manifest
+from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
@@ -54,14 +54,14 @@ from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.driver.watermarks import Watermarks
+from taskplace.spark.messages import Change, Declaration, History, Manifest, Report, Setting
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.directories import check_commits, check_owner
-from taskplace.spark.state.history import Change, History
-from taskplace.spark.worker.attempt import TAG, Report, Setting
+from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.hashing import HASH_VERSION
-from topology import BuiltTopology, Topology
+from topology import BuiltTopology, TaskId, Topology
 
 log = logging.getLogger(__name__)
 
@@ -191,19 +191,19 @@ class Placed:
         self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
         self._batch = threading.Lock()
 
-    def _declare(self, last: Manifest | None) -> dict[str, Any]:
+    def _declare(self, last: Manifest | None) -> Declaration:
         """Return what this driver declares when it takes over."""
         epoch = last.epoch if last else None
         structure.check_sources(self.checkpoint, self.built, epoch)
         declared = structure.declare(self.checkpoint, self.built, self.programs, epoch, self._new_id)
-        self._publisher.check(declared["id"])
+        self._publisher.check(declared.id)
         self._sinks.check(self.checkpoint, last.identity if last else {})
         return declared
 
-    def _tasks_by_subtopology(self) -> dict[int, tuple[str, ...]]:
-        found: dict[int, list[str]] = {program.subtopology: [] for program in self.programs}
+    def _tasks_by_subtopology(self) -> dict[int, tuple[TaskId, ...]]:
+        found: dict[int, list[TaskId]] = {program.subtopology: [] for program in self.programs}
         for task in self.built.tasks():
-            found[task.id.subtopology].append(str(task.id))
+            found[task.id.subtopology].append(task.id)
         return {subtopology: tuple(tasks) for subtopology, tasks in found.items()}
 
     def _watched(self, idle_closing: Duration | None) -> Silence:
@@ -426,8 +426,8 @@ class Placed:
         reading.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 
-    def tasks_of(self, subtopology: int) -> tuple[str, ...]:
-        """Return the names of a subtopology's tasks, in order of partition."""
+    def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
+        """Return a subtopology's tasks, in order of partition."""
         return self._task_ids[subtopology]
 
     def summary(self, seconds: float = 0.0) -> Summary:
@@ -454,14 +454,16 @@ class Placed:
         with clock.phase("rebalance"):
             self._rebalance(batch_id)
         self._replicator.start()
-        reports: dict[str, Report] = {}
+        reports: dict[TaskId, Report] = {}
         watermarks = Watermarks(self.watermark, self.journal.last)
         for number in self.built.order:
             with clock.phase(f"subtopology {number}"):
                 found = self._stage(df, batch_id, number, reports, watermarks)
                 self._bind_keys(found.values())
                 reports |= found
-        changes: dict[str, Change] = {task: r.change for task, r in reports.items() if r.change is not None}
+        changes: dict[TaskId, Change] = {
+            task: r.change for task, r in reports.items() if r.change is not None
+        }
         sinks, schemas = self._sinks.settle(self.checkpoint, reports, self.journal.identity)
         rows = sum(report.rows for report in reports.values())
         faults.point("batch.staged")
@@ -506,9 +508,9 @@ class Placed:
         df: DataFrame,
         batch_id: int,
         number: int,
-        before: Mapping[str, Report],
+        before: Mapping[TaskId, Report],
         watermarks: Watermarks,
-    ) -> dict[str, Report]:
+    ) -> dict[TaskId, Report]:
         program, tasks = self.programs[number], self._task_ids[number]
         arrow = None
         if program.external:
@@ -591,7 +593,7 @@ class Placed:
                 visit.enter_context(self.journal.visit())
             yield
 
-    def _tell(self, batch_id: int, rows: int, reports: Mapping[str, Report], clock: Phases) -> None:
+    def _tell(self, batch_id: int, rows: int, reports: Mapping[TaskId, Report], clock: Phases) -> None:
         worker: dict[str, float] = {}
         for report in reports.values():
             for name, seconds in report.seconds.items():

@@ -25,12 +25,13 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.model.reading import nearest
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.watermarks import of_store
+from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.processors import Deduplicate, TableJoin
-from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.state.rows import RowCodec, table_given
 from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.lookup import Answer, Question, answer_all
+from taskplace.spark.worker.lookup import answer_all
+from topology import TaskId
 
 if TYPE_CHECKING:
     from taskplace.spark.placed import Placed
@@ -114,14 +115,14 @@ class StoreReader:
         return self._structs(raw)
 
     def _look_up(
-        self, encoded: Sequence[bytes], tasks: Sequence[Sequence[str]], raw: list[bytes | None]
+        self, encoded: Sequence[bytes], tasks: Sequence[Sequence[TaskId]], raw: list[bytes | None]
     ) -> None:
         """Ask for each key the tasks that are named for it, and put what is found into `raw`."""
-        wanted: dict[str, list[int]] = {}
+        wanted: dict[TaskId, list[int]] = {}
         for row, candidates in enumerate(tasks):
             for task in candidates:
                 wanted.setdefault(task, []).append(row)
-        answers = self._ask({task: [encoded[row] for row in rows] for task, rows in wanted.items()})
+        answers = self._ask({task: tuple(encoded[row] for row in rows) for task, rows in wanted.items()})
         for task, rows in wanted.items():
             for row, value in zip(rows, answers[task].values, strict=True):
                 raw[row] = value if value is not None else raw[row]
@@ -132,8 +133,8 @@ class StoreReader:
         The rows are written beside the checkpoint by the executors, and stay there until the stream is closed.
         """
         folder = self._placed.reads / uuid.uuid4().hex
-        asked = dict.fromkeys(self._tasks)
-        answers = self._ask(asked, {task: str(folder / task) for task in asked})
+        asked: dict[TaskId, tuple[bytes, ...] | None] = dict.fromkeys(self._tasks)
+        answers = self._ask(asked, {task: str(folder / str(task)) for task in asked})
         files = [answer.file for answer in answers.values() if answer.file]
         if not files:  # no task has had any state yet
             columns = pa.schema([*self.schema.key, *self.schema.value])
@@ -147,7 +148,7 @@ class StoreReader:
         place = iter(range(len(found)))
         return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
 
-    def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[str]]:
+    def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
         """Return per row the tasks to ask first: one, if the store's key has what the tasks are split by."""
         split = {
             operator.key
@@ -182,11 +183,11 @@ class StoreReader:
         return bool(parents) and all(map(as_they_came, parents))
 
     def _ask(
-        self, wanted: Mapping[str, Sequence[bytes] | None], files: Mapping[str, str] | None = None
-    ) -> dict[str, Answer]:
+        self, wanted: Mapping[TaskId, tuple[bytes, ...] | None], files: Mapping[TaskId, str] | None = None
+    ) -> dict[TaskId, Answer]:
         """Ask one copy of each task, and another one if that cannot answer; `TRIES` times in all."""
-        answers: dict[str, Answer] = {}
-        why: dict[str, str] = {}
+        answers: dict[TaskId, Answer] = {}
+        why: dict[TaskId, str] = {}
         for number in range(TRIES):
             missing = [task for task in wanted if task not in answers]
             if not missing:
@@ -195,7 +196,7 @@ class StoreReader:
             for task in missing:
                 history = self._placed.journal.history.get(task, History())
                 if history.end == EMPTY:
-                    answers[task] = Answer(task, EMPTY, [None] * len(wanted[task] or ()))
+                    answers[task] = Answer(task, EMPTY, (None,) * len(wanted[task] or ()))
                     continue
                 holders = self._holders(task)
                 if not holders:
@@ -214,13 +215,12 @@ class StoreReader:
             job = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
             tag = f"taskplace-read-{uuid.uuid4().hex}"
             try:
-                texts = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
+                found = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
             except Exception as error:
                 # Whoever reads a damaged copy may die of it; another holder may have a good one.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))
                 continue
-            for text in texts:
-                answer = Answer.from_json(text)
+            for answer in map(Answer.decode, found):
                 if answer.position is None:
                     why[answer.task] = answer.error
                 elif not self._close_enough(histories[answer.task], answer.position):
@@ -236,7 +236,7 @@ class StoreReader:
             )
         return answers
 
-    def _holders(self, task: str) -> list[Executor]:
+    def _holders(self, task: TaskId) -> list[Executor]:
         """Return the executors to ask, the best first."""
         cluster = self._placed.cluster
         with cluster.lock:

@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "spark")]
 
 from placed_without_spark import Died, World  # noqa: E402
 
-from taskplace.spark.driver.journal import SCHEMA  # noqa: E402
+from taskplace.spark.messages import SCHEMA  # noqa: E402
 from taskplace.spark.placed import Placed  # noqa: E402
 from taskplace.spark.worker import attempt  # noqa: E402
 from tests.golden.formats import HERE, Golden, rows, to_json  # noqa: E402

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
     sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "spark")]
 
-from taskplace.spark.driver.journal import SCHEMA  # noqa: E402
+from taskplace.spark.messages import SCHEMA  # noqa: E402
 from taskplace.spark.placed import Placed  # noqa: E402
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count  # noqa: E402
 from taskplace.spark.sinks import ParquetSink  # noqa: E402

@@ -14,9 +14,9 @@ from placed_without_spark import World
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver import versions
-from taskplace.spark.driver.journal import SCHEMA, Journal, Manifest
-from taskplace.spark.driver.versions import readable
-from taskplace.spark.state.files import sealed_json, unsealed_json
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.versions import read_manifest, readable
+from taskplace.spark.messages import SCHEMA, sealed, unsealed
 from tests.golden.formats import HERE, Golden, from_json, unpack
 from tests.golden.going_on import go_on
 from tests.golden.streams import STREAMS
@@ -56,10 +56,12 @@ def test_they_have_files_of_every_kind(tmp_path):
         assert found >= {"manifests", "changelog", "snapshots", "batches"}
         for kind in ("attempts", "topics", "sinks"):
             assert list(folder.glob(f"*/checkpoint/batches/*/{kind}"))
-        manifests = [unsealed_json(path.read_text()) for path in folder.glob("*/checkpoint/manifests/*.json")]
+        manifests = [
+            json.loads(unsealed(path.read_bytes())) for path in folder.glob("*/checkpoint/manifests/*.json")
+        ]
         assert any(manifest["histories"] for manifest in manifests)
         assert any(manifest["watermark"] for manifest in manifests)
-        declared = [unsealed_json(path.read_text()) for path in folder.glob("*/checkpoint/epochs/*")]
+        declared = [json.loads(unsealed(path.read_bytes())) for path in folder.glob("*/checkpoint/epochs/*")]
         assert any(1 in found["incarnations"].values() for found in declared)
 
 
@@ -76,7 +78,7 @@ def words(tmp_path) -> tuple[Golden, Path]:
 
 def make_it(manifest: Path, schema: object) -> None:
     """Have a manifest say that it is of another version."""
-    manifest.write_text(sealed_json({**unsealed_json(manifest.read_text()), "schema": schema}))
+    manifest.write_bytes(sealed({**json.loads(unsealed(manifest.read_bytes())), "schema": schema}))
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,7 @@ def test_a_driver_does_not_take_over_from_a_newer_version_that_has_come_meanwhil
 
 def test_older_versions_are_brought_up_step_by_step(words):
     _, manifest = words
-    now = Manifest.from_json(manifest.read_text(), manifest)
+    now = read_manifest(manifest)
 
     def named(raw):
         return {**raw, "rows": raw.pop("number")}
@@ -131,7 +133,7 @@ def test_older_versions_are_brought_up_step_by_step(words):
         return {**raw, "number": raw["number"] + 1}
 
     steps = {int(NOW) - 2: counted, int(NOW) - 1: named, int(NOW) - 3: "it has no name"}
-    raw = unsealed_json(manifest.read_text())
+    raw = json.loads(unsealed(manifest.read_bytes()))
     raw["number"] = raw.pop("rows")
     for back, rows in ((2, now.rows + 1), (1, now.rows)):
         old = {**raw, "schema": f"{NAME}/{int(NOW) - back}"}
@@ -145,8 +147,8 @@ def test_older_versions_are_brought_up_step_by_step(words):
 
 def test_a_manifest_without_a_version_is_damaged(words):
     _, manifest = words
-    raw = unsealed_json(manifest.read_text())
+    raw = json.loads(unsealed(manifest.read_bytes()))
     del raw["schema"]
-    manifest.write_text(sealed_json(raw))
+    manifest.write_bytes(sealed(raw))
     with pytest.raises(CheckpointError, match="damaged manifest"):
         Journal(manifest.parents[1], {}, take_over=False)

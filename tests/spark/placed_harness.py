@@ -15,6 +15,8 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from topology import TaskId
+
 EXECUTORS = 3
 
 #: For Java that lives for a minute: compiled quickly rather than well, and one thread to collect garbage.
@@ -136,17 +138,17 @@ def check_copies(
     `truth`: by store, its rows in order, as they are at the watermark. Copies of dead executors are checked, too. Those
     `at_the_end` are there before anybody brings them. Returns how many there are.
     """
+    from taskplace.spark.messages import History
     from taskplace.spark.state.copy import Copy
-    from taskplace.spark.state.history import History
     from taskplace.spark.state.store import Store
 
-    raw: dict[str, dict[str, dict[bytes, bytes]]] = {}
+    raw: dict[TaskId, dict[str, dict[bytes, bytes]]] = {}
     there: dict[str, list[tuple]] = {name: [] for program in programs for name in program.stores}
     found = 0
     wanted = set(at_the_end)
     for path in sorted(data.parent for data in (folder / "state").glob("*/*/*_*/data.mdb")):
-        task = path.name
-        program = programs[int(task.split("_")[0])]
+        task = TaskId.parse(path.name)
+        program = programs[task.subtopology]
         with Copy(path, program.databases) as copy:
             end = history.get(task, History())
             if path in wanted:

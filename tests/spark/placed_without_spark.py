@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,17 +20,18 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from taskplace.spark import faults
 from taskplace.spark import placed as placed_module
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import cluster, programs
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.identity import Owner
 from taskplace.spark.worker.program import Program
 from topology import Topology
 
@@ -125,7 +126,7 @@ class World:
         self.adopted = 0
         self.stopped: list[Replicator] = []
         self._number, self._apps = 0, 1
-        self._me = Owner.of(psutil.Process())
+        self._me = identity.owner_of(psutil.Process())
         self._homes: dict[tuple[str, Path], Path] = {}
         self._really_home = identity.home.__wrapped__
         self.spark = SimpleNamespace(

@@ -33,7 +33,7 @@ from test_driver_killed import drive, end, write_events
 
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.worker.attempt import reports_dir
+from taskplace.spark.messages import reports_dir
 
 pytestmark = pytest.mark.spark
 

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from taskplace.spark.driver import stats as stats_module
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.stats import Stats
+from taskplace.spark.messages import Boundary, Recovery, Report, Slice
 from taskplace.spark.processors import Count
-from taskplace.spark.state.copy import Recovery
-from taskplace.spark.worker.attempt import Report
-from taskplace.spark.worker.boundary import Boundary, Slice
-from topology import Topology
+from topology import TaskId, Topology
 
-TASKS = ("0_0", "0_1", "0_2")
+TASKS = (TaskId(0, 0), TaskId(0, 1), TaskId(0, 2))
 
 
 def program(*, ttl=None, every_batch=False, repartition=False):
@@ -47,12 +44,12 @@ def idle(state, found, rows=(), watermark=None, behind=()):
 
 
 def test_a_task_without_rows_does_not_run():
-    assert idle(Idle(), program(), rows={1}) == ["0_0", "0_2"]
-    assert idle(Idle(), program()) == ["0_0", "0_1", "0_2"]
+    assert idle(Idle(), program(), rows={1}) == [TaskId(0, 0), TaskId(0, 2)]
+    assert idle(Idle(), program()) == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)]
 
 
 def test_a_task_whose_active_copy_is_behind_runs():
-    assert idle(Idle(), program(), rows={1}, behind=["0_2"]) == ["0_0"]
+    assert idle(Idle(), program(), rows={1}, behind=[TaskId(0, 2)]) == [TaskId(0, 0)]
 
 
 def test_a_processor_may_want_every_batch():
@@ -60,8 +57,8 @@ def test_a_processor_may_want_every_batch():
 
 
 def test_one_task_tells_the_columns_of_what_is_repartitioned():
-    assert idle(Idle(), program(repartition=True)) == ["0_1", "0_2"]
-    assert idle(Idle(), program(repartition=True), rows={2}) == ["0_0", "0_1"]
+    assert idle(Idle(), program(repartition=True)) == [TaskId(0, 1), TaskId(0, 2)]
+    assert idle(Idle(), program(repartition=True), rows={2}) == [TaskId(0, 0), TaskId(0, 1)]
 
 
 def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_is_gone():
@@ -71,9 +68,9 @@ def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_i
     state.committed({})
     assert idle(state, forgets, watermark=None) == list(TASKS)
     assert idle(state, forgets, watermark=7) == []
-    state.committed({"0_1": report("0_1", expiring=True), "0_2": report("0_2")})
-    assert idle(state, forgets, watermark=7) == ["0_0", "0_2"]
-    state.committed({"0_1": report("0_1")})
+    state.committed({TaskId(0, 1): report(TaskId(0, 1), expiring=True), TaskId(0, 2): report(TaskId(0, 2))})
+    assert idle(state, forgets, watermark=7) == [TaskId(0, 0), TaskId(0, 2)]
+    state.committed({TaskId(0, 1): report(TaskId(0, 1))})
     assert idle(state, forgets, watermark=7) == list(TASKS)
     assert idle(Idle(), forgets, watermark=7) == []
 
@@ -88,8 +85,8 @@ def test_rows_that_come_from_another_subtopology(topics):
         return {t: Boundary("f", "", {p: Slice(0, 1, n, 0) for p, n in c.items()}) for t, c in counts.items()}
 
     reports = [
-        report("0_0", boundaries=bringing(a={0: 2, 2: 1}, b={1: 5})),
-        report("0_1", boundaries=bringing(a={2: 3})),
+        report(TaskId(0, 0), boundaries=bringing(a={0: 2, 2: 1}, b={1: 5})),
+        report(TaskId(0, 1), boundaries=bringing(a={2: 3})),
     ]
     expected = {"a": {0: 2, 2: 4}, "b": {1: 5}}
     found = {}

@@ -6,8 +6,9 @@ import pyarrow as pa
 import pytest
 from placed_harness import kill_executor, wait_until
 
-from taskplace.spark.worker.attempt import reports_dir
+from taskplace.spark.messages import reports_dir
 from taskplace.spark.worker.hashing import partition_of
+from topology import TaskId
 
 pytestmark = pytest.mark.spark
 
@@ -23,14 +24,14 @@ def test_only_tasks_with_rows_run_and_those_whose_copy_is_behind(pipeline):
     p.run(0)
     assert len(attempts(p, 0, 0)) == len(attempts(p, 0, 1)) == 6
     p.run(1, rows=0)
-    assert attempts(p, 1, 0) == {"0_0"}  # tells the columns of the rows that there are none of
+    assert attempts(p, 1, 0) == {TaskId(0, 0)}  # tells the columns of the rows that there are none of
     assert attempts(p, 1, 1) == set()
     row = ("k5", "g1", 4)
     p.placed.process_batch(p.frame([row]), 2)
     p.rows.append(row)
     place = {t: partition_of([pa.array([t])], 6)[0] for t in ("k5", "g1")}
-    assert attempts(p, 2, 0) == {f"0_{place['k5']}"}
-    assert attempts(p, 2, 1) == {f"1_{place['g1']}"}
+    assert attempts(p, 2, 0) == {TaskId(0, place["k5"])}
+    assert attempts(p, 2, 1) == {TaskId(1, place["g1"])}
     p.check()
     p.reopen()  # what this driver knows of copies comes from visits alone
     p.run(3, rows=0)

@@ -17,9 +17,10 @@ from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.messages import Change, Snapshot, seal
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.state.files import seal, write_file
-from taskplace.spark.state.history import Change, Snapshot
+from taskplace.spark.state.files import write_file
+from topology import TaskId
 
 
 def change(journal, task, batch, records=1, attempt="a"):
@@ -47,21 +48,25 @@ def test_a_task_that_changes_once_does_not_hold_manifests_for_ever(tmp_path, mon
     monkeypatch.setattr(journal_module, "FULL_EVERY", 10)
     journal = Journal(tmp_path, {})
     for batch in range(100):
-        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)} if batch == 3 else {}, {}, {})
+        journal.commit(
+            batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)} if batch == 3 else {}, {}, {}
+        )
         journal.prune()
     kept = sorted(int(path.stem) for path in (tmp_path / "manifests").iterdir())
     assert kept == list(range(80, 100))
     again = Journal(tmp_path, {})
     assert again.history == journal.history
-    assert again.history["0_0"].end.version == 3
-    assert files(again) == {change_file for c in again.history["0_0"].changes for change_file in [c.file]}
+    assert again.history[TaskId(0, 0)].end.version == 3
+    assert files(again) == {
+        change_file for c in again.history[TaskId(0, 0)].changes for change_file in [c.file]
+    }
 
 
 def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):
     monkeypatch.setattr(journal_module, "FULL_EVERY", 7)
     journal = Journal(tmp_path, {})
     for batch in range(40):
-        changed = [f"0_{i}" for i in range(4) if batch % (i + 1) == 0]
+        changed = [TaskId(0, i) for i in range(4) if batch % (i + 1) == 0]
         journal.commit(batch, 1, {task: change(journal, task, batch) for task in changed}, {}, {})
         if batch % 5 == 4:
             journal.add_snapshots({task: snapshot(journal, task) for task in changed[:2]})
@@ -77,8 +82,8 @@ def test_nothing_is_pruned_between_a_visit_and_what_it_reports(tmp_path):
     """A snapshot that was just made is known to nobody yet; pruning has to wait until it is taken in."""
     journal = Journal(tmp_path, {})
     for batch in range(3):
-        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
-    made = {"0_0": snapshot(journal, "0_0")}
+        journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
+    made = {TaskId(0, 0): snapshot(journal, TaskId(0, 0))}
 
     def absorb(_visits):
         # What the batch thread does at any moment.
@@ -92,34 +97,34 @@ def test_nothing_is_pruned_between_a_visit_and_what_it_reports(tmp_path):
         NoBridge(), lambda: [(Executor("0", "host", 1), NoOrders())], absorb, journal.visit
     )
     replicator.round()
-    assert made["0_0"].file in files(journal)
-    journal.commit(3, 1, {"0_0": change(journal, "0_0", 3)}, {}, {})
+    assert made[TaskId(0, 0)].file in files(journal)
+    journal.commit(3, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), 3)}, {}, {})
     journal.prune()
-    assert made["0_0"].file in files(journal)
+    assert made[TaskId(0, 0)].file in files(journal)
 
 
 def test_a_snapshot_that_is_being_restored_outlives_newer_ones(tmp_path):
     journal = Journal(tmp_path, {})
 
     def go_on(batch):
-        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
-        journal.add_snapshots({"0_0": snapshot(journal, "0_0")})
+        journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
+        journal.add_snapshots({TaskId(0, 0): snapshot(journal, TaskId(0, 0))})
         journal.prune()
 
     for batch in range(2):
         go_on(batch)
-    begun = journal.history["0_0"].snapshots[0]
-    journal.spared = frozenset({("0_0", begun.attempt)})
+    begun = journal.history[TaskId(0, 0)].snapshots[0]
+    journal.spared = frozenset({(TaskId(0, 0), begun.attempt)})
     for batch in range(2, 7):
         go_on(batch)
-        kept = journal.history["0_0"]
+        kept = journal.history[TaskId(0, 0)]
         assert kept.snapshots[0] == begun and begun.file in files(journal)
         assert len(kept.snapshots) <= 3
         assert [change.version for change in kept.changes] == list(range(begun.version + 1, batch + 1))
     journal.spared = frozenset()
     for batch in range(7, 9):
         go_on(batch)
-    assert begun not in journal.history["0_0"].snapshots and begun.file not in files(journal)
+    assert begun not in journal.history[TaskId(0, 0)].snapshots and begun.file not in files(journal)
     assert Journal(tmp_path, {}).history == journal.history
 
 
@@ -131,11 +136,11 @@ def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
         with journal.visit():
             named = {c.file for h in journal.history.values() for c in h.changes}
             named |= {s.file for h in journal.history.values() for s in h.snapshots}
-            journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
+            journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
             journal.prune()
             assert named <= files(journal)  # what the visit's orders may name
             if batch % 3 == 0:
-                journal.add_snapshots({"0_0": snapshot(journal, "0_0")})
+                journal.add_snapshots({TaskId(0, 0): snapshot(journal, TaskId(0, 0))})
         kept.append(len(files(journal)) + len(list((tmp_path / "manifests").iterdir())))
     assert max(kept[10:]) == max(kept[20:]) < 25
 
@@ -157,7 +162,7 @@ class NoBridge:
 
 def test_what_a_dead_executor_had_begun_to_write_goes_after_an_hour(tmp_path):
     journal = Journal(tmp_path, {})
-    journal.commit(0, 1, {"0_0": change(journal, "0_0", 0)}, {}, {})
+    journal.commit(0, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), 0)}, {}, {})
     old, new = (tmp_path / "snapshots" / "0_0" / f"{n}.arrow.executor-1.tmp" for n in ("old", "new"))
     for path in (old, new):
         write_file(path, b"x", sync=False)
@@ -334,8 +339,8 @@ def go_on_while_it_commits(monkeypatch, meanwhile):
 
 def run_batches(journal, batches):
     for batch in batches:
-        journal.commit(batch, 1, {"0_0": change(journal, "0_0", batch)}, {}, {})
-        journal.add_snapshots({"0_0": snapshot(journal, "0_0")})
+        journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
+        journal.add_snapshots({TaskId(0, 0): snapshot(journal, TaskId(0, 0))})
         journal.prune()
 
 
@@ -343,7 +348,7 @@ def test_a_driver_that_was_stopped_in_its_commit_for_long_is_ignored(tmp_path, m
     """The others have gone so far that its batch is pruned, and its name free again."""
     stopped = Journal(tmp_path, {})
     run_batches(stopped, range(3))
-    late = change(stopped, "0_0", 3, attempt="late")
+    late = change(stopped, TaskId(0, 0), 3, attempt="late")
     others = []
 
     def meanwhile():
@@ -352,7 +357,7 @@ def test_a_driver_that_was_stopped_in_its_commit_for_long_is_ignored(tmp_path, m
 
     go_on_while_it_commits(monkeypatch, meanwhile)
     with pytest.raises(Fenced, match="other drivers have committed this batch and gone on"):
-        stopped.commit(3, 1, {"0_0": late}, {}, {})
+        stopped.commit(3, 1, {TaskId(0, 0): late}, {}, {})
     assert Journal(tmp_path, {}).history == others[0].history
 
 
@@ -372,13 +377,13 @@ def test_a_manifest_that_came_late_counts_for_nothing_though_its_driver_died_at_
 def test_a_manifest_that_came_late_and_first_counts(tmp_path, monkeypatch):
     stopped = Journal(tmp_path, {})
     run_batches(stopped, range(3))
-    late = change(stopped, "0_0", 3, attempt="late")
+    late = change(stopped, TaskId(0, 0), 3, attempt="late")
     others = []
     go_on_while_it_commits(monkeypatch, lambda: others.append(Journal(tmp_path, {})))
-    assert stopped.commit(3, 1, {"0_0": late}, {}, {}).epoch == 1
+    assert stopped.commit(3, 1, {TaskId(0, 0): late}, {}, {}).epoch == 1
     with pytest.raises(Fenced, match="another driver has committed this batch"):
         others[0].commit(3, 1, {}, {}, {})
-    assert Journal(tmp_path, {}).history["0_0"].end.attempt == "late3"
+    assert Journal(tmp_path, {}).history[TaskId(0, 0)].end.attempt == "late3"
 
 
 def test_opening_while_another_driver_prunes(tmp_path, monkeypatch):

@@ -36,14 +36,13 @@ from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import Change, Fence, History, Orders, Position, StagedFile, Visit, seal
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import encode_changes, read_sealed, seal, write_file
-from taskplace.spark.state.history import Change, History, Position
-from taskplace.spark.state.meta import Fence
+from taskplace.spark.state.files import encode_changes, read_sealed, write_file
 from taskplace.spark.worker import follow, identity
-from taskplace.spark.worker.attempt import StagedFile
+from topology import TaskId
 
-TASKS = ["0_0", "0_1"]
+TASKS = [TaskId(0, 0), TaskId(0, 1)]
 STORES = ["s", "t"]
 EXECUTORS = ["1", "2", "3"]
 IDENTITY = {"hash": 1}
@@ -147,8 +146,8 @@ class Driver:
         change = Change(batch, attempt, base.attempt, to.offset, records, file, data.size, seal(data))
         return change, StagedFile(output, 1, len(attempt), seal(attempt.encode()))
 
-    def _orders(self, executor: str) -> follow.Orders:
-        return follow.Orders(
+    def _orders(self, executor: str) -> Orders:
+        return Orders(
             f"executor-{executor}",
             str(self.world.root),
             str(self.world.state),
@@ -159,7 +158,7 @@ class Driver:
             snapshot={t: h for t, h in self.journal.history.items() if h.changes},
         )
 
-    def _carried_out(self, orders: follow.Orders) -> follow.Visit:
+    def _carried_out(self, orders: Orders) -> Visit:
         for history in orders.follow.values():
             self.world.check_files(history)
         with self.steps.of_an_executor(), be(orders.instance.removeprefix("executor-")):
@@ -172,7 +171,7 @@ class Driver:
 @contextmanager
 def be(executor: str) -> Iterator[None]:
     identity.home.cache_clear()
-    with patch.object(identity, "executor", lambda: (executor, identity.Owner.of(psutil.Process()))):
+    with patch.object(identity, "executor", lambda: (executor, identity.owner_of(psutil.Process()))):
         yield
 
 
@@ -544,8 +543,8 @@ def batches(count: int, visited: Sequence[str], when: str = BEFORE) -> list[Batc
     return [
         Batch(
             {
-                "0_0": ("1", {"s": {"k0": f"{number}", "k1": None if number % 2 else "1"}}),
-                "0_1": ("2", {"s": {"k0": f"{number}"}, "t": {f"k{number % 4}": "2"}}),
+                TaskId(0, 0): ("1", {"s": {"k0": f"{number}", "k1": None if number % 2 else "1"}}),
+                TaskId(0, 1): ("2", {"s": {"k0": f"{number}"}, "t": {f"k{number % 4}": "2"}}),
             },
             visited,
             when,

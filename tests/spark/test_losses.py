@@ -12,7 +12,7 @@ import pytest
 from placed_harness import EXECUTORS, kill_executor, wait_until
 
 from taskplace.errors import Fenced, InputError
-from taskplace.spark.worker.attempt import reports_dir
+from taskplace.spark.messages import reports_dir
 from taskplace.spark.worker.hashing import partition_of
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ from taskplace.group.executors import ExecutorGroup, Work
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.members import Members
-from taskplace.spark.state.files import seal, write_file
-from taskplace.spark.state.history import EMPTY, Change, Position
+from taskplace.spark.messages import EMPTY, Change, Position, seal
+from taskplace.spark.state.files import write_file
 from topology import TaskId
 
 TASK = TaskId(0, 0)
@@ -24,7 +24,7 @@ def members(tmp_path):
         write_file(tmp_path / name, b"x", sync=False)
         base = f"a{batch - 1}" if batch else ""
         change = Change(batch, f"a{batch}", base, 10 * (batch + 1), 10, name, 1, seal(b"x"))
-        journal.commit(batch, 1, {"0_0": change}, {}, {})
+        journal.commit(batch, 1, {TaskId(0, 0): change}, {}, {})
     members = Members(journal, 0, ExecutorGroup("g"), clock=lambda: 0.0)
     members.tags = {"h1": {"zone": "a"}}
     return members
@@ -35,8 +35,8 @@ def at(batch):
 
 
 def test_a_visit_is_a_join_and_its_report_is_what_the_engine_sees(members):
-    members.join(Executor("1", "h1", 4), {"0_0": at(0)}, pid=1)
-    members.join(Executor("2", "h2", 2), {"0_0": EMPTY}, pid=2)
+    members.join(Executor("1", "h1", 4), {TaskId(0, 0): at(0)}, pid=1)
+    members.join(Executor("2", "h2", 2), {TaskId(0, 0): EMPTY}, pid=2)
     assert members.group.wants_rebalance
     said = members.group.reports
     assert said["executor-1"].copies == {TASK: (0, 10)}
@@ -48,14 +48,14 @@ def test_a_visit_is_a_join_and_its_report_is_what_the_engine_sees(members):
 
 def test_what_a_batch_moved_on_is_in_the_next_report(members):
     members.join(Executor("1", "h1", 1), {}, pid=1)
-    members.moved("executor-1", "0_0", at(1))
+    members.moved("executor-1", TaskId(0, 0), at(1))
     assert members.instances()[0].lags == {TASK: 0}
     assert members.group.reports["executor-1"].copies == {TASK: (1, 20)}
 
 
 def test_who_is_gone_leaves_the_group_and_gets_no_work(members):
     for name in "12":
-        members.join(Executor(name, "h", 1), {"0_0": at(1)}, pid=1)
+        members.join(Executor(name, "h", 1), {TaskId(0, 0): at(1)}, pid=1)
     work = members.group.rebalance(0.0, lambda reports: {name: Work((TASK,)) for name in list(reports)[:1]})
     assert members.group.generation == 1
     members.keep({"2"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F  # noqa: N812
@@ -9,8 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver.programs import PARTITION, unite
+from taskplace.spark.messages import unsealed
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import unsealed_json
 from taskplace.spark.worker.hashing import partition_of
 
 pytestmark = pytest.mark.spark
@@ -49,7 +51,7 @@ def test_batches_commit_one_manifest_each_and_the_result_is_right(pipeline):
         p.run(batch)
     p.check()
     manifests = sorted((p.folder / "checkpoint" / "manifests").glob("*.json"))
-    assert [unsealed_json(m.read_text())["batch"] for m in manifests] == [0, 1, 2, 3]
+    assert [json.loads(unsealed(m.read_bytes()))["batch"] for m in manifests] == [0, 1, 2, 3]
     assert p.placed.stats.elsewhere == 0
     views = p.placed.placement()
     assert {(v.active, v.standby) for v in views} == {(4, 4)}  # 12 tasks, one standby each, three executors

@@ -24,7 +24,7 @@ from taskplace.spark.processors import Aggregate, Count, TableJoin, sum_
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.guard import DiskFull
 from taskplace.spark.worker.hashing import partition_of
-from topology import Topology
+from topology import TaskId, Topology
 
 INT16, INT32, INT64, STRING = pa.int16(), pa.int32(), pa.int64(), pa.string()
 
@@ -465,7 +465,7 @@ def test_what_is_read_from_outside_is_what_was_sent(world):
     assert world.sent("out")[2] == world.stored(placed, "totals") == truth
     assert world.follow(placed) < 20
     (partition,) = partition_of([pa.array(["a"])], 3)
-    world.lose(placed.cluster.owners()[f"0_{partition}"].id)
+    world.lose(placed.cluster.owners()[TaskId(0, partition)].id)
     world.batch(placed, 3, **{"in": pa.table({"k": ["a"], "v": [1]})})
     assert placed.stats.promotions
     assert placed.stats.scratch == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -14,13 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 from placed_without_spark import Frame, World
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.driver.journal import Manifest
+from taskplace.spark.driver.versions import read_manifest
+from taskplace.spark.messages import seal, sealed
 from taskplace.spark.placed import Placed
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
-from taskplace.spark.state.files import seal
 from taskplace.spark.worker.hashing import partition_of
 from topology import Topology
 
@@ -322,14 +322,14 @@ def older(world: World, *sends: pa.Table) -> Stream:
     )
     checkpoint = world.folder / "checkpoint"
     path = checkpoint / "manifests" / f"{0:010d}.json"
-    manifest = Manifest.from_json(path.read_text(), path)
+    manifest = read_manifest(path)
     files = []
     for file, rows in zip(manifest.sinks["out"], sends, strict=True):
         pq.write_table(rows, checkpoint / file.file)
         data = (checkpoint / file.file).read_bytes()
         files.append(replace(file, rows=rows.num_rows, size=len(data), checksum=seal(data)))
     identity = {name: value for name, value in manifest.identity.items() if name != "schemas"}
-    path.write_text(replace(manifest, identity=identity, sinks={"out": tuple(files)}).to_json())
+    path.write_bytes(sealed(replace(manifest, identity=identity, sinks={"out": tuple(files)})))
     stream.target = None
     stream.number = 0
     return stream
@@ -388,7 +388,7 @@ def test_a_batch_that_was_published_already_is_left_as_it_is(world):
     (world.folder / "out" / "batch_id=0").mkdir(parents=True)
     for number, values in enumerate(([1], [2.5])):
         pq.write_table(table(n=values), world.folder / "out" / "batch_id=0" / f"{number}.parquet")
-    (world.folder / "out" / ".checkpoint").write_text(stream.placed.journal.declaration["id"])
+    (world.folder / "out" / ".checkpoint").write_text(stream.placed.journal.declaration.id)
     again(stream)
 
 

@@ -8,8 +8,8 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
+from taskplace.spark.messages import sealed
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
-from taskplace.spark.state.files import sealed_json
 from topology import Topology
 
 
@@ -95,7 +95,7 @@ def test_who_does_not_say_what_numbers_mean_may_take_over(tmp_path):
 def test_a_topology_binds_from_its_first_commit_on(tmp_path):
     first = opened(tmp_path, *build())
     opened(tmp_path, *build(by="int64"))  # nothing was committed with the first
-    assert committed(tmp_path, *build()).declaration["id"] == first.declaration["id"]
+    assert committed(tmp_path, *build()).declaration.id == first.declaration.id
     opened(tmp_path, *build(extra=True))
     committed(tmp_path, *build())  # taken back before it committed anything
     with pytest.raises(CheckpointError, match="'counts' was laid out as"):
@@ -163,10 +163,10 @@ def test_a_new_checkpoint_that_two_drivers_open_has_one_id(tmp_path):
     def declare(last):
         found = structure.declare(tmp_path, *build(), None)
         if not ids:
-            ids.append(opened(tmp_path, *build()).declaration["id"])
+            ids.append(opened(tmp_path, *build()).declaration.id)
         return found
 
-    assert Journal(tmp_path, {}, declare).declaration["id"] == ids[0]
+    assert Journal(tmp_path, {}, declare).declaration.id == ids[0]
 
 
 def test_declarations_are_pruned_with_the_manifests_that_name_them(tmp_path):
@@ -207,19 +207,20 @@ def test_another_layout_of_a_store_is_refused_with_both_layouts(tmp_path, change
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{", "damaged"),
-        ("[]", "damaged"),
-        (sealed_json({"id": "x"}), r"damaged \(KeyError: 'topology'"),
+        (b"{", "damaged"),
+        (b"[]", "damaged"),
+        (b"\xff" + sealed({}), "damaged"),
+        (sealed({"id": "x"}), r"damaged declaration \(Object missing required field `topology`\); put it back"),
         (
-            sealed_json({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),
-            "damaged .*topology: found int",
+            sealed({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),
+            r"damaged declaration \(Expected `object`, got `int` - at `\$\.topology`\)",
         ),
-        (sealed_json({"id": "x", "topology": {}, "stores": {}, "incarnations": {}}), "is damaged"),
+        (sealed({"id": "x", "topology": {}, "stores": {}, "incarnations": {}}), "is damaged"),
     ],
 )
 def test_a_damaged_declaration_is_named(tmp_path, text, says):
     committed(tmp_path, *build())
-    (tmp_path / "epochs" / "0000000001").write_text(text)
+    (tmp_path / "epochs" / "0000000001").write_bytes(text)
     with pytest.raises(CheckpointError, match=says):
         opened(tmp_path, *build())
 

@@ -14,7 +14,7 @@ from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, sum_
-from topology import Topology, compare
+from topology import TaskId, Topology, compare
 
 
 class Stream:
@@ -228,9 +228,9 @@ def test_merged_sources_of_unequal_counts_and_a_store_without_a_changelog(stream
     assert last == rows
     history = s.placed.journal.history
     assert {task: history[task].end.offset for task in history if task.startswith("0_")} == dict.fromkeys(
-        [f"0_{p}" for p in range(4)], 0
+        [TaskId(0, p) for p in range(4)], 0
     )
-    assert any(history[f"1_{p}"].end.offset for p in range(2))
+    assert any(history[TaskId(1, p)].end.offset for p in range(2))
 
 
 # -- evolution ----------------------------------------------------------------------------------------------

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
+from taskplace.spark.messages import Boundary, Change, Descriptor, History, Report, Setting, seal
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, max_
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import Changes, encode_changes, seal, write_file
-from taskplace.spark.state.history import Change, History
+from taskplace.spark.state.files import Changes, encode_changes, write_file
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker import boundary, identity
-from taskplace.spark.worker.attempt import TAG, Descriptor, Report, Setting, run_stage
+from taskplace.spark.worker.attempt import TAG, run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
+from topology import TaskId
 
 
 class Bench:
@@ -90,7 +91,7 @@ def contents() -> Callable[[Copy], dict[str, dict[bytes, bytes]]]:
 @pytest.fixture
 def be_executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
     """Makes this process the worker of an executor of that id, which is alive as long as the test runs."""
-    owner = identity.Owner.of(psutil.Process())
+    owner = identity.owner_of(psutil.Process())
 
     def be(executor_id: str) -> None:
         monkeypatch.setattr(identity, "executor", lambda: (executor_id, owner))
@@ -116,7 +117,7 @@ class Runtime:
         self.checkpoint, self.state = folder / "checkpoint", folder / "state"
         self.be = be_executor
         self.epoch, self.batch = 1, 0
-        self.history: dict[str, History] = {}
+        self.history: dict[TaskId, History] = {}
         self.first, self.second = self._programs()
 
     @staticmethod
@@ -159,7 +160,7 @@ class Runtime:
         return first, second
 
     @staticmethod
-    def boundaries(program: Program, reports: Sequence[Report]) -> dict[str, list[boundary.Boundary]]:
+    def boundaries(program: Program, reports: Sequence[Report]) -> dict[str, list[Boundary]]:
         return {t: [r.boundaries[t] for r in reports if t in r.boundaries] for t in program.internal}
 
     def setting(self, program: Program, reports: Sequence[Report] = (), **other: Any) -> Setting:
@@ -195,7 +196,7 @@ class Runtime:
 
     def attempt(
         self,
-        task: str,
+        task: TaskId,
         flights: Sequence[tuple] = (),
         planes: Sequence[tuple] = (),
         *,
@@ -207,14 +208,14 @@ class Runtime:
     ) -> Report:
         """Run one attempt on an executor, from what is committed."""
         self.be(executor)
-        subtopology, partition = map(int, task.split("_"))
+        subtopology, partition = task
         program = program or (self.first, self.second)[subtopology]
         descriptor = Descriptor(task, planned or f"executor-{executor}", self.history.get(task, History()))
         element: Any = descriptor.encode()
         if program.external:
             element = (element, self.input(partition, flights, planes))
-        (text,) = run_stage(program, self.setting(program, reports, **setting), [element])
-        return Report.from_json(text)
+        (answer,) = run_stage(program, self.setting(program, reports, **setting), [element])
+        return Report.decode(answer)
 
     def commit(self, *reports: Report) -> None:
         """Make the attempts of a batch history, and go on to the next."""
@@ -228,17 +229,17 @@ class Runtime:
         self, flights: Sequence[tuple], planes: Sequence[tuple] = (), executor: str = "1"
     ) -> list[Report]:
         """Run and commit a whole batch."""
-        first = [self.attempt(f"0_{p}", flights, planes, executor=executor) for p in range(self.TASKS[0])]
-        second = [self.attempt(f"1_{p}", reports=first, executor=executor) for p in range(self.TASKS[1])]
+        first = [self.attempt(TaskId(0, p), flights, planes, executor=executor) for p in range(self.TASKS[0])]
+        second = [self.attempt(TaskId(1, p), reports=first, executor=executor) for p in range(self.TASKS[1])]
         self.commit(*first, *second)
         return [*first, *second]
 
-    def copy(self, task: str, executor: str = "1") -> Path:
-        return self.state / f"app.{executor}" / task
+    def copy(self, task: TaskId, executor: str = "1") -> Path:
+        return self.state / f"app.{executor}" / str(task)
 
-    def contents(self, task: str, executor: str = "1") -> dict[str, list[dict[str, Any]]]:
+    def contents(self, task: TaskId, executor: str = "1") -> dict[str, list[dict[str, Any]]]:
         """Return all rows of a task's copy, after it was brought to the end of history."""
-        program = (self.first, self.second)[int(task[0])]
+        program = (self.first, self.second)[task.subtopology]
         with Copy(self.copy(task, executor), program.databases) as copy:
             copy.bring_to(self.history.get(task, History()), self.checkpoint)
             return {

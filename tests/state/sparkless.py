@@ -10,14 +10,15 @@ from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
 from taskplace.spark.driver import stages
-from taskplace.spark.worker.attempt import Report
+from taskplace.spark.messages import Report
+from topology import TaskId
 
 
 @dataclass
 class Job:
     """A job that was begun: what each of its tasks is to do, and how it is called off."""
 
-    attempt: Callable[[int], list[str]]
+    attempt: Callable[[int], list[bytes]]
     on_lost: Callable[[], None] | None = None
 
 
@@ -34,13 +35,13 @@ class Sparkless:
 
     def __init__(self, runtime) -> None:
         self.runtime = runtime
-        self.owners: dict[str, str] = {}
+        self.owners: dict[TaskId, str] = {}
         self.elsewhere: str | None = None
-        self.before_attempt: Callable[[str], None] = lambda task: None
+        self.before_attempt: Callable[[TaskId], None] = lambda task: None
         self.job: Job
         self.rounds = 0
-        self.attempted: list[str] = []
-        self._tasks: list[str] = []
+        self.attempted: list[TaskId] = []
+        self._tasks: list[TaskId] = []
 
     def stage(
         self,
@@ -48,7 +49,7 @@ class Sparkless:
         flights: Sequence[tuple] = (),
         planes: Sequence[tuple] = (),
         reports: Sequence[Report] = (),
-    ) -> dict[str, Report]:
+    ) -> dict[TaskId, Report]:
         """Run one batch of one subtopology, from what is committed."""
         runtime = self.runtime
         program = (runtime.first, runtime.second)[subtopology]
@@ -82,13 +83,13 @@ class Sparkless:
         function: Callable[[list[Any]], Any],
         arrow: ArrowInput | None,
     ) -> Job:
-        def attempt(i: int) -> list[str]:
+        def attempt(i: int) -> list[bytes]:
             self.runtime.be(self.elsewhere or locations[i].rpartition("_")[2])
             return list(function([elements[i] if arrow is None else (elements[i], arrow.rdd[i])]))
 
         return Job(attempt)
 
-    def run(self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any) -> list[str]:
+    def run(self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any) -> list[bytes]:
         job.on_lost = on_lost
         self.job = job
         self.rounds += 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.messages import Boundary
 from taskplace.spark.worker import boundary
-from taskplace.spark.worker.boundary import Boundary
 from taskplace.spark.worker.hashing import partition_of
 
 SCHEMA = pa.schema([("name", pa.string()), ("day", pa.int64()), ("n", pa.int64())])
@@ -37,7 +36,7 @@ def test_every_row_arrives_once_where_spark_would_put_it(tmp_path_factory, write
     tables = [table(keys, 100 * i) for i, keys in enumerate(writers)]
     written = [write(root, i, rows, partitions) for i, rows in enumerate(tables)]
     # What the driver passes on has been through JSON.
-    passed_on = [Boundary.from_dict(json.loads(json.dumps(b.to_dict()))) for b in written]
+    passed_on = [Boundary.decode(b.encode()) for b in written]
     assert passed_on == written
     whole = pa.concat_tables(tables)
     at = partition_of([whole["name"], whole["day"]], partitions)
@@ -67,7 +66,7 @@ def test_a_boundary_says_as_what_its_key_was_hashed(tmp_path):
     for number, (schema, kinds) in enumerate([(SCHEMA, ("string", "int64")), (small, ("string", "int32"))]):
         written = write(tmp_path, number, table([("a", 1), (None, None)]).cast(schema), 4)
         assert written.key == kinds
-        assert Boundary.from_dict(json.loads(json.dumps(written.to_dict()))) == written
+        assert Boundary.decode(written.encode()) == written
 
 
 def test_an_empty_partition_has_the_columns(tmp_path):

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
+from taskplace.spark.messages import Change, History
 from taskplace.spark.state import store as module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.history import Change, History
 from taskplace.spark.state.store import Store, StoreSchema
 
 SCHEMA = StoreSchema.of(

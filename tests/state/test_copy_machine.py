@@ -21,17 +21,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot, seal
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
     encode_changes,
     encode_records,
     record_batch,
-    seal,
     write_file,
 )
-from taskplace.spark.state.history import EMPTY, Change, History, Position, Snapshot
-from taskplace.spark.state.meta import Fence
 
 STORES = ["a", "b"]
 State = dict[str, dict[bytes, bytes]]

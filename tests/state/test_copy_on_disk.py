@@ -9,18 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.messages import Change, Fence, History, Position, Snapshot, seal
 from taskplace.spark.state import meta as meta_module
 from taskplace.spark.state.copy import Copy, peek
-from taskplace.spark.state.files import (
-    Changes,
-    encode_records,
-    record_batch,
-    seal,
-    write_file,
-)
-from taskplace.spark.state.history import Change, History, Position, Snapshot
+from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.state.keys import SHORT, physical, restore_entry, store_entry
-from taskplace.spark.state.meta import Fence, boot_id
+from taskplace.spark.state.meta import boot_id
 
 STORES = ["s", "t"]
 

@@ -12,17 +12,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot, seal
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
-from taskplace.spark.state.files import (
-    Changes,
-    encode_records,
-    record_batch,
-    seal,
-    write_file,
-)
-from taskplace.spark.state.history import EMPTY, Change, History, Position, Snapshot
-from taskplace.spark.state.meta import Fence
+from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.state.view import View
 
 STORES = ["s", "t"]

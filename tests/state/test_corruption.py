@@ -8,23 +8,24 @@ import shutil
 import signal
 from collections import Counter
 from contextlib import suppress
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
+from taskplace.spark.messages import Change, History, Orders, Position, seal
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import decode_records, seal, write_file
-from taskplace.spark.state.history import Change, History, Position, without
+from taskplace.spark.state.files import decode_records, write_file
+from taskplace.spark.state.history import without
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.follow import Orders, visit
+from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.guard import DEATHS, guarded
-from topology import Topology
+from topology import TaskId, Topology
 
 SEED = 20261121
 PAGE = 4096
@@ -96,7 +97,7 @@ def part(history: History, which: str):
     ],
 )
 def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
-    task = "0_0"
+    task = TaskId(0, 0)
     truth = ran.contents(task)
     damaged = part(ran.history[task], which)
     damage(ran.checkpoint / damaged.file, rng)
@@ -121,34 +122,34 @@ def test_a_damaged_file_of_the_checkpoint(ran, rng, damage, which, way_around):
 @pytest.mark.parametrize("trimmed", [False, True])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimmed):
-    history = ran.history["0_0"]
+    history = ran.history[TaskId(0, 0)]
     for piece in (*history.snapshots, history.changes[0]):
         damage(ran.checkpoint / piece.file, rng)
     if trimmed:  # as the journal does it: what two snapshots cover goes
         later = tuple(c for c in history.changes if c.version > history.snapshots[0].version)
-        ran.history["0_0"] = replace(history, changes=later)
+        ran.history[TaskId(0, 0)] = replace(history, changes=later)
     last = history.snapshots[0] if trimmed else history.changes[0]
     ran.be("2")
     with pytest.raises(CheckpointError, match=rf"{last.file}: (found|the file is missing)"):
-        ran.contents("0_0", "2")
+        ran.contents(TaskId(0, 0), "2")
     follow = Orders(
         "executor-2", str(ran.checkpoint), str(ran.state), "app", {0: sorted(ran.first.databases)}, {},
-        follow={"0_0": ran.history["0_0"]},
+        follow={TaskId(0, 0): ran.history[TaskId(0, 0)]},
     )  # fmt: skip
-    assert last.file in visit(follow).errors["0_0"]
+    assert last.file in visit(follow).errors[TaskId(0, 0)]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_of_the_snapshots_that_cover_a_damaged_change_any_serves(ran, rng, damage):
-    truth = ran.contents("0_0")
-    history = ran.history["0_0"]
+    truth = ran.contents(TaskId(0, 0))
+    history = ran.history[TaskId(0, 0)]
     for piece in (history.changes[1], history.snapshots[-1]):
         damage(ran.checkpoint / piece.file, rng)
     # It is replayed as long as that is cheaper, and then meets the damage.
     large = tuple(replace(s, records=10**6) for s in history.snapshots)
-    ran.history["0_0"] = replace(history, snapshots=large)
+    ran.history[TaskId(0, 0)] = replace(history, snapshots=large)
     ran.be("2")
-    assert ran.contents("0_0", "2") == truth
+    assert ran.contents(TaskId(0, 0), "2") == truth
 
 
 def test_a_history_never_does_without_what_only_a_damaged_file_has(ran):
@@ -171,9 +172,9 @@ def test_a_damaged_manifest(tmp_path, rng, damage):
         for batch in range(3):
             name = f"changelog/0_0/{batch:010d}-a{batch}.arrow"
             write_file(root / name, b"x", sync=False)
-            base = journal.history["0_0"].end.attempt if batch else ""
+            base = journal.history[TaskId(0, 0)].end.attempt if batch else ""
             made = Change(batch, f"a{batch}", base, batch + 1, 1, name, 1, seal(b"x"))
-            journal.commit(batch, 1, {"0_0": made}, {}, {}, {"s": 10 * batch})
+            journal.commit(batch, 1, {TaskId(0, 0): made}, {}, {}, {"s": 10 * batch})
         truth, last = journal.history, journal.last
         victim = rng.choice(sorted((root / "manifests").iterdir()))
         if damage is remove and victim.stem.endswith(("0", "2")):
@@ -220,13 +221,13 @@ def used(file):
 
 @pytest.mark.parametrize("damage", [cut, remove])
 def test_a_copy_whose_file_is_damaged_is_made_again(ran, rng, damage):
-    truth = ran.contents("0_0")
-    file = ran.copy("0_0") / "data.mdb"
+    truth = ran.contents(TaskId(0, 0))
+    file = ran.copy(TaskId(0, 0)) / "data.mdb"
     for _ in range(20):
         os.truncate(file, len(used(file)))
         damage(file, rng)
         ran.be("1")
-        assert ran.contents("0_0") == truth
+        assert ran.contents(TaskId(0, 0)) == truth
 
 
 def outcome(work):
@@ -249,7 +250,7 @@ def outcome(work):
 
 def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng):
     """Whoever reads it finds out, or dies of it; after two such deaths at most the copy is made again."""
-    task, program = "0_0", ran.first
+    task, program = TaskId(0, 0), ran.first
     truth = ran.contents(task)
     path = ran.copy(task)
     file = path / "data.mdb"
@@ -306,7 +307,7 @@ def test_a_branch_of_the_tree_that_leads_astray_does_not_get_into_snapshots(ran,
     """An attempt may miss a key that is there, and put it in once more. Whoever reads the whole finds out."""
     truth = {b"%08d" % i: b"100" for i in range(6000)}
     history = committed(History(), ran.checkpoint, {"s": truth}, 0)
-    path = ran.copy("0_0")
+    path = ran.copy(TaskId(0, 0))
     shutil.rmtree(path)
     with Copy(path, ["s"]) as copy:
         copy.follow(history, ran.checkpoint)
@@ -333,12 +334,12 @@ def test_a_branch_of_the_tree_that_leads_astray_does_not_get_into_snapshots(ran,
             "app",
             {0: ["s"]},
             {0: ["s"]},
-            snapshot={"0_0": end},
+            snapshot={TaskId(0, 0): end},
         )
         done = visit(orders)
-        if "0_0" not in done.snapshots:
-            return done.removed == ["0_0"]
-        data = (ran.checkpoint / done.snapshots["0_0"].file).read_bytes()
+        if TaskId(0, 0) not in done.snapshots:
+            return done.removed == [TaskId(0, 0)]
+        data = (ran.checkpoint / done.snapshots[TaskId(0, 0)].file).read_bytes()
         found = [entry for _, entries in decode_records(data) for entry in entries]
         return sorted(found) == sorted({**truth, **anew}.items())
 

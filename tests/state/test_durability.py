@@ -21,10 +21,12 @@ from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
+from taskplace.spark.messages import Orders
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import read_sealed, write_file
-from taskplace.spark.worker.follow import Orders, visit
+from taskplace.spark.worker.follow import visit
 from tests.state.sparkless import Sparkless
+from topology import TaskId
 
 #: The second task of the first subtopology first has rows in batch 2.
 BATCHES = [
@@ -37,7 +39,7 @@ BATCHES = [
     [("N1", 3), ("N4", 4)],
     [("N3", 8), ("N8", 1), ("N2", 30)],
 ]
-TASKS = ("0_0", "0_1", "1_0", "1_1", "1_2")
+TASKS = (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2))
 
 
 class Disk:

@@ -13,12 +13,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import Change, History
 from taskplace.spark.processors import PerKey, Tumbling
 from taskplace.spark.processors.base import Context
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import FIRST, LAST, SECOND
-from taskplace.spark.state.history import Change, History
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.program import Operator, Program
 

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import History, Position
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -27,7 +28,6 @@ from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import SECOND
-from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.lookup import _unexpired
 

@@ -11,14 +11,14 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from taskplace.spark.messages import Change, History, Orders, Position, Question, Snapshot, Visit, seal
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.files import encode_records, record_batch, seal, write_file
-from taskplace.spark.state.history import Change, History, Position, Snapshot
+from taskplace.spark.state.files import encode_records, record_batch, write_file
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker import follow, identity, lookup
-from taskplace.spark.worker.identity import Owner
-from taskplace.spark.worker.lookup import Question, answer
+from taskplace.spark.worker.lookup import answer
+from topology import TaskId
 
 PIECE = 64 << 10
 SCHEMA = StoreSchema.of("s", {"key": {"k": "int64"}, "value": {"v": "binary"}})
@@ -28,7 +28,7 @@ SCHEMA = StoreSchema.of("s", {"key": {"k": "int64"}, "value": {"v": "binary"}})
 def small_pieces(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(follow, "SNAPSHOT_BYTES", PIECE)
     monkeypatch.setattr(lookup, "SCAN_BYTES", PIECE)
-    me = Owner.of(psutil.Process())
+    me = identity.owner_of(psutil.Process())
     monkeypatch.setattr(identity, "executor", lambda: ("1", me))
     monkeypatch.setattr(identity, "home", lambda root, app: root)
 
@@ -65,11 +65,11 @@ def filled(folder: Path, rows: int) -> History:
 
 
 def snapshot_of(folder: Path, history: History) -> Snapshot:
-    orders = follow.Orders("", str(folder), str(folder), "app", {0: ["s"]}, {0: ["s"]})
-    done = follow.Visit("executor-1", here=True)
-    follow._snapshot(folder / "0_0", "0_0", history, folder, orders, done)
+    orders = Orders("", str(folder), str(folder), "app", {0: ["s"]}, {0: ["s"]})
+    done = Visit("executor-1", here=True)
+    follow._snapshot(folder / "0_0", TaskId(0, 0), history, folder, orders, done)
     assert not done.errors
-    return done.snapshots["0_0"]
+    return done.snapshots[TaskId(0, 0)]
 
 
 def restore(folder: Path, made: Snapshot) -> None:
@@ -80,7 +80,7 @@ def restore(folder: Path, made: Snapshot) -> None:
 
 
 def read(folder: Path, history: History) -> None:
-    found = answer(SCHEMA, Question("0_0", history, str(folder), "app", None, str(folder / "read")))
+    found = answer(SCHEMA, Question(TaskId(0, 0), history, str(folder), "app", None, str(folder / "read")))
     assert found.file, found.error
 
 
@@ -108,8 +108,8 @@ def test_a_snapshot_that_was_made_as_one_piece_is_restored(tmp_path):
 def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(tmp_path, monkeypatch):
     history = filled(tmp_path, 500)
     monkeypatch.setattr(follow, "record_batch", lambda *_: 1 / 0)
-    orders = follow.Orders("", str(tmp_path), str(tmp_path), "app", {0: ["s"]}, {0: ["s"]})
-    done = follow.Visit("executor-1", here=True)
-    follow._snapshot(tmp_path / "0_0", "0_0", history, tmp_path, orders, done)
-    assert "ZeroDivisionError" in done.errors["0_0"]
+    orders = Orders("", str(tmp_path), str(tmp_path), "app", {0: ["s"]}, {0: ["s"]})
+    done = Visit("executor-1", here=True)
+    follow._snapshot(tmp_path / "0_0", TaskId(0, 0), history, tmp_path, orders, done)
+    assert "ZeroDivisionError" in done.errors[TaskId(0, 0)]
     assert list((tmp_path / "snapshots").rglob("*.*")) == []

@@ -12,12 +12,13 @@ import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import EMPTY, History, Orders, Position, Snapshot, seal
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
-from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, seal, write_file
-from taskplace.spark.state.history import EMPTY, History, Position, Snapshot
+from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, write_file
 from taskplace.spark.state.view import View
-from taskplace.spark.worker.follow import Orders, visit
+from taskplace.spark.worker.follow import visit
+from topology import TaskId
 
 FLIGHTS = [("a", 1), ("b", 2)]
 PLANES = [("a", 10), ("b", 20)]
@@ -43,32 +44,32 @@ def ran(runtime):
 
 
 def test_a_copy_with_gaps_is_neither_dumped_nor_read(ran):
-    history, full = ran.history["0_0"], ran.first
+    history, full = ran.history[TaskId(0, 0)], ran.first
     ran.be("2")
-    with Copy(ran.copy("0_0", "2"), without(full, "totals").databases) as copy:
+    with Copy(ran.copy(TaskId(0, 0), "2"), without(full, "totals").databases) as copy:
         copy.follow(history, ran.checkpoint)
-    done = visit(orders(ran, full, snapshot={"0_0": history}))
+    done = visit(orders(ran, full, snapshot={TaskId(0, 0): history}))
     assert done.snapshots == {}
     with pytest.raises(CheckpointError, match="no copy that can be used"):
-        View(ran.copy("0_0", "2"), "totals", history)
-    with Copy(ran.copy("0_0", "2"), full.databases) as copy:
+        View(ran.copy(TaskId(0, 0), "2"), "totals", history)
+    with Copy(ran.copy(TaskId(0, 0), "2"), full.databases) as copy:
         assert copy.bring_to(history, ran.checkpoint).scratch
-    assert ran.contents("0_0", "2") == ran.contents("0_0", "1")
+    assert ran.contents(TaskId(0, 0), "2") == ran.contents(TaskId(0, 0), "1")
 
 
 def test_a_snapshot_of_a_topology_that_never_committed_is_not_taken_for_the_whole(ran):
-    history, full = {"0_0": ran.history["0_0"]}, ran.first
+    history, full = {TaskId(0, 0): ran.history[TaskId(0, 0)]}, ran.first
     less = without(full, "totals")
     ran.be("2")
     for program in (less, full):
-        with Copy(ran.copy("0_0", "2"), program.databases) as copy:
-            copy.bring_to(history["0_0"], ran.checkpoint)
+        with Copy(ran.copy(TaskId(0, 0), "2"), program.databases) as copy:
+            copy.bring_to(history[TaskId(0, 0)], ran.checkpoint)
             copy.commit_unchanged()
-        made = visit(orders(ran, program, snapshot=history)).snapshots["0_0"]
-    truth = ran.contents("0_0", "1")
-    ran.history["0_0"] = History((), (made,))
+        made = visit(orders(ran, program, snapshot=history)).snapshots[TaskId(0, 0)]
+    truth = ran.contents(TaskId(0, 0), "1")
+    ran.history[TaskId(0, 0)] = History((), (made,))
     ran.be("3")
-    assert ran.contents("0_0", "3") == truth
+    assert ran.contents(TaskId(0, 0), "3") == truth
 
 
 def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, committed, contents):
@@ -88,7 +89,7 @@ def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, comm
 
 def test_a_visit_survives_copies_that_were_cut(ran):
     ran.be("1")
-    file = ran.copy("0_0") / "data.mdb"
+    file = ran.copy(TaskId(0, 0)) / "data.mdb"
     whole = file.read_bytes()
     used = len(whole.rstrip(b"\0"))
     assert used > 40_000
@@ -154,7 +155,7 @@ def test_epochs_that_were_removed_do_not_begin_again(tmp_path):
 def test_a_driver_that_was_taken_over_removes_nothing(tmp_path):
     first = Journal(tmp_path, {})
     write_file(tmp_path / "changelog" / "0_0" / "0000000000-lost.arrow", b"x", sync=False)
-    first.history = {"0_0": History((), (Snapshot(0, "a", 0, 0, "f", 0, ""),))}
+    first.history = {TaskId(0, 0): History((), (Snapshot(0, "a", 0, 0, "f", 0, ""),))}
     Journal(tmp_path, {})
     assert first.prune() == 0
 
@@ -196,7 +197,7 @@ def test_a_folder_of_snapshots_that_is_gone_does_not_stop_commits(tmp_path):
     journal = Journal(tmp_path, {})
     name = "snapshots/0_0/s.arrow"
     write_file(tmp_path / name, b"x", sync=False)
-    journal.add_snapshots({"0_0": Snapshot(-1, "", 0, 0, name, 1, seal(b"x"))})
+    journal.add_snapshots({TaskId(0, 0): Snapshot(-1, "", 0, 0, name, 1, seal(b"x"))})
     journal.commit(0, 1, {}, {}, {})
     shutil.rmtree(tmp_path / "snapshots")
     assert journal.commit(1, 1, {}, {}, {}).batch == 1

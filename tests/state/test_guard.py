@@ -14,16 +14,17 @@ import lmdb
 import psutil
 import pytest
 
+from taskplace.spark.messages import History, Orders, Owner
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.history import History
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.follow import Orders, visit
+from taskplace.spark.worker.follow import visit
 from taskplace.spark.worker.guard import DiskFull, guarded, told_when_full
+from topology import TaskId
 
-ME = identity.Owner.of(psutil.Process())
+ME = identity.owner_of(psutil.Process())
 
 
-def dies_in(copy: Path, executor: identity.Owner) -> None:
+def dies_in(copy: Path, executor: Owner) -> None:
     """A worker that is killed while it has the copy open, as by SIGBUS."""
 
     def work():
@@ -67,7 +68,7 @@ def test_one_death_is_forgiven(copy):
 
 
 def test_a_killed_executor_tells_nothing_about_its_copies(copy):
-    other = identity.Owner(1, 0.0, ME.boot, ME.namespace)
+    other = Owner(1, 0.0, ME.boot, ME.namespace)
     for _ in range(5):
         dies_in(copy, other)
         with guarded(copy, ME):
@@ -97,7 +98,7 @@ def test_a_mark_that_was_torn_counts_for_nothing(copy):
 def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime, monkeypatch, what):
     """LMDB leads who opens a damaged file nowhere: the process is gone."""
     runtime.run_batch([("a", 1), ("b", 2)], [("a", 10)])
-    truth, program, deadly = runtime.contents("0_0"), runtime.first, runtime.copy("0_0")
+    truth, program, deadly = runtime.contents(TaskId(0, 0)), runtime.first, runtime.copy(TaskId(0, 0))
     really_open = lmdb.open
 
     def open_(path, *args, **kwargs):
@@ -109,12 +110,12 @@ def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime
     (deadly / "deadly").touch()
     runtime.be("1")
     stores = {0: sorted(program.databases)}
-    parts = {} if what in ("look", "attempt") else {what: {"0_0": runtime.history["0_0"]}}
+    parts = {} if what in ("look", "attempt") else {what: {TaskId(0, 0): runtime.history[TaskId(0, 0)]}}
     orders = Orders("executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **parts)
 
     def come():
         if what == "attempt":
-            runtime.attempt("0_0", [("a", 1)])
+            runtime.attempt(TaskId(0, 0), [("a", 1)])
         else:
             visit(orders)
 
@@ -126,7 +127,7 @@ def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime
         exits.append(worker.exitcode)
     assert exits == [-signal.SIGKILL, -signal.SIGKILL, 0]
     assert not (deadly / "deadly").exists()
-    assert runtime.contents("0_0") == truth
+    assert runtime.contents(TaskId(0, 0)) == truth
 
 
 # -- full disks
@@ -170,7 +171,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
     setattr(runtime, which, small_disk / which)
     first = [("a", 1), ("b", 2)]
     runtime.run_batch(first)
-    truth = runtime.contents("0_0"), runtime.contents("0_1")
+    truth = runtime.contents(TaskId(0, 0)), runtime.contents(TaskId(0, 1))
     if which == "checkpoint":
         filler = small_disk / "filler"
         with pytest.raises(OSError, match="No space"), filler.open("wb") as file:
@@ -180,15 +181,15 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
     many = [(f"N{i}-{'x' * 100}", i) for i in range(20_000)]
     with pytest.raises(DiskFull, match=rf"no space is left .*{small_disk}.* MiB free\. Free space there"):
         for p in range(2):
-            runtime.attempt(f"0_{p}", many, bytes_per_task=1 << 24)
+            runtime.attempt(TaskId(0, p), many, bytes_per_task=1 << 24)
     if which == "checkpoint":
         filler.unlink()
     else:
         subprocess.run(["mount", "-o", "remount,size=64m", str(small_disk)], check=True)
     runtime.run_batch(first)  # repeated, with what fits
-    now = [row for task in ("0_0", "0_1") for row in runtime.contents(task)["totals"]]
+    now = [row for task in (TaskId(0, 0), TaskId(0, 1)) for row in runtime.contents(task)["totals"]]
     assert {row["tailnum"]: row["flights"] for row in now} == {"a": 2, "b": 2}
-    assert truth != (runtime.contents("0_0"), runtime.contents("0_1"))
+    assert truth != (runtime.contents(TaskId(0, 0)), runtime.contents(TaskId(0, 1)))
 
 
 def test_other_errors_pass_as_they_are(tmp_path):

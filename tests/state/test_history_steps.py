@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.history import (
-    EMPTY,
-    Action,
-    Change,
-    History,
-    Position,
-    Snapshot,
-    Step,
-    next_step,
-    without,
-)
+from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
+from taskplace.spark.state.history import Action, Step, next_step, without
 
 
 def chain(records: list[int], gaps: list[int]) -> tuple[Change, ...]:
@@ -211,7 +201,6 @@ def test_a_snapshot_is_taken_when_it_is_the_cheaper_way():
 @settings(print_blob=True, deadline=None, max_examples=50)
 @given(histories())
 def test_json_keeps_all_of_it(drawn):
-    import json
 
     history, _ = drawn
-    assert History.from_dict(json.loads(json.dumps(history.to_dict()))) == history
+    assert History.decode(history.encode()) == history

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import History, Orders, Position, Question, Snapshot, seal
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state import files
 from taskplace.spark.state.copy import Copy
@@ -24,14 +25,13 @@ from taskplace.spark.state.files import (
     pieces,
     read_sealed,
     record_batch,
-    seal,
     write_file,
 )
-from taskplace.spark.state.history import History, Position, Snapshot
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import follow, lookup
-from taskplace.spark.worker.follow import Orders, visit
-from taskplace.spark.worker.lookup import Question, answer
+from taskplace.spark.worker.follow import visit
+from taskplace.spark.worker.lookup import answer
+from topology import TaskId
 
 STORES = ["s", "t"]
 LIMIT = 1000
@@ -111,28 +111,37 @@ def test_changes_their_undo_record_and_snapshots_are_cut_by_bytes(
 def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypatch):
     for batch in range(3):
         runtime.run_batch([(f"N{i}", i) for i in range(200 * batch, 200 * batch + 200)], [("N1", 10)])
-    truth = runtime.contents("0_0", "1")
+    truth = runtime.contents(TaskId(0, 0), "1")
     monkeypatch.setattr(files, "BYTES_PER_BATCH", LIMIT)
     monkeypatch.setattr(follow, "SNAPSHOT_BYTES", LIMIT)
     runtime.be("1")
     databases = {0: sorted(runtime.first.databases)}
     where = str(runtime.checkpoint), str(runtime.state), "app"
-    done = visit(Orders("executor-1", *where, databases, databases, snapshot={"0_0": runtime.history["0_0"]}))
+    done = visit(
+        Orders(
+            "executor-1", *where, databases, databases, snapshot={TaskId(0, 0): runtime.history[TaskId(0, 0)]}
+        )
+    )
     assert done.errors == {}
-    made = done.snapshots["0_0"]
+    made = done.snapshots[TaskId(0, 0)]
     data = (runtime.checkpoint / made.file).read_bytes()
     assert len(RecordFile(data)) > 5
     assert max(sizes_of_pieces(data)) <= LIMIT
     # Whoever restores it need not know how large pieces are now.
     monkeypatch.setattr(files, "BYTES_PER_BATCH", 17)
     monkeypatch.setattr(files, "ROWS_PER_BATCH", 1)
-    runtime.history["0_0"] = History((), (made,))
+    runtime.history[TaskId(0, 0)] = History((), (made,))
     runtime.be("2")
     orders = Orders(
-        "executor-2", *where, databases, databases, follow={"0_0": runtime.history["0_0"]}, budget=30
+        "executor-2",
+        *where,
+        databases,
+        databases,
+        follow={TaskId(0, 0): runtime.history[TaskId(0, 0)]},
+        budget=30,
     )
     assert visit(orders).restored == made.records
-    assert runtime.contents("0_0", "2") == truth
+    assert runtime.contents(TaskId(0, 0), "2") == truth
 
 
 def snapshot_in_pieces(root, entries, rows, name) -> Snapshot:
@@ -180,10 +189,14 @@ def test_a_store_is_read_into_a_file_in_pieces(runtime, small_pieces, tmp_path, 
     runtime.be("1")
     schema = runtime.first.stores["totals"]
     asked = Question(
-        "0_0", runtime.history["0_0"], str(runtime.state), "app", file=str(tmp_path / "read" / "0_0")
+        TaskId(0, 0),
+        runtime.history[TaskId(0, 0)],
+        str(runtime.state),
+        "app",
+        file=str(tmp_path / "read" / "0_0"),
     )
     found = answer(schema, asked)
     assert found.error == ""
     assert pq.ParquetFile(found.file).num_row_groups > 3
-    wanted = sorted(row["tailnum"] for row in runtime.contents("0_0", "1")["totals"])
+    wanted = sorted(row["tailnum"] for row in runtime.contents(TaskId(0, 0), "1")["totals"])
     assert sorted(pq.read_table(found.file)["tailnum"].to_pylist()) == wanted

@@ -9,16 +9,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
+from taskplace.spark.messages import Change, History, Owner, Position
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.history import Change, History, Position
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.identity import ORPHANED, OWNER, WORKERS, Owner, home, remove_orphans
+from taskplace.spark.worker.identity import ORPHANED, OWNER, WORKERS, home, remove_orphans
 
 
 class Process:
@@ -26,7 +26,7 @@ class Process:
 
     def __init__(self) -> None:
         self.popen = subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE)
-        self.owner = Owner.of(psutil.Process(self.popen.pid))
+        self.owner = identity.owner_of(psutil.Process(self.popen.pid))
 
     def end(self, *, reap: bool = True) -> Owner:
         self.popen.kill()
@@ -64,9 +64,9 @@ def directory(root: Path, name: str, owner: Owner, *workers: Owner, copies: int 
     """Make a state directory, as its owner would have left it."""
     path = root / name
     (path / WORKERS).mkdir(parents=True)
-    (path / OWNER).write_text(json.dumps(asdict(owner)))
+    (path / OWNER).write_bytes(owner.encode())
     for worker in workers:
-        (path / WORKERS / str(worker.pid)).write_text(json.dumps(asdict(worker)))
+        (path / WORKERS / str(worker.pid)).write_bytes(worker.encode())
     for i in range(copies):
         (path / f"0_{i}").mkdir()
         (path / f"0_{i}" / "data.mdb").write_text(name)
@@ -82,21 +82,21 @@ def owner_of(path: Path) -> Owner:
 
 def test_a_process_is_alive_until_it_ends(process):
     one = process()
-    assert one.owner.alive()
-    assert not one.end().alive()
+    assert identity.alive(one.owner)
+    assert not identity.alive(one.end())
 
 
 def test_a_zombie_is_dead(process):
     one = process()
     one.end(reap=False)
     assert psutil.Process(one.popen.pid).status() == psutil.STATUS_ZOMBIE
-    assert not one.owner.alive()
+    assert not identity.alive(one.owner)
 
 
 def test_a_recycled_id_is_another_process(process):
     living = process().owner
-    assert not replace(living, started=living.started - 100).alive()
-    assert not replace(living, boot="another boot").alive()
+    assert not identity.alive(replace(living, started=living.started - 100))
+    assert not identity.alive(replace(living, boot="another boot"))
 
 
 def test_setting_the_clock_does_not_kill_anybody(process, monkeypatch):
@@ -105,7 +105,7 @@ def test_setting_the_clock_does_not_kill_anybody(process, monkeypatch):
     really = psutil._pslinux.boot_time if hasattr(psutil, "_pslinux") else psutil.boot_time
     for module in (psutil, getattr(psutil, "_pslinux", psutil)):
         monkeypatch.setattr(module, "boot_time", lambda: really() + 3600)
-    assert living.alive()
+    assert identity.alive(living)
 
 
 # -- adoption
@@ -116,7 +116,7 @@ def test_a_new_executor_makes_a_directory(root, be_executor):
     path = home(root, "app")
     assert path == root / "app.3"
     assert owner_of(path) == identity.executor()[1]
-    assert Owner(**json.loads((path / WORKERS / str(os.getpid())).read_text())).alive()
+    assert identity.alive(Owner.decode((path / WORKERS / str(os.getpid())).read_bytes()))
     identity.home.cache_clear()
     assert home(root, "app") == path, "the next worker finds it"
 
@@ -249,7 +249,7 @@ def test_killed_while_it_takes_over_it_loses_nothing(root, be_executor, process,
     directory(root, "old.1", process().end())
 
     def take_over_and_die() -> None:
-        owner = Owner.of(psutil.Process())
+        owner = identity.owner_of(psutil.Process())
         monkeypatch.setattr(identity, "executor", lambda: ("3", owner))
         identity.home.cache_clear()
         target = identity.shutil if killed_before == "rmtree" else identity.Path
@@ -281,7 +281,7 @@ def test_a_directory_whose_owner_cannot_be_told_is_not_taken_over_but_goes_in_ti
     torn = directory(root, "torn", process().end())
     (torn / OWNER).write_text(owner)
     (torn / WORKERS).mkdir(exist_ok=True)
-    (torn / WORKERS / "1").write_text(json.dumps(asdict(worker.owner)))
+    (torn / WORKERS / "1").write_bytes(worker.owner.encode())
     be_executor("3")
     assert not (home(root, "app") / "0_0").exists()
     assert remove_orphans(root, -1.0) == []  # somebody works there
@@ -367,7 +367,7 @@ def test_a_worker_finds_the_id_in_its_ancestors_command_line():
 
 def test_without_an_executor_it_is_the_driver():
     executor_id, owner = identity.executor()
-    assert executor_id == "driver" and owner.alive()
+    assert executor_id == "driver" and identity.alive(owner)
 
 
 def test_what_workers_that_have_gone_left_is_removed_by_the_next_one(root, be_executor, process):
@@ -375,7 +375,7 @@ def test_what_workers_that_have_gone_left_is_removed_by_the_next_one(root, be_ex
     path = home(root, "app")
     dead, alive = process(), process()
     for one in (dead, alive):
-        (path / WORKERS / f"{one.owner.pid}").write_text(json.dumps(asdict(one.owner)))
+        (path / WORKERS / f"{one.owner.pid}").write_bytes(one.owner.encode())
     (path / f"{identity.REMOVED}copy").mkdir()
     dead.end()
     be_executor("1")

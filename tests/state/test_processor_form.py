@@ -6,9 +6,9 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import Change, History, Position
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.history import Change, History, Position
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.program import Operator, Program
 

@@ -13,16 +13,15 @@ import pytest
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
+from taskplace.spark.messages import Answer, Change, Descriptor, History, Orders, Question
 from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.reading import StoreReader
-from taskplace.spark.state.history import Change, History
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.attempt import TAG, Descriptor, run_attempt
-from taskplace.spark.worker.follow import Orders, visit_all
+from taskplace.spark.worker.attempt import TAG, run_attempt
+from taskplace.spark.worker.follow import visit_all
 from taskplace.spark.worker.hashing import partition_of
-from taskplace.spark.worker.lookup import Answer, Question
-from topology import Topology
+from topology import TaskId, Topology
 
 EXECUTORS = {n: Executor(n, "host", 2) for n in ("1", "2")}
 
@@ -134,7 +133,7 @@ def counted(runtime, store, ids, tasks, type, spark_type):
         ]
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
-        task = Descriptor(f"0_{partition}", "executor-1", History())
+        task = Descriptor(TaskId(0, partition), "executor-1", History())
         runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
     there = {0: tuple(runtime.history)}
     return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})
@@ -195,13 +194,13 @@ def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else
     events.join_table(sizes, join).process(Aggregate("n", by={"id": "int64"}, seen=count()))
     (program,) = programs(topo.build())
     change = Change(0, "a", "", 1, 0)
-    runtime.history.update({f"0_{partition}": History((change,)) for partition in range(4)})
+    runtime.history.update({TaskId(0, partition): History((change,)) for partition in range(4)})
     asked = []
 
     def answer(_bridge, pinned, _partitions, tag):
         questions = [Question.decode(element) for element, _, _ in pinned]
         asked.append([q.task for q in questions])
-        return [Answer(q.task, change.position, [None] * len(q.keys)).to_json() for q in questions]
+        return [Answer(q.task, change.position, [None] * len(q.keys)).encode() for q in questions]
 
     monkeypatch.setattr(Bridge, "run", answer)
     types = {topic: ["int" if cast else "bigint"] for topic in ("events", "sizes")}

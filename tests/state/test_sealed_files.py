@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.messages import seal
 from taskplace.spark.state import files
 from taskplace.spark.state.files import (
     decode_records,
@@ -19,7 +20,6 @@ from taskplace.spark.state.files import (
     file_name,
     read_sealed,
     record_batch,
-    seal,
     write_file,
 )
 

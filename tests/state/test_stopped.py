@@ -15,15 +15,16 @@ import pytest
 
 from taskplace.spark import faults
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import Report
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import read_sealed
-from taskplace.spark.worker.attempt import Report
 from taskplace.spark.worker.hashing import partition_of
+from topology import TaskId
 
 POINTS = [name for name in faults.POINTS if name.startswith("attempt.")]
 #: At these an attempt holds the write transaction of its copy.
 HOLDING = ["attempt.positioned", "attempt.processed", "attempt.sealed"]
-TASK = "0_0"
+TASK = TaskId(0, 0)
 
 #: N1, N2, N3 belong to task 0_0; N4, N7, N8 to 0_1.
 BATCHES = [
@@ -77,7 +78,7 @@ class Worker:
             try:
                 tell_and_stop(there.send, point)
                 report = runtime.attempt(TASK, rows, executor=executor)
-                there.send(report.to_json())
+                there.send(report.encode())
                 failed = 0
             finally:
                 os._exit(failed)
@@ -109,7 +110,7 @@ class Worker:
         self.running = False
         assert os.waitstatus_to_exitcode(status) == 0
         self.tells(POINTS[-1])
-        return Report.from_json(self._here.recv())
+        return Report.decode(self._here.recv())
 
     def end(self) -> None:
         self._here.close()
@@ -135,8 +136,8 @@ class Stream:
         """Run and commit the next batch; `first`: the attempt of `TASK` that has been made of it."""
         runtime = self.runtime
         reports = [first or runtime.attempt(TASK, self.rows, executor=executor)]
-        reports.append(runtime.attempt("0_1", self.rows, executor=executor))
-        reports += [runtime.attempt(f"1_{p}", reports=reports[:2], executor=executor) for p in range(3)]
+        reports.append(runtime.attempt(TaskId(0, 1), self.rows, executor=executor))
+        reports += [runtime.attempt(TaskId(1, p), reports=reports[:2], executor=executor) for p in range(3)]
         changes = {report.task: report.change for report in reports if report.change}
         sinks: dict[str, list] = {}
         for report in reports:
@@ -166,9 +167,9 @@ class Stream:
         assert again.last is not None
         assert self.output(again.last) == truth(last, touched_only=True)
         for executor in executors:
-            stored = [r for t in (TASK, "0_1") for r in self.runtime.contents(t, executor)["totals"]]
+            stored = [r for t in (TASK, TaskId(0, 1)) for r in self.runtime.contents(t, executor)["totals"]]
             assert {row["tailnum"]: row["flights"] for row in stored} == truth(last), executor
-            stored = [r for p in range(3) for r in self.runtime.contents(f"1_{p}", executor)["days"]]
+            stored = [r for p in range(3) for r in self.runtime.contents(TaskId(1, p), executor)["days"]]
             delays = Counter(delay for rows in BATCHES[: last + 1] for _, delay in rows)
             assert {row["delay"]: row["count"] for row in stored} == delays, executor
 

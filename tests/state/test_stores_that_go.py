@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from taskplace.spark.messages import History
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.history import History
 from taskplace.spark.state.store import StoreSchema
+from topology import TaskId
 
 FLIGHTS = [("a", 1), ("b", 2)]
 PLANES = [("a", 10), ("b", 20)]
@@ -29,7 +30,7 @@ def come_back(program, store):
 
 
 def totals(runtime, executor):
-    found = [row for p in range(2) for row in runtime.contents(f"0_{p}", executor)["totals"]]
+    found = [row for p in range(2) for row in runtime.contents(TaskId(0, p), executor)["totals"]]
     return {row["tailnum"]: row["flights"] for row in found}
 
 
@@ -46,8 +47,11 @@ def test_a_cold_copy_follows_a_history_with_records_of_a_store_that_went(before)
     before.run_batch(FLIGHTS)  # warm
     before.run_batch(FLIGHTS, executor="2")  # cold
     for p in range(2):
-        assert before.contents(f"0_{p}", "2") == before.contents(f"0_{p}", "1")
-    assert [row["seats"] for p in range(2) for row in before.contents(f"0_{p}", "2")["planes"]] == [10, 20]
+        assert before.contents(TaskId(0, p), "2") == before.contents(TaskId(0, p), "1")
+    assert [row["seats"] for p in range(2) for row in before.contents(TaskId(0, p), "2")["planes"]] == [
+        10,
+        20,
+    ]
 
 
 def test_another_store_under_the_same_tasks_starts_empty(before):
@@ -60,7 +64,7 @@ def test_another_store_under_the_same_tasks_starts_empty(before):
     before.second = replace(before.second, operators=operators, stores={"other": schema})
     for executor in "12":
         before.run_batch(FLIGHTS, executor=executor)
-    rows = [row for p in range(3) for row in before.contents(f"1_{p}", "2")["other"]]
+    rows = [row for p in range(3) for row in before.contents(TaskId(1, p), "2")["other"]]
     assert {row["delay"]: row["count"] for row in rows} == {1: 2, 2: 2}
 
 
@@ -81,21 +85,21 @@ def test_a_topology_that_never_committed_leaves_no_gaps_in_copies(before):
     less = without(full, "totals")
     for p in range(2):
         before.be("2")
-        with Copy(before.copy(f"0_{p}", "2"), less.databases) as copy:
-            copy.follow(end[f"0_{p}"], before.checkpoint)
-            assert copy.position() == end[f"0_{p}"].end
+        with Copy(before.copy(TaskId(0, p), "2"), less.databases) as copy:
+            copy.follow(end[TaskId(0, p)], before.checkpoint)
+            assert copy.position() == end[TaskId(0, p)].end
     before.run_batch(FLIGHTS, executor="2")  # with the old topology
     assert totals(before, "2") == {"a": 3, "b": 3}
 
 
 def test_a_lost_attempt_of_a_topology_with_more_stores_is_undone(before):
     full = before.first
-    report = before.attempt("0_0", FLIGHTS)  # changes `totals`, and no manifest names it
+    report = before.attempt(TaskId(0, 0), FLIGHTS)  # changes `totals`, and no manifest names it
     assert report.change is not None
     before.first = without(full, "totals")
     before.run_batch(FLIGHTS)
-    assert before.history["0_0"] == before.history.get("0_0", History())
+    assert before.history[TaskId(0, 0)] == before.history.get(TaskId(0, 0), History())
     for p in range(2):
-        with Copy(before.copy(f"0_{p}"), before.first.databases) as copy:
-            recovery = copy.bring_to(before.history[f"0_{p}"], before.checkpoint)
+        with Copy(before.copy(TaskId(0, p)), before.first.databases) as copy:
+            recovery = copy.bring_to(before.history[TaskId(0, p)], before.checkpoint)
             assert not recovery.scratch

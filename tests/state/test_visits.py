@@ -6,19 +6,20 @@ import os
 import shutil
 import signal
 from contextlib import nullcontext
-from dataclasses import replace
 from types import SimpleNamespace
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from taskplace.spark.driver import followers
 from taskplace.spark.driver.followers import Followers
+from taskplace.spark.messages import EMPTY, History, Orders, Position, Visit
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import RecordFile, read_sealed
-from taskplace.spark.state.history import EMPTY, History, Position
 from taskplace.spark.worker import follow, identity
-from taskplace.spark.worker.follow import Orders, Visit, visit_all
+from taskplace.spark.worker.follow import visit_all
+from topology import TaskId
 
 ROWS = [
     [("N1", 5), ("N7", 7), ("N3", -1)],
@@ -45,8 +46,8 @@ def visit(runtime, given, executor="2"):
     """Visit an executor as Spark does: orders and answer travel as bytes and text."""
     runtime.be(executor)
     (answer,) = visit_all([bytearray(given.encode())])
-    found = Visit.from_json(answer)
-    assert Visit.from_json(found.to_json()) == found
+    found = Visit.decode(answer)
+    assert Visit.decode(found.encode()) == found
     return found
 
 
@@ -56,7 +57,11 @@ def ends(runtime):
 
 def test_orders_travel(ran):
     given = orders(
-        ran, follow=ran.history, snapshot={"0_0": ran.history["0_0"]}, remove=["1_1"], orphans_after=3.5
+        ran,
+        follow=ran.history,
+        snapshot={TaskId(0, 0): ran.history[TaskId(0, 0)]},
+        remove=[TaskId(1, 1)],
+        orphans_after=3.5,
     )
     assert Orders.decode(given.encode()) == given
 
@@ -152,13 +157,13 @@ def test_a_snapshot_whose_report_was_lost_is_reported_again(ran):
 def test_a_snapshot_that_was_damaged_before_anybody_named_it_is_made_again(ran, compression):
     """Its executor died before it could report it; whatever has become of the file, it is given no seal."""
     visit(ran, orders(ran, follow=ran.history))
-    given = orders(ran, snapshot={"0_0": ran.history["0_0"]}, compression=compression)
-    first = visit(ran, given).snapshots["0_0"]
+    given = orders(ran, snapshot={TaskId(0, 0): ran.history[TaskId(0, 0)]}, compression=compression)
+    first = visit(ran, given).snapshots[TaskId(0, 0)]
     file = ran.checkpoint / first.file
     whole = file.read_bytes()
     for at in range(0, len(whole), 37):
         file.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        again = visit(ran, given).snapshots["0_0"]
+        again = visit(ran, given).snapshots[TaskId(0, 0)]
         assert again.file != first.file
         assert read_sealed(ran.checkpoint / again.file, again.size, again.checksum).to_pybytes() == whole
 
@@ -168,8 +173,8 @@ def test_no_snapshot_of_anything_but_the_committed_end(ran):
     visit(ran, orders(ran, follow={task: ran.history[task]}))
     older = History(ran.history[task].changes[:-1])
     assert visit(ran, orders(ran, snapshot={task: older})).snapshots == {}, "the copy is beyond it"
-    ran.attempt("0_0", [("N1", 1)], executor="2")
-    ran.attempt("0_1", [("N7", 1)], executor="2")
+    ran.attempt(TaskId(0, 0), [("N1", 1)], executor="2")
+    ran.attempt(TaskId(0, 1), [("N7", 1)], executor="2")
     ahead = visit(ran, orders(ran, snapshot={task: ran.history[task]}))
     assert ahead.snapshots == {}, "its last attempt was never committed"
     assert visit(ran, orders(ran, "executor-3", snapshot=ran.history), executor="3").snapshots == {}, (
@@ -179,7 +184,7 @@ def test_no_snapshot_of_anything_but_the_committed_end(ran):
 
 
 def test_stores_without_changelog_are_in_no_snapshot(ran):
-    task = "0_0"
+    task = TaskId(0, 0)
     given = orders(ran, "executor-1", logged={0: ["totals"], 1: ["days"]}, snapshot={task: ran.history[task]})
     assert ran.contents(task)["planes"]
     snapshot = visit(ran, given, executor="1").snapshots[task]
@@ -230,8 +235,8 @@ def test_out_of_time_it_says_so(ran):
 def test_left_overs_go(ran):
     visit(ran, orders(ran, follow=ran.history))
     task = sorted(ran.history)[0]
-    done = visit(ran, orders(ran, remove=[task, "0_77"]))
-    assert done.removed == [task, "0_77"] and task not in done.copies
+    done = visit(ran, orders(ran, remove=[task, TaskId(0, 77)]))
+    assert done.removed == [task, TaskId(0, 77)] and task not in done.copies
     assert not ran.copy(task, "2").exists()
     assert set(done.copies) == set(ran.history) - {task}
     assert ran.copy(task, "1").exists(), "only here"
@@ -248,10 +253,10 @@ def test_copies_that_are_no_copies_do_not_count(ran):
 def test_a_position_that_is_only_local_is_not_reported(ran):
     stores = sorted(ran.first.stores)
     visit(ran, orders(ran, follow=ran.history))
-    with Copy(ran.copy("0_0", "2"), stores) as copy:
-        copy.bring_to(ran.history["0_0"], ran.checkpoint)
+    with Copy(ran.copy(TaskId(0, 0), "2"), stores) as copy:
+        copy.bring_to(ran.history[TaskId(0, 0)], ran.checkpoint)
         copy.commit({"totals": {b"k": b"v"}}, Position(99, "mine", 1))
-    assert visit(ran, orders(ran)).copies["0_0"] == ran.history["0_0"].end
+    assert visit(ran, orders(ran)).copies[TaskId(0, 0)] == ran.history[TaskId(0, 0)].end
 
 
 def kill_at_the_second_piece(path, stores, history, root, folder):
@@ -259,7 +264,7 @@ def kill_at_the_second_piece(path, stores, history, root, folder):
     child = os.fork()
     if child == 0:
         os.environ["TASKPLACE_FAULTS"] = str(folder)
-        identity.executor = lambda: ("2", identity.Owner.of(psutil.Process()))  # it is its own executor
+        identity.executor = lambda: ("2", identity.owner_of(psutil.Process()))  # it is its own executor
         with Copy(path, stores) as copy:
             copy.follow(history, root)
         os._exit(1)  # nobody has killed it
@@ -268,22 +273,22 @@ def kill_at_the_second_piece(path, stores, history, root, folder):
 
 def test_who_is_killed_between_two_pieces_of_a_restore_leaves_the_rest_to_the_next(ran, tmp_path):
     made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
-    snapshot = made.snapshots["0_0"]
+    snapshot = made.snapshots[TaskId(0, 0)]
     pieces = len(RecordFile((ran.checkpoint / snapshot.file).read_bytes()))
     assert pieces > 1, "one for each store"
-    ran.history["0_0"] = History((), (snapshot,))
+    ran.history[TaskId(0, 0)] = History((), (snapshot,))
     order = tmp_path / "restore.piece"
     order.write_text("kill")
-    path = ran.copy("0_0", "2")
+    path = ran.copy(TaskId(0, 0), "2")
     died = kill_at_the_second_piece(
-        path, sorted(ran.first.stores), ran.history["0_0"], ran.checkpoint, tmp_path
+        path, sorted(ran.first.stores), ran.history[TaskId(0, 0)], ran.checkpoint, tmp_path
     )
     assert (died, order.exists()) == (-signal.SIGKILL, False)
     assert peek(path) is None, "half of a state is none"
-    done = visit(ran, orders(ran, follow={"0_0": ran.history["0_0"]}))
+    done = visit(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}))
     assert 0 < done.restored < snapshot.records, "the first piece is not loaded again"
-    assert done.copies == {"0_0": snapshot.position}
-    assert ran.contents("0_0", "2") == ran.contents("0_0", "1")
+    assert done.copies == {TaskId(0, 0): snapshot.position}
+    assert ran.contents(TaskId(0, 0), "2") == ran.contents(TaskId(0, 0), "1")
 
 
 # -- whose turn it is
@@ -431,10 +436,10 @@ def test_directories_of_dead_executors_are_looked_for_as_long_as_the_stream_runs
 
 def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_done(ran):
     made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
-    snapshot = made.snapshots["0_0"]
+    snapshot = made.snapshots[TaskId(0, 0)]
     assert len(RecordFile((ran.checkpoint / snapshot.file).read_bytes())) == 2
-    ran.history["0_0"] = History((), (snapshot,))
-    driver = Driver(ran, ["0_0"])
+    ran.history[TaskId(0, 0)] = History((), (snapshot,))
+    driver = Driver(ran, [TaskId(0, 0)])
     journal = driver.followers._journal
 
     def come():
@@ -443,13 +448,13 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
         driver.followers.absorb([done])
         return done.restoring
 
-    assert come() == {"0_0": snapshot.attempt}
-    assert journal.spared == {("0_0", snapshot.attempt)}
+    assert come() == {TaskId(0, 0): snapshot.attempt}
+    assert journal.spared == {(TaskId(0, 0), snapshot.attempt)}
     assert come() == {}
     assert journal.spared == set()
 
-    shutil.rmtree(ran.copy("0_0", "2"))
-    assert come() == {"0_0": snapshot.attempt}
+    shutil.rmtree(ran.copy(TaskId(0, 0), "2"))
+    assert come() == {TaskId(0, 0): snapshot.attempt}
     driver.followers._cluster.members.by_instance.clear()  # its executor is gone
     driver.followers.orders()
     assert journal.spared == set()
@@ -458,7 +463,7 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
 def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
     """Whoever has read and checked it loads more than the one piece that each visit loads at least."""
     made = visit(ran, orders(ran, "executor-1", snapshot=ran.history), executor="1")
-    ran.history["0_0"] = History((), (made.snapshots["0_0"],))
+    ran.history[TaskId(0, 0)] = History((), (made.snapshots[TaskId(0, 0)],))
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     read = Copy._read
@@ -468,5 +473,5 @@ def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
         return read(part, root)
 
     monkeypatch.setattr(Copy, "_read", staticmethod(slowly))
-    done = visit(ran, orders(ran, follow={"0_0": ran.history["0_0"]}, budget=0.5))
-    assert not done.unfinished and done.copies == {"0_0": made.snapshots["0_0"].position}
+    done = visit(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
+    assert not done.unfinished and done.copies == {TaskId(0, 0): made.snapshots[TaskId(0, 0)].position}

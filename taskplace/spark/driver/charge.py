@@ -6,12 +6,12 @@ fences whoever had the last one, as the last thing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.messages import Declaration
 
 
 class Charge:
@@ -32,7 +32,7 @@ class Charge:
         if self.taken:
             return
 
-        def check(declaration: Mapping[str, Any]) -> None:
+        def check(declaration: Declaration) -> None:
             if declaration != self._compared:
                 raise CheckpointError(
                     f"{self._journal.root}: another driver has begun, or changed, it since this one started; "
@@ -43,7 +43,7 @@ class Charge:
         if not self._journal.epoch:
             look()
             self._journal.take_over(check)
-        self._publisher.bind(self._journal.declaration["id"])
+        self._publisher.bind(self._journal.declaration.id)
         self.taken = True
 
     def check_batch(self, batch_id: int) -> None:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import chain
 
 from taskplace.errors import ConfigError, InputError, TaskplaceError
 from taskplace.explain import Removal, can_remove
@@ -26,7 +25,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.worker.program import Program
-from topology import BuiltTopology
+from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +69,7 @@ class Cluster:
             Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
             for t in built.tasks()
         ]
-        self.task_names = frozenset(str(task.id) for task in self._tasks)
+        self.task_ids = frozenset(task.id for task in self._tasks)
 
     # -- asking
 
@@ -92,29 +91,29 @@ class Cluster:
         work = self._work.get(instance)
         return Roles(work.active, work.standby, work.warmup) if work else Roles()
 
-    def following(self, instance: str) -> list[str]:
+    def following(self, instance: str) -> list[TaskId]:
         """Return the tasks that an instance is a standby or a warm-up for."""
         roles = self.roles(instance)
-        return [str(task) for task in chain(roles.standby, roles.warmup)]
+        return [*roles.standby, *roles.warmup]
 
-    def owners(self) -> dict[str, Executor | None]:
+    def owners(self) -> dict[TaskId, Executor | None]:
         """Return the executor of each task's active copy; None for one that is gone."""
         with self.lock:
-            found: dict[str, Executor | None] = {}
+            found: dict[TaskId, Executor | None] = {}
             for name, work in self._work.items():
                 member = self.members.by_instance.get(name)
-                found.update({str(task): member.executor if member else None for task in work.active})
+                found.update(dict.fromkeys(work.active, member.executor if member else None))
             return found
 
-    def behind(self) -> frozenset[str]:
+    def behind(self) -> frozenset[TaskId]:
         """Return the tasks whose active copy is not known to be where its changelog ends."""
         with self.lock:
             copies = {name: member.copies for name, member in self.members.by_instance.items()}
             there = {
-                (str(task), at)
+                (task, at)
                 for name, work in self._work.items()
                 for task in work.active
-                if (at := copies.get(name, {}).get(str(task))) is not None
+                if (at := copies.get(name, {}).get(task)) is not None
             }
             return frozenset(t for t, h in self.journal.history.items() if (t, h.end) not in there)
 
@@ -197,7 +196,7 @@ class Cluster:
             return True
 
     def _measured(self) -> list[Task]:
-        return [task._replace(end_offset=self.journal.end_offset(str(task.id))) for task in self._tasks]
+        return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
 
     def _hand_out(self, plan: Plan) -> None:
         """Put a plan in force in the group: all members get their work, under its next generation."""

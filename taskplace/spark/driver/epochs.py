@@ -8,13 +8,12 @@ so that a manifest, which has its driver's epoch, says which declaration counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.files import create_exclusively, lasting_directory, sealed_json, unsealed_json
+from taskplace.spark.messages import Declaration, damaged, sealed, unsealed
+from taskplace.spark.state.files import create_exclusively, lasting_directory
 
 
 class Epochs:
@@ -27,27 +26,27 @@ class Epochs:
         """Return the number of the last driver that has opened the checkpoint; 0 before the first."""
         return max(self._numbers(), default=0)
 
-    def take(self, number: int, declaration: Mapping[str, Any]) -> bool:
+    def take(self, number: int, declaration: Declaration) -> bool:
         """Take a number, if nobody has it; return whether that was so."""
         root = self.folder.parent
         lasting_directory(root.parent)  # of others too; the checkpoint itself is private
         with suppress(FileExistsError):
-            create_exclusively(self.path(number), sealed_json(declaration, indent=1).encode())
+            create_exclusively(self.path(number), sealed(declaration, indent=1))
             return True
         return False
 
-    def declaration(self, number: int) -> dict[str, Any]:
+    def declaration(self, number: int) -> Declaration:
         """Return what a driver declared. Errors: `CheckpointError` for a missing or damaged file."""
         path = self.path(number)
         try:
-            return unsealed_json(path.read_text(errors="replace"))
+            return Declaration.decode(unsealed(path.read_bytes()))
         except FileNotFoundError:
             raise CheckpointError(
                 f"{path}: the file is missing, and the last manifest was made by driver {number}; without it nobody "
                 "can say whether the state fits: restore it, or start a new checkpoint"
             ) from None
         except ValueError as error:
-            raise damaged(path, error) from None
+            raise damaged(path, "declaration", error) from None
 
     def below(self, number: int) -> list[Path]:
         """Return the files of the drivers before one."""
@@ -62,8 +61,3 @@ class Epochs:
     def path(self, number: int) -> Path:
         """Return the file of a driver's declaration."""
         return self.folder / f"{number:010d}"
-
-
-def damaged(path: Path, error: Exception) -> CheckpointError:
-    """Return the error for a declaration that cannot be read."""
-    return CheckpointError(f"{path}: damaged ({type(error).__name__}: {error})")

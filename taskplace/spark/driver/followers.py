@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -14,9 +15,9 @@ from taskplace.spark.bridge import Executor, JobLostError
 from taskplace.spark.driver.cluster import Cluster
 from taskplace.spark.driver.members import Member
 from taskplace.spark.driver.replication import send
-from taskplace.spark.state.history import EMPTY, Position
-from taskplace.spark.worker.follow import Orders, Visit
+from taskplace.spark.messages import EMPTY, Orders, Position, Visit
 from taskplace.spark.worker.program import Program
+from topology import TaskId
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,9 @@ SNAPSHOTS_PER_VISIT = 4
 SWEEP_SECONDS = 60.0
 """Directories of dead executors are looked for as often as they are kept, but not more often than this."""
 #: Stands for an executor's snapshots where it is told whose turn it is; in order, it comes after all tasks.
-SNAPSHOTS = "snapshots"
+SNAPSHOTS = TaskId(sys.maxsize, 0)
+#: What was begun with before the first visit; in order, it comes before all tasks.
+NOTHING = TaskId(-1, -1)
 
 
 class Followers:
@@ -50,16 +53,16 @@ class Followers:
         self._cleanup_seconds = cluster.loop.config.state_cleanup_delay_ms / 1000
         # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
         # look for orphans again.
-        self._began: dict[str, str] = {}
+        self._began: dict[str, TaskId] = {}
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
-        self._restoring: dict[tuple[str, str], str] = {}  # by instance and task, the attempt of a snapshot
+        self._restoring: dict[tuple[str, TaskId], str] = {}  # by instance and task, the attempt of a snapshot
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
             "spark_app": cluster.bridge.app_id,
-            "stores": {p.subtopology: sorted(p.databases) for p in programs},
-            "logged": {p.subtopology: sorted(p.logged) for p in programs},
+            "stores": {p.subtopology: tuple(sorted(p.databases)) for p in programs},
+            "logged": {p.subtopology: tuple(sorted(p.logged)) for p in programs},
             "compression": compression,
         }
 
@@ -91,7 +94,7 @@ class Followers:
         with cluster.lock:
             names = cluster.members.by_instance
             self._forget_the_gone()
-            roles = {name: {str(t) for part in cluster.roles(name) for t in part} for name in names}
+            roles = {name: {t for part in cluster.roles(name) for t in part} for name in names}
             left_over = cluster.members.left_over(roles, self._cleanup_seconds)
             due = self._snapshots_due()
             self._spare_what_is_restored()
@@ -108,7 +111,7 @@ class Followers:
                 what: dict[str, Any] = {
                     "follow": {task: self._journal.history[task] for task in behind},
                     "snapshot": {task: self._journal.history[task] for task in snapshots},
-                    "remove": left_over.get(name, []),
+                    "remove": tuple(left_over.get(name, ())),
                 }
                 if time.monotonic() >= self._sweeps.get(name, 0.0):
                     self._sweeps[name] = time.monotonic() + max(self._cleanup_seconds, SWEEP_SECONDS)
@@ -162,7 +165,7 @@ class Followers:
         }
         self._journal.spared = frozenset((task, attempt) for (_, task), attempt in self._restoring.items())
 
-    def _merged(self, visit: Visit, member: Member) -> dict[str, Position]:
+    def _merged(self, visit: Visit, member: Member) -> dict[TaskId, Position]:
         """Return a member's copies after a visit.
 
         Of an active copy, what a batch has said meanwhile is newer than what the visit saw. Copies that nobody
@@ -180,19 +183,19 @@ class Followers:
         return {**kept, **news}
 
     def _in_turn(
-        self, name: str, behind: Sequence[str], snapshots: Sequence[str]
-    ) -> tuple[Sequence[str], Sequence[str]]:
+        self, name: str, behind: Sequence[TaskId], snapshots: Sequence[TaskId]
+    ) -> tuple[Sequence[TaskId], Sequence[TaskId]]:
         """Return whom a visit lets follow, in order, and what it snapshots after that: followers wait in their turn."""
         if not behind:
             return behind, snapshots
         waiting = [*behind, SNAPSHOTS] if snapshots else behind
-        turns = in_turn(waiting, self._began.get(name, ""))
+        turns = in_turn(waiting, self._began.get(name, NOTHING))
         self._began[name] = turns[0]
         if turns[0] == SNAPSHOTS:
             return (), snapshots
         return [task for task in turns if task != SNAPSHOTS], snapshots
 
-    def _behind(self, name: str, member: Member) -> list[str]:
+    def _behind(self, name: str, member: Member) -> list[TaskId]:
         history = self._journal.history
         return [
             task
@@ -200,16 +203,16 @@ class Followers:
             if task in history and member.copies.get(task, EMPTY) != history[task].end
         ]
 
-    def _snapshots_due(self) -> dict[str, list[str]]:
+    def _snapshots_due(self) -> dict[str, list[TaskId]]:
         """Return by instance the tasks to snapshot there: by a standby that is up to date, else by the active."""
-        due: dict[str, list[str]] = {}
+        due: dict[str, list[TaskId]] = {}
         cluster = self._cluster
         for task, history in self._journal.history.items():
             newest = history.snapshots[-1].version if history.snapshots else -1
             since = [change.size for change in history.changes if change.version > newest]
             if (
                 (len(since) < self._snapshot_interval and sum(since) < self._snapshot_bytes)
-                or task not in cluster.task_names  # of a subtopology that an earlier version had
+                or task not in cluster.task_ids  # of a subtopology that an earlier version had
                 or self._journal.snapshot_pending(task)
             ):
                 continue
@@ -227,13 +230,13 @@ class Followers:
         return Orders(instance=executor.instance, **self._common, **what)
 
 
-def in_turn(waiting: Iterable[str], last: str) -> list[str]:
-    """Return those that wait, beginning with the one whose name comes after `last`, and round.
+def in_turn(waiting: Iterable[TaskId], last: TaskId) -> list[TaskId]:
+    """Return those that wait, beginning with the one that comes after `last`, and round.
 
     Given each time what it began with the last time, it begins with each of N that always wait within N times: it
     goes round in one order, and passes over those alone that do not wait.
 
-    >>> in_turn(["0_2", "0_1", "1_0"], last="0_1")
+    >>> [str(task) for task in in_turn([TaskId(0, 2), TaskId(0, 1), TaskId(1, 0)], last=TaskId(0, 1))]
     ['0_2', '1_0', '0_1']
     """
     circle = sorted(waiting)

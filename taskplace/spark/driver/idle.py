@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from taskplace.spark.worker.attempt import Report
+from taskplace.spark.messages import Report
 from taskplace.spark.worker.program import Program
+from topology import TaskId
 
 
 class Idle:
@@ -26,17 +27,17 @@ class Idle:
 
     def __init__(self) -> None:
         self._applied: dict[int, Mapping[str, int | None]] = {}
-        self._expiring: frozenset[str] = frozenset()
+        self._expiring: frozenset[TaskId] = frozenset()
         self._pending: dict[int, Mapping[str, int | None]] = {}
 
     def tasks(
         self,
         program: Program,
-        tasks: Sequence[str],
+        tasks: Sequence[TaskId],
         rows: Callable[[int], bool],
         watermarks: Mapping[str, int | None],
-        behind: Collection[str],
-    ) -> frozenset[str]:
+        behind: Collection[TaskId],
+    ) -> frozenset[TaskId]:
         """Return those of a subtopology's tasks, which are in order of partition, that have nothing to do in a batch.
 
         `rows` tells whether a partition has any, `watermarks` are those of the topics that are read, `behind` are
@@ -62,7 +63,7 @@ class Idle:
         """Whether time may have more to remove: the last batch said so, or this driver has committed none yet."""
         return bool(self._expiring) or not self._applied
 
-    def committed(self, reports: Mapping[str, Report]) -> None:
+    def committed(self, reports: Mapping[TaskId, Report]) -> None:
         """Take note that the batch under way is committed; without that, it will be run again as it was."""
         self._applied.update(self._pending)
         self._expiring = frozenset(task for task, report in reports.items() if report.expiring)

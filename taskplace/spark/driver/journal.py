@@ -28,7 +28,6 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -36,75 +35,19 @@ from typing import Any
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.versions import brought_up
-from taskplace.spark.state.files import create_exclusively, sealed_json, sync_directory, unsealed_json
-from taskplace.spark.state.history import Change, History, Snapshot
-from taskplace.spark.worker.attempt import StagedFile
+from taskplace.spark.driver.versions import read_manifest
+from taskplace.spark.messages import Change, Declaration, History, Manifest, Snapshot, StagedFile, sealed
+from taskplace.spark.state.files import create_exclusively, sync_directory
 from taskplace.spark.worker.hashing import UNTYPED
+from topology import TaskId
 
-#: A new version needs a step in `taskplace.spark.driver.versions`, and golden checkpoints of the one before.
-SCHEMA = "taskplace.manifest/6"
 SNAPSHOTS_KEPT = 2
 BATCHES_KEPT = 2
 FULL_EVERY = 50
 ABANDONED_SECONDS = 3600.0
 OPENINGS = 20
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """One committed batch.
-
-    `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every `FULL_EVERY` batches a
-    manifest is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest
-    of each source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose
-    manifest is still needed beside this one. `rows`: how many of the sources' rows are in the batch. `watermark`: of
-    the sources, in this batch; `expired`: the time up to which each store that forgets has expired, None in manifests
-    of older versions, whose stores went by `watermark`; `held`: by task, where that was another one
-    (`taskplace.spark.driver.watermarks`).
-    """
-
-    batch: int
-    epoch: int
-    generation: int
-    identity: Mapping[str, Any]
-    changes: Mapping[str, Change] = field(default_factory=dict)
-    snapshots: Mapping[str, tuple[Snapshot, ...]] = field(default_factory=dict)
-    sinks: Mapping[str, tuple[StagedFile, ...]] = field(default_factory=dict)
-    assignment: Mapping[str, Any] = field(default_factory=dict)
-    histories: Mapping[str, History] | None = None
-    event_times: Mapping[str, int] = field(default_factory=dict)
-    needs: int = 0
-    rows: int = 0
-    watermark: int | None = None
-    expired: Mapping[str, int | None] | None = None
-    held: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the manifest as JSON, with its own checksum."""
-        return sealed_json({"schema": SCHEMA, **asdict(self)})
-
-    @classmethod
-    def from_json(cls, text: str, path: Path) -> Manifest:
-        """Return the manifest that `to_json` wrote, maybe an earlier version of it.
-
-        Errors: `CheckpointError` naming the file, if it is damaged or of a version that is not read.
-        """
-        try:
-            raw = brought_up(unsealed_json(text), SCHEMA, path)
-            raw["changes"] = {task: Change(**change) for task, change in raw["changes"].items()}
-            raw["snapshots"] = {
-                task: tuple(Snapshot(**s) for s in kept) for task, kept in raw["snapshots"].items()
-            }
-            raw["histories"] = raw["histories"] and {
-                t: History.from_dict(h) for t, h in raw["histories"].items()
-            }
-            raw["sinks"] = {
-                sink: tuple(StagedFile(**f) for f in files) for sink, files in raw["sinks"].items()
-            }
-            return cls(**raw)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"{path}: damaged manifest ({error})") from None
+#: What a driver declares that is asked for nothing.
+UNDECLARED = Declaration("", {}, {}, {})
 
 
 class Journal:
@@ -123,23 +66,23 @@ class Journal:
         self,
         root: Path,
         identity: Mapping[str, Any],
-        declare: Callable[[Manifest | None], Mapping[str, Any]] = lambda last: {},
+        declare: Callable[[Manifest | None], Declaration] = lambda last: UNDECLARED,
         *,
         take_over: bool = True,
     ) -> None:
         self.root = root
         self.identity, self._given = dict(identity), dict(identity)
         self.last: Manifest | None = None
-        self.history: dict[str, History] = {}
-        self.spared: frozenset[tuple[str, str]] = frozenset()
-        self._new_snapshots: dict[str, Snapshot] = {}
+        self.history: dict[TaskId, History] = {}
+        self.spared: frozenset[tuple[TaskId, str]] = frozenset()
+        self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
         self._tried = -1  # the last batch whose manifest was to appear
         self._sure: set[Path] | None = None  # what may go during the visit under way
         self._manifests = root / "manifests"
         self._epochs = Epochs(root)
         self.epoch = 0
-        self.declaration: Mapping[str, Any] = {}
+        self.declaration = UNDECLARED
         self._declare = declare
         if take_over:
             self.take_over()
@@ -158,7 +101,7 @@ class Journal:
 
     # -- opening
 
-    def take_over(self, check: Callable[[Mapping[str, Any]], None] = lambda declaration: None) -> None:
+    def take_over(self, check: Callable[[Declaration], None] = lambda declaration: None) -> None:
         """Be in charge from now on: who was until now is fenced.
 
         `check` gets what is about to be declared, when `last` is what this driver would go on from; it may refuse.
@@ -209,7 +152,7 @@ class Journal:
                     raise
 
     def _take_in(self, manifests: Sequence[Manifest]) -> None:
-        changes: dict[str, list[Change]] = {}
+        changes: dict[TaskId, list[Change]] = {}
         self.history, self._full = {}, []
         for manifest in manifests:
             if manifest.histories is not None:
@@ -235,7 +178,7 @@ class Journal:
 
     def _read(self, batch: int) -> Manifest:
         path = self._manifest(batch)
-        return Manifest.from_json(path.read_text(errors="replace"), path)
+        return read_manifest(path)
 
     def _check_identity(self, found: Mapping[str, Any]) -> None:
         for name, wanted in self.identity.items():
@@ -278,12 +221,12 @@ class Journal:
 
     # -- committing
 
-    def end_offset(self, task: str) -> int:
+    def end_offset(self, task: TaskId) -> int:
         """Return the length of a task's changelog, in records."""
         history = self.history.get(task)
         return history.end.offset if history else 0
 
-    def settled_offset(self, task: str) -> int:
+    def settled_offset(self, task: TaskId) -> int:
         """Return the length one commit ago: the last batch's records are on their way to every follower."""
         change = self.last.changes.get(task) if self.last else None
         return self.end_offset(task) if change is None else change.offset - change.records
@@ -298,14 +241,14 @@ class Journal:
         self,
         batch: int,
         generation: int,
-        changes: Mapping[str, Change],
+        changes: Mapping[TaskId, Change],
         sinks: Mapping[str, Sequence[StagedFile]],
         assignment: Mapping[str, Any],
         event_times: Mapping[str, int] = MappingProxyType({}),
         rows: int = 0,
         watermark: int | None = None,
         expired: Mapping[str, int | None] = MappingProxyType({}),
-        held: Mapping[str, Mapping[str, int | None]] = MappingProxyType({}),
+        held: Mapping[TaskId, Mapping[str, int | None]] = MappingProxyType({}),
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
@@ -351,7 +294,7 @@ class Journal:
         path = self._manifest(manifest.batch)
         self._sync_above(manifest)
         tried, self._tried = self._tried == manifest.batch, manifest.batch
-        data = manifest.to_json().encode()
+        data = sealed(manifest)
         try:
             create_exclusively(path, data)
         except FileExistsError:
@@ -389,15 +332,15 @@ class Journal:
             with suppress(FileNotFoundError):
                 return self._read(self._numbers()[-1]).needs > batch
 
-    def add_snapshots(self, snapshots: Mapping[str, Snapshot]) -> None:
+    def add_snapshots(self, snapshots: Mapping[TaskId, Snapshot]) -> None:
         """Take note of snapshots that were made; the next manifest names them."""
         self._new_snapshots.update(snapshots)
 
-    def snapshot_pending(self, task: str) -> bool:
+    def snapshot_pending(self, task: TaskId) -> bool:
         """Return whether a snapshot was made that no manifest names yet."""
         return task in self._new_snapshots
 
-    def _snapshots_with_new(self) -> dict[str, tuple[Snapshot, ...]]:
+    def _snapshots_with_new(self) -> dict[TaskId, tuple[Snapshot, ...]]:
         kept = {task: history.snapshots for task, history in self.history.items() if history.snapshots}
         for task, snapshot in list(self._new_snapshots.items()):
             ordered = sorted({*kept.get(task, ()), snapshot}, key=lambda s: s.version)
@@ -451,7 +394,7 @@ class Journal:
             needed |= {s.file for t, s in self._new_snapshots.items() if t == task}
             newest = {"changelog": history.end.version, "snapshots": history.end.version - below_end}
             for kind, version in newest.items():
-                for path in (self.root / kind / task).glob("*.arrow"):
+                for path in (self.root / kind / str(task)).glob("*.arrow"):
                     if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= version:
                         found.add(path)
         return found
@@ -473,7 +416,7 @@ class Journal:
         return [path for path in sorted(folder.glob("*")) if path.stem.isdigit() and int(path.stem) < below]
 
 
-def _first_needed(histories: Mapping[str, History], full: Sequence[int], batch: int) -> int:
+def _first_needed(histories: Mapping[TaskId, History], full: Sequence[int], batch: int) -> int:
     """Return the first batch whose manifest is needed to know `histories`, once `batch` is committed."""
     first = min(
         (h.changes[0].version if h.changes else h.end.version + 1 for h in histories.values()), default=batch

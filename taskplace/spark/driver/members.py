@@ -11,7 +11,7 @@ from taskplace.lag import LagIndex
 from taskplace.model.problem import Instance
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.state.history import EMPTY, Position
+from taskplace.spark.messages import EMPTY, Position
 from topology import TaskId
 
 RECORDS_TO_TELL = 1_000
@@ -23,7 +23,7 @@ class Member:
 
     executor: Executor
     pid: int = 0
-    copies: dict[str, Position] = field(default_factory=dict)
+    copies: dict[TaskId, Position] = field(default_factory=dict)
 
 
 class Members:
@@ -51,15 +51,15 @@ class Members:
         self.tags: Mapping[str, Mapping[str, str]] = {}
         self.lags = LagIndex(acceptable_recovery_lag)
         self._rates: dict[str, float] = {}
-        self._idle_since: dict[tuple[str, str], float] = {}
+        self._idle_since: dict[tuple[str, TaskId], float] = {}
         self._clock = clock
 
-    def join(self, executor: Executor, copies: Mapping[str, Position], pid: int) -> None:
+    def join(self, executor: Executor, copies: Mapping[TaskId, Position], pid: int) -> None:
         """Take in an executor, or what its latest visit said."""
         member = self.by_instance.setdefault(executor.instance, Member(executor))
         self.gone.discard(executor.instance)
         for task in set(member.copies) - set(copies):
-            self.lags.drop(executor.instance, TaskId.parse(task))
+            self.lags.drop(executor.instance, task)
         member.copies, member.pid = dict(copies), pid
         for task in copies:
             self._report(executor.instance, task)
@@ -68,9 +68,7 @@ class Members:
     def _say(self, instance: str) -> None:
         """Bring a member's report to the group: the copies it has, its tags, its slots."""
         member = self.by_instance[instance]
-        there = {
-            TaskId.parse(task): (at.version, at.offset) for task, at in member.copies.items() if at != EMPTY
-        }
+        there = {task: (at.version, at.offset) for task, at in member.copies.items() if at != EMPTY}
         said = LagReport(there, self._tags(member.executor), member.executor.cores)
         self.group.report(instance, said.encode(), self._clock())
 
@@ -93,27 +91,27 @@ class Members:
         self.group.keep(self.by_instance, self._clock())
         return gone
 
-    def moved(self, instance: str, task: str, position: Position) -> None:
+    def moved(self, instance: str, task: TaskId, position: Position) -> None:
         """Take note of where a copy is now."""
         if instance in self.by_instance:
             self.by_instance[instance].copies[task] = position
             self._report(instance, task)
 
-    def committed(self, tasks: Iterable[str]) -> None:
+    def committed(self, tasks: Iterable[TaskId]) -> None:
         """Take note that the changelogs of `tasks` have grown, or settled."""
         for task in tasks:
             for name, member in self.by_instance.items():
                 if task in member.copies:
                     self._report(name, task)
 
-    def lag(self, instance: str, task: str) -> int | None:
+    def lag(self, instance: str, task: TaskId) -> int | None:
         """Return how many records a copy is behind; None when there is no copy."""
-        return self.lags.lag(instance, TaskId.parse(task))
+        return self.lags.lag(instance, task)
 
-    def _report(self, instance: str, task: str) -> None:
-        self.lags.end_offset(TaskId.parse(task), self.journal.end_offset(task))
+    def _report(self, instance: str, task: TaskId) -> None:
+        self.lags.end_offset(task, self.journal.end_offset(task))
         behind = self.journal.settled_offset(task) - self.by_instance[instance].copies[task].offset
-        self.lags.report(instance, TaskId.parse(task), max(0, behind))
+        self.lags.report(instance, task, max(0, behind))
 
     def instances(self) -> list[Instance]:
         """Return the members as the engine sees them, without roles: what their reports to the group say."""
@@ -126,7 +124,7 @@ class Members:
                 said.tags,
                 name in self.draining,
                 lags={
-                    task: max(0, self.journal.settled_offset(str(task)) - offset)
+                    task: max(0, self.journal.settled_offset(task) - offset)
                     for task, (_, offset) in said.copies.items()
                 },
                 restore_rate=self._rates.get(name),
@@ -139,8 +137,8 @@ class Members:
         return {"host": executor.host, **self.tags.get(executor.host, {})}
 
     def left_over(
-        self, roles: Mapping[str, Iterable[str]], older_than_seconds: float
-    ) -> dict[str, list[str]]:
+        self, roles: Mapping[str, Iterable[TaskId]], older_than_seconds: float
+    ) -> dict[str, list[TaskId]]:
         """Return by instance the copies that have had no role for so long."""
         now = self._clock()
         idle = {
@@ -150,7 +148,7 @@ class Members:
             if task not in set(roles.get(name, ()))
         }
         self._idle_since = {key: self._idle_since.get(key, now) for key in idle}
-        found: dict[str, list[str]] = {}
+        found: dict[str, list[TaskId]] = {}
         for (name, task), since in sorted(self._idle_since.items()):
             if now - since > older_than_seconds:
                 found.setdefault(name, []).append(task)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.staging import read_staged, write_staged
-from taskplace.spark.worker.attempt import StagedFile
+from taskplace.spark.messages import StagedFile
 from taskplace.spark.worker.columns import Unreadable, readable, text, untyped
 from taskplace.spark.worker.schemas import SinkSchema
 from taskplace.spark.worker.unify import common, converted

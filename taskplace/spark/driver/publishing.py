@@ -11,11 +11,10 @@ from pyspark.sql import SparkSession
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver import older
-from taskplace.spark.driver.journal import Manifest
 from taskplace.spark.driver.staging import declared, kept
+from taskplace.spark.messages import Manifest, StagedFile
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import open_sealed
-from taskplace.spark.worker.attempt import StagedFile
 from topology import BuiltTopology
 
 log = logging.getLogger(__name__)

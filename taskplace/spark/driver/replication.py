@@ -16,7 +16,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pyspark import InheritableThread
 
 from taskplace.spark.bridge import Bridge, Executor
-from taskplace.spark.worker.follow import Orders, Visit, visit_all
+from taskplace.spark.messages import Orders, Visit
+from taskplace.spark.worker.follow import visit_all
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +35,8 @@ def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) ->
     job = bridge.pinned(elements, locations, visit_all)
     watch = frozenset(executor.id for executor, _ in orders)
     return [
-        Visit.from_json(text) for text in bridge.run(job, range(len(orders)), tag=tag, watch=watch, pool=POOL)
+        Visit.decode(answer)
+        for answer in bridge.run(job, range(len(orders)), tag=tag, watch=watch, pool=POOL)
     ]
 
 

@@ -11,33 +11,37 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import ArrowInput, Bridge, Executor, JobLostError
-from taskplace.spark.state.files import private_directory
-from taskplace.spark.state.history import History
-from taskplace.spark.worker.attempt import (
+from taskplace.spark.messages import (
+    Boundary,
     Descriptor,
+    History,
     Report,
     Setting,
     called_off,
     inputs_file,
     reports_dir,
-    run_stage,
+    task_of,
 )
-from taskplace.spark.worker.boundary import Boundary, write_listing
+from taskplace.spark.state.files import private_directory
+from taskplace.spark.worker.attempt import run_stage
+from taskplace.spark.worker.boundary import write_listing
 from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.program import Program
+from topology import TaskId
 
 log = logging.getLogger(__name__)
 
 MAX_LOSSES = 10
 
 #: Where each task of a stage belongs now; None leaves it to Spark.
-Where = Callable[[], Mapping[str, Executor | None]]
+Where = Callable[[], Mapping[TaskId, Executor | None]]
 
 
 def run(
@@ -46,14 +50,14 @@ def run(
     setting: Setting,
     boundaries: Mapping[str, Sequence[Boundary]],
     arrow: ArrowInput | None,
-    tasks: Sequence[str],
-    idle: frozenset[str],
-    histories: Mapping[str, History],
+    tasks: Sequence[TaskId],
+    idle: frozenset[TaskId],
+    histories: Mapping[TaskId, History],
     where: Where,
     generation: Callable[[], int],
     on_lost: Callable[[frozenset[str]], None],
-    held: Callable[[str], Mapping[str, int | None]] = lambda task: {},
-) -> dict[str, Report]:
+    held: Callable[[TaskId], Mapping[str, int | None]] = lambda task: {},
+) -> dict[TaskId, Report]:
     """Run one batch of one subtopology and return a report per task.
 
     `boundaries` are those that it reads, by internal topic; they go by a file, as there may be many, and the program is
@@ -63,7 +67,7 @@ def run(
     `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
     Errors: what an attempt raises; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
-    reports: dict[str, Report] = {}
+    reports: dict[TaskId, Report] = {}
     setting = replace(setting, run=uuid.uuid4().hex)
     root = Path(setting.checkpoint)
     if boundaries and len(idle) < len(tasks):
@@ -88,10 +92,10 @@ def run(
         tag = f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{round_}"
         watched = frozenset(owner.id for i in missing if (owner := owners.get(tasks[i])) is not None)
         try:
-            for text in bridge.run(
+            for answer in bridge.run(
                 job, missing, tag=tag, watch=watched, on_lost=partial(call_off, setting, program.subtopology)
             ):
-                report = Report.from_json(text)
+                report = Report.decode(answer)
                 reports[report.task] = report
                 for damaged in report.recovery.damaged:
                     log.warning("task %s did without a damaged file: %s", report.task, damaged)
@@ -117,17 +121,17 @@ def call_off(setting: Setting, subtopology: int) -> None:
     mark.touch(mode=0o600)
 
 
-def finished(root: Path, setting: Setting, subtopology: int, tasks: set[str]) -> dict[str, Report]:
+def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId]) -> dict[TaskId, Report]:
     """Return the reports of this run's attempts that have finished, one per task.
 
     Two attempts of one task may both have finished; either may win, so the first by name does. A zombie of an earlier
     run of the batch may report at any moment; it may have had other rows from the subtopologies before.
     """
-    found: dict[str, Report] = {}
+    found: dict[TaskId, Report] = {}
     for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.run}-*.json")):
-        task = path.name.split("-")[0]
+        task = task_of(path.name)
         if task in tasks and task not in found:
-            found[task] = Report.from_json(path.read_text())
+            found[task] = Report.decode(path.read_bytes())
     return found
 
 

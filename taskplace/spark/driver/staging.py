@@ -18,21 +18,21 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.state.files import read_sealed, seal, write_file
-from taskplace.spark.worker.attempt import Report, StagedFile
+from taskplace.spark.messages import Columns, Report, StagedFile, seal
+from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.columns import text, untyped
 from taskplace.spark.worker.schemas import SinkSchema, columns_of, parquet
 from taskplace.spark.worker.unify import common, conformed, united
-from topology import BuiltTopology
+from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
 
@@ -99,13 +99,13 @@ class SinkSchemas:
         return {sink: schema for sink, schema in found.items() if schema is not None}
 
     def settle(
-        self, root: Path, reports: Mapping[str, Report], identity: Mapping[str, Any]
+        self, root: Path, reports: Mapping[TaskId, Report], identity: Mapping[str, Any]
     ) -> tuple[dict[str, list[StagedFile]], Schemas]:
         """Return the files that a batch's manifest names, by sink, and the schemas to keep.
 
         O(tasks), and O(bytes) of the files that have to be written once more.
         """
-        staged: dict[str, dict[str, Report]] = {}
+        staged: dict[str, dict[TaskId, Report]] = {}
         for task in sorted(reports):
             for sink in reports[task].sinks:
                 staged.setdefault(sink, {})[task] = reports[task]
@@ -138,9 +138,7 @@ def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
             yield f"column {field.name!r} is {text(field.type)}, which {text(types[field.name])} does not hold"
 
 
-def _settled(
-    sink: str, by_task: Mapping[str, Sequence[Sequence[str]]], fixed: SinkSchema | None
-) -> pa.Schema:
+def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | None) -> pa.Schema:
     """Return the schema that holds what all tasks have staged, in the sink's order."""
     found = united(
         [(f"task {task}", SinkSchema.of(columns).schema) for task, columns in by_task.items()],
@@ -167,10 +165,8 @@ def _settled(
     return found
 
 
-def _settled_file(
-    root: Path, sink: str, file: StagedFile, columns: Sequence[Sequence[str]], schema: pa.Schema
-) -> StagedFile:
-    if tuple(map(tuple, columns)) == columns_of(schema):
+def _settled_file(root: Path, sink: str, file: StagedFile, columns: Columns, schema: pa.Schema) -> StagedFile:
+    if columns == columns_of(schema):
         return file
     return rewritten(root, sink, file, schema)
 
@@ -195,4 +191,4 @@ def write_staged(root: Path, sink: str, instead_of: StagedFile, rows: pa.Table) 
     old = Path(instead_of.file)
     path = str(old.with_name(f"{old.stem}-{uuid.uuid4().hex}{old.suffix}"))
     write_file(root / path, data, sync=True, mode=0o666)
-    return replace(instead_of, file=path, size=data.size, checksum=seal(data))
+    return structs.replace(instead_of, file=path, size=data.size, checksum=seal(data))

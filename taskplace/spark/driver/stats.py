@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from taskplace.spark.worker.attempt import Report
+from taskplace.spark.messages import Report
 
 #: Batches that the medians are of: the last ones.
 WINDOW = 1_024

@@ -23,16 +23,15 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.driver.epochs import Epochs, damaged
+from taskplace.spark.driver.epochs import Epochs
+from taskplace.spark.messages import Columns, Declaration, Layout
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare
-
-MEANING = "meaning"
 
 
 class Kept(NamedTuple):
@@ -44,7 +43,7 @@ class Kept(NamedTuple):
 
 def declare(
     root: Path, built: BuiltTopology, programs: Sequence[Program], committed: int | None, new_id: str = ""
-) -> dict[str, Any]:
+) -> Declaration:
     """Return what a driver declares that wants to continue `root`; it counts from the driver's first commit on.
 
     `committed` is the epoch of the last manifest, None before the first; `new_id` is what a checkpoint without an id is
@@ -53,20 +52,15 @@ def declare(
     """
     epochs = Epochs(root)
     layouts = _layouts(programs)
-    before = _Structure.read(epochs, committed) if committed is not None else _Structure("", {}, {}, {}, None)
+    before = epochs.declaration(committed) if committed is not None else Declaration("", {}, {}, {})
     if committed is not None:
         _check(root, before, built, layouts)
     incarnations = dict(before.incarnations)
     for name in layouts:
         if name not in before.stores:
             incarnations[name] = incarnations.get(name, -1) + 1
-    return {
-        "id": before.id or _id(epochs) or new_id or uuid.uuid4().hex,
-        "topology": built.to_dict(),
-        "stores": layouts,
-        "incarnations": incarnations,
-        "sources": _sources(built),
-    }
+    id_ = before.id or _id(epochs) or new_id or uuid.uuid4().hex
+    return Declaration(id_, built.to_dict(), layouts, incarnations, _sources(built))
 
 
 def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> None:
@@ -77,65 +71,38 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
     """
     if committed is None:
         return
-    before, now = _Structure.read(Epochs(root), committed), _sources(built)
+    before, now = Epochs(root).declaration(committed), _sources(built)
     was = before.sources
     if was is None:
         nodes = [node for sub in before.topology["subtopologies"] for node in sub["nodes"]]
         found = {n["topic"] for n in nodes if n["kind"] == "source" and not n.get("internal")}
-        was = [topic for topic in now if topic in found] + sorted(found - set(now))
-    if list(was) == now:
+        was = (*(topic for topic in now if topic in found), *sorted(found - set(now)))
+    if was == now:
         return
     other = [f"{t!r} is new" for t in now if t not in was] + [f"{t!r} is gone" for t in was if t not in now]
     raise CheckpointError(
-        f"{root}: made with the sources {list(was)}, found {now}: {', '.join(other) or 'in another order'}; Spark's "
-        "own checkpoint has the offsets of each by its place: keep the sources as they were, or start a new checkpoint"
+        f"{root}: made with the sources {list(was)}, found {list(now)}: "
+        f"{', '.join(other) or 'in another order'}; Spark's own checkpoint has the offsets of each by its place: "
+        "keep the sources as they were, or start a new checkpoint"
     )
 
 
-def kept(declaration: Mapping[str, Any], programs: Sequence[Program]) -> Kept:
+def kept(declaration: Declaration, programs: Sequence[Program]) -> Kept:
     """Return the checkpoint's id, and the programs with their stores as they are called in it.
 
     The id names the copies that belong to this checkpoint: local copies of another one, in the same
     `state_dir`, are none of ours.
     """
-    incarnations = declaration["incarnations"]
-    return Kept(declaration["id"], tuple(_with_incarnations(program, incarnations) for program in programs))
-
-
-class _Structure(NamedTuple):
-    """What a driver declared."""
-
-    id: str
-    topology: Mapping[str, Any]
-    stores: Mapping[str, Any]
-    incarnations: Mapping[str, int]
-    sources: Sequence[str] | None
-
-    @classmethod
-    def read(cls, epochs: Epochs, number: int) -> _Structure:
-        raw = epochs.declaration(number)
-        try:
-            parts = raw["topology"], raw["stores"], raw["incarnations"]
-            found = cls(str(raw["id"]), *parts, raw.get("sources"))
-            for part, value in zip(cls._fields[1:4], parts, strict=True):
-                if not isinstance(value, Mapping):
-                    raise TypeError(f"{part}: found {type(value).__name__}")
-            if not isinstance(found.sources, list | None):
-                raise TypeError(f"sources: found {type(found.sources).__name__}")
-        except (KeyError, TypeError) as error:
-            raise damaged(epochs.path(number), error) from None
-        return found
+    return Kept(declaration.id, tuple(_with_incarnations(p, declaration.incarnations) for p in programs))
 
 
 def _id(epochs: Epochs) -> str:
     """Return the id of a checkpoint without commits: of the driver before; "" if there was none."""
     newest = epochs.newest()
-    return str(epochs.declaration(newest).get("id") or "") if newest else ""
+    return epochs.declaration(newest).id if newest else ""
 
 
-def _check(
-    root: Path, before: _Structure, built: BuiltTopology, layouts: Mapping[str, Mapping[str, Any]]
-) -> None:
+def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mapping[str, Layout]) -> None:
     try:
         evolution = compare(before.topology, built)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -144,16 +111,12 @@ def _check(
     for store, layout in layouts.items():
         if (was := before.stores.get(store)) is None:
             continue
-        if {**was, MEANING: None} != {**layout, MEANING: None}:
-            reasons.append(f"store {store!r} was laid out as {was}, is {layout}")
+        if (was.key, was.value, was.time) != (layout.key, layout.value, layout.time):
+            reasons.append(f"store {store!r} was laid out as {was.columns}, is {layout.columns}")
         # A processor that does not say what its numbers mean may take over from one that does, and the other way round.
         # So may one that says more than an earlier version did.
-        elif any(
-            was[MEANING][what] != how
-            for what, how in layout.get(MEANING, {}).items()
-            if what in was.get(MEANING, {})
-        ):
-            reasons.append(f"store {store!r} was made with {was[MEANING]}, is {layout[MEANING]}")
+        elif any(was.meaning[what] != how for what, how in layout.meaning.items() if what in was.meaning):
+            reasons.append(f"store {store!r} was made with {was.meaning}, is {layout.meaning}")
     if reasons:
         raise CheckpointError(
             f"{root}: made with another topology: {'; '.join(reasons)}\n"
@@ -161,9 +124,9 @@ def _check(
         )
 
 
-def _sources(built: BuiltTopology) -> list[str]:
+def _sources(built: BuiltTopology) -> tuple[str, ...]:
     """Return the external topics, in the order in which Spark reads them."""
-    return list(
+    return tuple(
         dict.fromkeys(n.topic for n in built.nodes if n.kind == "source" and not n.internal and n.topic)
     )
 
@@ -173,18 +136,13 @@ def _with_incarnations(program: Program, incarnations: Mapping[str, int]) -> Pro
     return replace(program, stores=stores)
 
 
-def _layouts(programs: Sequence[Program]) -> dict[str, dict[str, Any]]:
-    def columns(schema: pa.Schema) -> list[list[str]]:
-        return [[field.name, str(field.type)] for field in schema]
+def _layouts(programs: Sequence[Program]) -> dict[str, Layout]:
+    def columns(schema: pa.Schema) -> Columns:
+        return tuple((field.name, str(field.type)) for field in schema)
 
     stores = {name: store for program in programs for name, store in program.stores.items()}
     return {
         # How long an entry lives may change; whether it does, and by which column, may not: the index goes by it.
-        name: {
-            "key": columns(s.key),
-            "value": columns(s.value),
-            **({"time": s.time} if s.ttl else {}),
-            **({MEANING: dict(s.meaning)} if s.meaning else {}),
-        }
+        name: Layout(columns(s.key), columns(s.value), s.time if s.ttl else None, dict(s.meaning))
         for name, s in sorted(stores.items())
     }

@@ -11,7 +11,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from taskplace.errors import CheckpointError
+from taskplace.spark.messages import SCHEMA, Manifest, damaged, decoded, encoded, unsealed
 
 #: Returns the fields of a manifest as the next version has them; it may change what it is given.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
@@ -20,6 +23,25 @@ Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
     """Manifests had one watermark, by which all stores went (`taskplace.spark.driver.watermarks` goes on from it)."""
     return {**raw, "expired": None, "held": {}}
+
+
+class _Version(msgspec.Struct):
+    schema: Any
+
+
+def read_manifest(path: Path) -> Manifest:
+    """Return the manifest in a file, maybe an earlier version of it.
+
+    Errors: `CheckpointError` naming the file, if it is damaged or of a version that is not read.
+    """
+    data = path.read_bytes()
+    try:
+        body = unsealed(data)
+        if decoded(_Version, body).schema != SCHEMA:
+            body = encoded(brought_up(decoded(dict[str, Any], body), SCHEMA, path))
+        return Manifest.decode(body)
+    except ValueError as error:
+        raise damaged(path, "manifest", error) from None
 
 
 _NEVER_RELEASED = "they were made while the format was being developed, and no release has made one"

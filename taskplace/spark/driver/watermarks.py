@@ -15,14 +15,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from taskplace.spark.driver.journal import Manifest
+from taskplace.spark.messages import Manifest, Report, Watermark
 from taskplace.spark.state.store import StoreSchema
-from taskplace.spark.worker.attempt import Report
-from taskplace.spark.worker.clock import Watermark, slowest
+from taskplace.spark.worker.clock import slowest
 from taskplace.spark.worker.program import Program
+from topology import TaskId
 
 
-def of_store(last: Manifest | None, schema: StoreSchema, lag: int = 0, task: str = "") -> Watermark:
+def of_store(
+    last: Manifest | None, schema: StoreSchema, lag: int = 0, task: TaskId | None = None
+) -> Watermark:
     """Return what a store went by in the last committed batch, in a task or in general.
 
     For a store that was not there then it is what it would have gone by, `lag` behind the sources. Manifests of older
@@ -32,7 +34,7 @@ def of_store(last: Manifest | None, schema: StoreSchema, lag: int = 0, task: str
         return None
     if last.expired is None:
         return last.watermark
-    known = {**last.expired, **last.held.get(task, {})}
+    known = {**last.expired, **(last.held.get(task, {}) if task is not None else {})}
     if schema.database in known:
         to = known[schema.database]
         return None if to is None else to + schema.ttl
@@ -49,7 +51,7 @@ class Watermarks:
         self.now, self._last = now, last
         self._topics: dict[str, Watermark] = {}
         self.expired: dict[str, Watermark] = {}
-        self.held: dict[str, dict[str, Watermark]] = {}
+        self.held: dict[TaskId, dict[str, Watermark]] = {}
 
     def topics(self, program: Program) -> dict[str, Watermark]:
         """Return the watermark of each topic that a stage reads; the stages that write them have passed."""
@@ -65,7 +67,7 @@ class Watermarks:
             if schema.ttl
         }
 
-    def held_before(self, program: Program, task: str) -> Mapping[str, Watermark]:
+    def held_before(self, program: Program, task: TaskId) -> Mapping[str, Watermark]:
         """Return what stores of a task went by in the batch before, where that was another one."""
         held = self._last.held.get(task, {}) if self._last is not None else {}
         own = (schema for schema in program.stores.values() if schema.database in held)

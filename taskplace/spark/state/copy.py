@@ -21,15 +21,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 import lmdb
 import pyarrow as pa
+from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Position, Recovery, Snapshot
 from taskplace.spark.state.environment import DAMAGED, DATA, Environment, Txn, check_length
 from taskplace.spark.state.files import (
     Changes,
@@ -39,22 +40,10 @@ from taskplace.spark.state.files import (
     open_sealed,
     pieces,
 )
-from taskplace.spark.state.history import (
-    EMPTY,
-    Action,
-    Change,
-    History,
-    NoWay,
-    Position,
-    Snapshot,
-    Step,
-    next_step,
-    without,
-)
+from taskplace.spark.state.history import Action, NoWay, Step, next_step, without
 from taskplace.spark.state.keys import (
     CHECKSUM,
     LARGEST_STORED,
-    DamagedEntry,
     checked,
     physical,
     restore_all,
@@ -62,28 +51,11 @@ from taskplace.spark.state.keys import (
     store_entry,
     verified,
 )
-from taskplace.spark.state.meta import META, POSITION, UNDO, Fence, Meta
+from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
 
 T = TypeVar("T")
 #: Pieces of a copy's stores: the store, and entries of it.
 Dumped = Generator[tuple[str, list[tuple[bytes, bytes]]], None, None]
-
-
-@dataclass(slots=True)
-class Recovery:
-    """What it took to bring a copy to its base.
-
-    `unfinished` when a follower was stopped on the way, `restoring` a snapshot (its attempt) or not; `damaged` files of
-    the checkpoint were done without.
-    """
-
-    replayed: int = 0
-    restored: int = 0
-    rolled_back: bool = False
-    scratch: bool = False
-    unfinished: bool = False
-    restoring: str = ""
-    damaged: list[str] = field(default_factory=list)
 
 
 class _DamagedFile(Exception):
@@ -193,7 +165,7 @@ class Copy:
         return meta is not None and not set(meta.skipped) & set(self.stores)
 
     def _write_meta(self, txn: Txn, meta: Meta) -> None:
-        txn.put(POSITION, checked(POSITION, meta.encode()), db=self._dbs[META])
+        txn.put(POSITION, encode_meta(meta), db=self._dbs[META])
 
     # -- getting there
 
@@ -499,14 +471,6 @@ class Copy:
                 anew = True
                 self.close()
                 self._make_anew()
-
-
-def decode_meta(raw: bytes) -> Meta | None:
-    """Return what a copy knows of itself; None if that is damaged, of another boot, or of another format."""
-    try:
-        return Meta.decode(verified(POSITION, raw))
-    except DamagedEntry:
-        return None
 
 
 def peek(path: Path) -> Position | None:

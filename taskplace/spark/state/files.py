@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -23,6 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.messages import seal
 from taskplace.spark.state.keys import LARGEST
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).
@@ -56,11 +56,6 @@ def file_name(name: str) -> str:
     ('by-aircraft', '..%2Fetc')
     """
     return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
-
-
-def seal(data: bytes | pa.Buffer) -> str:
-    """Return the checksum that a manifest records."""
-    return hashlib.blake2b(memoryview(data), digest_size=16).hexdigest()
 
 
 def private_directory(path: Path) -> list[Path]:
@@ -214,30 +209,6 @@ def _seal_of(file: pa.NativeFile) -> str:
     while data := file.read(_AT_A_TIME):
         digest.update(data)
     return digest.hexdigest()
-
-
-def sealed_json(body: Mapping[str, Any], indent: int | None = None) -> str:
-    """Return JSON that carries its own checksum, for the files that no other file vouches for.
-
-    >>> unsealed_json(sealed_json({"batch": 3}))
-    {'batch': 3}
-    """
-    return json.dumps({"seal": seal(_canonical(body)), "body": body}, sort_keys=True, indent=indent)
-
-
-def unsealed_json(text: str) -> dict[str, Any]:
-    """Return what `sealed_json` was given. Errors: `ValueError` saying what is wrong with it."""
-    raw = json.loads(text)
-    if not isinstance(raw, dict) or not isinstance(raw.get("body"), dict):
-        raise ValueError("not a sealed document")
-    body: dict[str, Any] = raw["body"]
-    if raw.get("seal") != seal(_canonical(body)):
-        raise ValueError("its checksum does not fit")
-    return body
-
-
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
 
 
 def encode_changes(changes: Changes, metadata: dict[str, str], compression: str | None = "lz4") -> pa.Buffer:

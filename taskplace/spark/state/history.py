@@ -18,96 +18,14 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
 
 
 class NoWay(CheckpointError):
     """Nothing that is left of a history leads to its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """A point of a task's history: the batch that made it, the attempt that did, records applied in all."""
-
-    version: int = -1
-    attempt: str = ""
-    offset: int = 0
-
-
-#: Where every task begins, before its first change.
-EMPTY = Position()
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One committed step: the records that lead from `base` (an attempt) to this position.
-
-    `file` is relative to the checkpoint; empty when a batch changed only stores that are not logged.
-    """
-
-    version: int
-    attempt: str
-    base: str
-    offset: int
-    records: int
-    file: str = ""
-    size: int = 0
-    checksum: str = ""
-
-    @property
-    def position(self) -> Position:
-        """The point that this change leads to."""
-        return Position(self.version, self.attempt, self.offset)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """The whole state at one committed position, in one file."""
-
-    version: int
-    attempt: str
-    offset: int
-    records: int
-    file: str
-    size: int
-    checksum: str
-
-    @property
-    def position(self) -> Position:
-        """The point that this snapshot holds."""
-        return Position(self.version, self.attempt, self.offset)
-
-
-@dataclass(frozen=True, slots=True)
-class History:
-    """The committed changes of one task, oldest first, and its snapshots; `changes` may begin at a snapshot."""
-
-    changes: tuple[Change, ...] = ()
-    snapshots: tuple[Snapshot, ...] = ()
-
-    @property
-    def end(self) -> Position:
-        """The last committed position."""
-        if self.changes:
-            return self.changes[-1].position
-        return self.snapshots[-1].position if self.snapshots else EMPTY
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data."""
-        return {
-            "changes": [asdict(c) for c in self.changes],
-            "snapshots": [asdict(s) for s in self.snapshots],
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> History:
-        """Return the history that `to_dict` wrote."""
-        return cls(
-            tuple(Change(**c) for c in data["changes"]), tuple(Snapshot(**s) for s in data["snapshots"])
-        )
 
 
 class Action(enum.Enum):

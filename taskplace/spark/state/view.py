@@ -13,12 +13,11 @@ from typing import Any
 import lmdb
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.state.copy import decode_meta
+from taskplace.spark.messages import History, Position
 from taskplace.spark.state.environment import DATA, check_length
 from taskplace.spark.state.files import decode_records
-from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.keys import physical, restore_all, restore_entry, verified
-from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO
+from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_meta
 
 
 class View:

@@ -9,12 +9,11 @@ copy that the next descriptor rolls back.
 
 from __future__ import annotations
 
-import json
 import time
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,30 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
-from taskplace.spark.state.copy import Copy, Recovery
-from taskplace.spark.state.files import Changes, encode_changes, file_name, seal, write_file
-from taskplace.spark.state.history import EMPTY, Change, History, Position
-from taskplace.spark.state.meta import Fence
+from taskplace.spark.messages import (
+    EMPTY,
+    Boundary,
+    Change,
+    Descriptor,
+    Fence,
+    Position,
+    Recovery,
+    Report,
+    Setting,
+    StagedFile,
+    batch_dir,
+    called_off,
+    change_file,
+    report_file,
+    seal,
+)
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
-from taskplace.spark.worker.clock import Watermark
 from taskplace.spark.worker.guard import guarded, seen, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
+from topology import TaskId
 
 #: How long an attempt that landed on an executor without a copy waits to be cancelled.
 ELSEWHERE_SECONDS = 1.5
@@ -40,144 +54,14 @@ ELSEWHERE_SECONDS = 1.5
 TAG = "__topic"
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What all attempts of a stage share.
-
-    `schema`: of the external input, serialised, united if there are several sources; None without any. `inputs`: where
-    the boundaries of internal topics are listed; None without any. `run`: the id
-    of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
-    often executors were lost within the run so far. `watermarks`: of the topics that the stage reads, in microseconds
-    since 1970 (UTC), None: unknown yet; `late`: what each store that forgets went by in the batch before.
-    `sinks`: the schemas of the sinks that have one already.
-    """
-
-    checkpoint: str
-    state_root: str
-    spark_app: str
-    epoch: int
-    batch: int
-    generation: int
-    schema: bytes | None
-    compression: str | None
-    bytes_per_task: int
-    inputs: boundary.Listing | None = None
-    run: str = ""
-    sinks: Mapping[str, schemas.SinkSchema] = field(default_factory=dict)
-    round: int = 0
-    watermarks: Mapping[str, Watermark] = field(default_factory=dict)
-    late: Mapping[str, Watermark] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Descriptor:
-    """What one attempt must start from: the task, where it was planned to run, and its committed history.
-
-    `held`: what stores of this task went by in the batch before, where that is not what the stage says, as windows of
-    this task that were due had not all been sent.
-    """
-
-    task: str
-    instance: str
-    history: History
-    held: Mapping[str, Watermark] = field(default_factory=dict)
-
-    def encode(self) -> bytes:
-        """Return the descriptor as JSON bytes."""
-        plain = {"task": self.task, "instance": self.instance, "history": self.history.to_dict()}
-        return json.dumps({**plain, "held": dict(self.held)}).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Descriptor:
-        """Return the descriptor that `encode` wrote."""
-        raw = json.loads(data)
-        return cls(raw["task"], raw["instance"], History.from_dict(raw["history"]), raw["held"])
-
-
-@dataclass(frozen=True)
-class StagedFile:
-    """A sink's rows of one attempt, in the checkpoint, waiting for the commit."""
-
-    file: str
-    rows: int
-    size: int
-    checksum: str
-
-
-@dataclass(frozen=True)
-class Report:
-    """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
-
-    `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows
-    that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet;
-    `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic that it wrote to.
-    `staged_as`: the columns of what was staged, by sink.
-    """
-
-    task: str
-    attempt: str
-    instance: str
-    planned: str
-    change: Change | None
-    sinks: Mapping[str, StagedFile]
-    boundaries: Mapping[str, boundary.Boundary]
-    rows: int
-    recovery: Recovery
-    seconds: Mapping[str, float]
-    staged_as: Mapping[str, schemas.Columns] = field(default_factory=dict)
-    event_times: Mapping[str, int] = field(default_factory=dict)
-    late: int = 0
-    expiring: bool = False
-    watermarks: Mapping[str, Watermark] = field(default_factory=dict)
-    behind: Mapping[str, Watermark] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Report:
-        """Return the report that `to_json` wrote."""
-        raw = json.loads(text)
-        return cls(
-            **{
-                **raw,
-                "change": raw["change"] and Change(**raw["change"]),
-                "sinks": {name: StagedFile(**staged) for name, staged in raw["sinks"].items()},
-                "boundaries": {name: boundary.Boundary.from_dict(b) for name, b in raw["boundaries"].items()},
-                "recovery": Recovery(**raw["recovery"]),
-            }
-        )
-
-
-def reports_dir(batch: int, subtopology: int) -> str:
-    """Return the folder, relative to the checkpoint, of a stage's finished attempts."""
-    return f"batches/{batch:010d}/attempts/{subtopology}"
-
-
-def report_file(setting: Setting, task: str, attempt: str) -> str:
-    """Return the file, relative to the checkpoint, of a finished attempt's report."""
-    return f"{reports_dir(setting.batch, int(task.split('_')[0]))}/{task}-{setting.run}-{attempt}.json"
-
-
-def inputs_file(setting: Setting, subtopology: int) -> str:
-    """Return the file, relative to the checkpoint, that lists the boundaries which a run of a stage reads."""
-    return f"batches/{setting.batch:010d}/inputs/{subtopology}-{setting.run}.json"
-
-
-def called_off(setting: Setting, subtopology: int) -> str:
-    """Return the file, relative to the checkpoint, by which a driver calls a round of a stage off."""
-    return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.run}-{setting.round}"
-
-
-def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[str]:
-    """Run the attempts of one Spark partition and yield their reports as JSON.
+def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
+    """Run the attempts of one Spark partition and yield their reports, encoded.
 
     An element is a descriptor and its Arrow batches, or the descriptor alone when nothing comes from Spark.
     """
     for element in elements:
         descriptor, batches = (element, ()) if setting.schema is None else element
-        yield run_attempt(program, setting, Descriptor.decode(bytes(descriptor)), batches).to_json()
+        yield run_attempt(program, setting, Descriptor.decode(bytes(descriptor)), batches).encode()
 
 
 def run_attempt(
@@ -189,7 +73,7 @@ def run_attempt(
     processor raises.
     """
     clock = _Clock()
-    subtopology, partition = map(int, descriptor.task.split("_"))
+    subtopology, partition = descriptor.task
     root = Path(setting.checkpoint)
     instance = f"executor-{identity.executor()[0]}"
     inputs = _inputs(program, setting, root, partition, batches)
@@ -206,7 +90,9 @@ def run_attempt(
             if copy is not None
             else {}
         )
-        outputs = program.run(descriptor.task, partition, setting.batch, inputs, stores, setting.watermarks)
+        outputs = program.run(
+            str(descriptor.task), partition, setting.batch, inputs, stores, setting.watermarks
+        )
         clock.lap("process")
         faults.point("attempt.processed")
         outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))
@@ -249,7 +135,7 @@ def run_attempt(
     with told_when_full(root, Path(setting.state_root)):
         if program.stateful:
             _let_the_driver_decide(setting, subtopology, descriptor, instance)
-            path = identity.home(Path(setting.state_root), setting.spark_app) / descriptor.task
+            path = identity.home(Path(setting.state_root), setting.spark_app) / str(descriptor.task)
             fence = Fence(setting.epoch, setting.batch, setting.generation)
             with (
                 guarded(path, identity.executor()[1], root / called_off(setting, subtopology)),
@@ -263,7 +149,7 @@ def run_attempt(
             report = process(None, Recovery())
         file = root / report_file(setting, descriptor.task, report.attempt)
         staging = file.with_suffix(".tmp")
-        write_file(staging, report.to_json().encode(), sync=False)
+        write_file(staging, report.encode(), sync=False)
         staging.rename(file)
     faults.point("attempt.reported")
     return report
@@ -280,7 +166,7 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     if descriptor.instance in ("", instance) or descriptor.history.end == EMPTY:
         return
     home = identity.home(Path(setting.state_root), setting.spark_app)
-    if seen(home / descriptor.task, identity.executor()[1]) is not None:
+    if seen(home / str(descriptor.task), identity.executor()[1]) is not None:
         return
     mark = Path(setting.checkpoint) / called_off(setting, subtopology)
     deadline = time.monotonic() + ELSEWHERE_SECONDS
@@ -354,9 +240,9 @@ def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Tab
 
 
 def _sealed_outputs(
-    program: Program, setting: Setting, root: Path, task: str, attempt: str, outputs: Outputs
-) -> tuple[dict[str, boundary.Boundary], dict[str, StagedFile]]:
-    folder = f"batches/{setting.batch:010d}"
+    program: Program, setting: Setting, root: Path, task: TaskId, attempt: str, outputs: Outputs
+) -> tuple[dict[str, Boundary], dict[str, StagedFile]]:
+    folder = batch_dir(setting.batch)
     boundaries = {}
     for topic, rows in outputs.topics.items():
         to = program.repartitions[topic]
@@ -381,12 +267,12 @@ def _sealed_change(
     if not records:
         return Change(to.version, attempt, base.attempt, to.offset, 0)
     metadata = {
-        "task": descriptor.task,
+        "task": str(descriptor.task),
         "version": str(setting.batch),
         "attempt": attempt,
         "base": base.attempt,
     }
     data = encode_changes(logged, metadata, setting.compression)
-    file = f"changelog/{descriptor.task}/{setting.batch:010d}-{attempt}.arrow"
+    file = change_file(descriptor.task, setting.batch, attempt)
     write_file(root / file, data, sync=True)
     return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, seal(data))

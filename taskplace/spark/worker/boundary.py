@@ -7,14 +7,10 @@ as an RDD, so nothing downstream can make Spark run a stateful task again.
 
 from __future__ import annotations
 
-import base64
-import json
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,57 +19,17 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
-from taskplace.spark.state.files import READ, read_sealed, seal, write_file, write_options
+from taskplace.spark.messages import Boundary, Listing, Slice, decoded, encoded, seal
+from taskplace.spark.state.files import READ, read_sealed, write_file, write_options
 from taskplace.spark.worker.hashing import hashed_as, partition_of
 from taskplace.spark.worker.unify import conformed, united
 
 TURNS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Slice:
-    """One partition's rows within a file: `length` bytes of an Arrow stream from `offset`, and their CRC-32."""
-
-    offset: int
-    length: int
-    rows: int
-    crc: int
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """One attempt's rows for one internal topic. `slices` has the partitions that got rows; `schema` is base64; `key`
-    says as what the key's columns were hashed, if there were rows."""
-
-    file: str
-    schema: str
-    slices: dict[int, Slice]
-    key: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON data."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Boundary:
-        """Return the boundary that `to_dict` wrote, also after JSON made its partition numbers strings."""
-        slices = {int(partition): Slice(**piece) for partition, piece in data["slices"].items()}
-        return cls(data["file"], data["schema"], slices, tuple(data["key"]))
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """Names the file that lists the boundaries which a stage reads, by internal topic, with its size and checksum."""
-
-    file: str
-    size: int
-    checksum: str
-
-
 def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
     """Write the boundaries that a stage reads. They are many: a slice per writer and reader."""
-    raw = {topic: [boundary.to_dict() for boundary in written] for topic, written in topics.items()}
-    data = json.dumps(raw).encode()
+    data = encoded(topics)
     write_file(root / file, data, sync=False)  # as what it lists
     return Listing(file, len(data), seal(data))
 
@@ -81,8 +37,8 @@ def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]
 @lru_cache(maxsize=1)  # the tasks of a stage that one worker runs read the same
 def read_listing(root: Path, listing: Listing) -> Mapping[str, Sequence[Boundary]]:
     """Return what `write_listing` was given. Errors: `CheckpointError` for a file that is missing or damaged."""
-    raw = json.loads(read_sealed(root / listing.file, listing.size, listing.checksum).to_pybytes())
-    return {topic: [Boundary.from_dict(one) for one in written] for topic, written in raw.items()}
+    data = read_sealed(root / listing.file, listing.size, listing.checksum).to_pybytes()
+    return decoded(dict[str, tuple[Boundary, ...]], data)
 
 
 def write(
@@ -97,7 +53,7 @@ def write(
             "repartition", found=f"no column {sorted(missing)}", expected=f"one of {rows.column_names}"
         )
     rows = rows.combine_chunks()
-    schema = base64.b64encode(rows.schema.serialize()).decode()
+    schema = rows.schema.serialize().to_pybytes()
     if not rows.num_rows:
         return Boundary("", schema, {})
     numbers = (
@@ -168,7 +124,7 @@ def read(root: Path, boundaries: Iterable[Boundary], partition: int, topic: str 
     # A writer that had rows knows its columns for certain; an empty table may have been made from nothing.
     writers = [boundary for boundary in boundaries if boundary.slices] or boundaries[:1]
     where = f"repartition {topic!r}" if topic else "repartition"
-    schema = united([(_task(boundary.file), _schema(boundary.schema)) for boundary in writers], where)
+    schema = united([(_writer(boundary.file), _schema(boundary.schema)) for boundary in writers], where)
     tables = [
         conformed(
             pa.ipc.open_stream(_slice(root / boundary.file, piece, partition), options=READ).read_all(),
@@ -181,12 +137,11 @@ def read(root: Path, boundaries: Iterable[Boundary], partition: int, topic: str 
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 
-def _schema(written: str) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(written)))
+def _schema(written: bytes) -> pa.Schema:
+    return pa.ipc.read_schema(pa.py_buffer(written))
 
 
-def _task(file: str) -> str:
-    """Return the task whose attempt wrote a file: its name begins with it."""
+def _writer(file: str) -> str:
     return f"task {Path(file).name.partition('-')[0]}"
 
 

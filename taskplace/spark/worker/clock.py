@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from taskplace.spark.messages import Watermark
+
 if TYPE_CHECKING:
     from taskplace.spark.state.store import Store, StoreSchema
     from taskplace.spark.worker.program import Operator
-
-Watermark = int | None
 
 
 def slowest(watermarks: Iterable[Watermark]) -> Watermark:

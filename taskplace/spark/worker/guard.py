@@ -10,13 +10,11 @@ lives is such a death. After `DEATHS` in a row the copy is discarded, and is res
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
@@ -24,10 +22,10 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
+from taskplace.spark.messages import Opened, Owner, Position
 from taskplace.spark.state.copy import peek
 from taskplace.spark.state.files import private_directory
-from taskplace.spark.state.history import Position
-from taskplace.spark.worker.identity import Owner
+from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)
 
@@ -73,16 +71,7 @@ def guarded(
         deaths = 0
     private_directory(mark.parent)
     mark.touch(mode=0o600)
-    mark.write_text(
-        json.dumps(
-            {
-                "worker": asdict(_me(os.getpid())),
-                "executor": asdict(executor),
-                "deaths": deaths,
-                "called_off": str(called_off or ""),
-            }
-        )
-    )
+    mark.write_bytes(Opened(_me(os.getpid()), executor, deaths, str(called_off or "")).encode())
     try:
         yield
     finally:
@@ -91,19 +80,18 @@ def guarded(
 
 def _deaths(mark: Path, executor: Owner) -> int:
     try:
-        found = json.loads(mark.read_text())
-        worker, under, deaths = Owner(**found["worker"]), Owner(**found["executor"]), int(found["deaths"])
-    except (OSError, ValueError, KeyError, TypeError):
+        found = Opened.decode(mark.read_bytes())
+    except (OSError, ValueError):
         return 0
-    if under != executor or worker.alive():
+    if found.executor != executor or alive(found.worker):
         return 0
-    ended = found.get("called_off") and Path(found["called_off"]).exists()
-    return deaths if ended else deaths + 1
+    ended = found.called_off and Path(found.called_off).exists()
+    return found.deaths if ended else found.deaths + 1
 
 
 @cache
 def _me(pid: int) -> Owner:  # by its id: a forked process is not the one that asked before
-    return Owner.of(psutil.Process(pid))
+    return owner_of(psutil.Process(pid))
 
 
 @contextmanager

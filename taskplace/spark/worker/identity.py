@@ -12,19 +12,18 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import json
 import os
 import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 import psutil
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import Orphaned, Owner
 from taskplace.spark.state.directories import check_copies, check_owner, reason
 from taskplace.spark.state.files import file_name, private_directory, write_file
 from taskplace.spark.state.meta import boot_id
@@ -34,35 +33,22 @@ OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
 REMOVED = ".removed-"
 
 
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """A process that cannot be mistaken for a later one with the same id.
+def owner_of(process: psutil.Process) -> Owner:
+    """Return what tells a process from all others of this host, ever."""
+    return Owner(process.pid, _started(process), boot_id(), pid_namespace())
 
-    `started` is counted from the boot where the system says it so: by the wall clock, a process would seem to
-    be another one after the clock was set.
-    """
 
-    pid: int
-    started: float
-    boot: str
-    namespace: str
-
-    @classmethod
-    def of(cls, process: psutil.Process) -> Owner:
-        """Return the owner that `process` is."""
-        return cls(process.pid, _started(process), boot_id(), pid_namespace())
-
-    def alive(self) -> bool:
-        """Return whether this very process still runs, as far as can be told from here."""
-        if self.boot != boot_id():
-            return False
-        if self.namespace != pid_namespace():  # of another container: nothing is proven of it
-            return True
-        try:
-            process = psutil.Process(self.pid)
-            return abs(_started(process) - self.started) < 0.02 and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+def alive(owner: Owner) -> bool:
+    """Return whether this very process still runs, as far as can be told from here."""
+    if owner.boot != boot_id():
+        return False
+    if owner.namespace != pid_namespace():  # of another container: nothing is proven of it
+        return True
+    try:
+        process = psutil.Process(owner.pid)
+        return abs(_started(process) - owner.started) < 0.02 and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @cache
@@ -90,11 +76,11 @@ def executor() -> tuple[str, Owner]:
     while process is not None:
         command = _command(process)
         if "--executor-id" in command:
-            return command[command.index("--executor-id") + 1], Owner.of(process)
+            return command[command.index("--executor-id") + 1], owner_of(process)
         if java is None and command and Path(command[0]).name.startswith("java"):
             java = process
         process = process.parent()
-    return "driver", Owner.of(java or psutil.Process())
+    return "driver", owner_of(java or psutil.Process())
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -121,7 +107,7 @@ def home(root: Path, spark_app: str) -> Path:
         if _read(path / OWNER) != owner:
             _write(path / OWNER, owner)
             (path / ORPHANED).unlink(missing_ok=True)
-        me = Owner.of(psutil.Process())
+        me = owner_of(psutil.Process())
         _write(path / WORKERS / f"{me.pid}", me)
         _tidy(path)
     return path
@@ -131,7 +117,7 @@ def _tidy(path: Path) -> None:
     """Remove notes of workers that have gone, and copies whose removal was cut short: workers come and go for ever."""
     for file in (path / WORKERS).glob("*"):
         worker = _read(file)
-        if worker is not None and not worker.alive():
+        if worker is not None and not alive(worker):
             file.unlink(missing_ok=True)
     for gone in path.glob(f"{REMOVED}*"):
         shutil.rmtree(gone, ignore_errors=True)
@@ -175,7 +161,7 @@ def _orphans(root: Path) -> Iterator[tuple[Path, Owner]]:
     """Yield the directories that had an owner, and nobody lives who may be using them."""
     for candidate in sorted(root.iterdir()):
         owner = _read(candidate / OWNER)
-        if owner is not None and not owner.alive() and not any(w.alive() for w in _workers(candidate)):
+        if owner is not None and not alive(owner) and not any(alive(w) for w in _workers(candidate)):
             yield candidate, owner
 
 
@@ -183,19 +169,19 @@ def _torn(root: Path) -> Iterator[Path]:
     """Yield the directories whose owner cannot be read, and that no worker uses: what a crash of the host leaves."""
     for candidate in sorted(root.iterdir()):
         torn = (candidate / OWNER).exists() and _read(candidate / OWNER) is None
-        if torn and not any(worker.alive() for worker in _workers(candidate)):
+        if torn and not any(alive(worker) for worker in _workers(candidate)):
             yield candidate
 
 
 def _orphaned_for(path: Path) -> float:
     """Return for how many seconds a directory is known to be an orphan, by a clock that nobody sets."""
     mark, now = path / ORPHANED, time.monotonic()
-    with suppress(OSError, ValueError, TypeError, LookupError):
-        found = json.loads(mark.read_text())
-        if found["boot"] == boot_id():
-            return max(0.0, now - float(found["since"]))
+    with suppress(OSError, ValueError):
+        found = Orphaned.decode(mark.read_bytes())
+        if found.boot == boot_id():
+            return max(0.0, now - found.since)
     mark.unlink(missing_ok=True)
-    write_file(mark, json.dumps({"boot": boot_id(), "since": now}).encode(), sync=False)
+    write_file(mark, Orphaned(boot_id(), now).encode(), sync=False)
     return 0.0
 
 
@@ -218,14 +204,14 @@ def _workers(path: Path) -> Iterator[Owner]:
 def _write(path: Path, owner: Owner) -> None:
     staging = path.with_name(f".{path.name}")
     staging.unlink(missing_ok=True)
-    write_file(staging, json.dumps(asdict(owner)).encode(), sync=False)
+    write_file(staging, owner.encode(), sync=False)
     staging.replace(path)  # whole or not at all, whenever this process is killed
 
 
 def _read(path: Path) -> Owner | None:
     try:
-        return Owner(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return Owner.decode(path.read_bytes())
+    except (OSError, ValueError):
         return None
 
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import lmdb
@@ -15,77 +12,25 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.messages import Answer, Question
 from taskplace.spark.state.files import pieces, private_directory
-from taskplace.spark.state.history import History, Position
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS, StoreSchema
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import identity
 
 
-@dataclass(frozen=True)
-class Question:
-    """What to read of one task's copy: `keys` (encoded), or all of the store into a file whose name begins with `file`.
-
-    What has expired at `watermark` (microseconds) is not there any more.
-    """
-
-    task: str
-    history: History
-    state_root: str
-    spark_app: str
-    keys: Sequence[bytes] | None = None
-    file: str = ""
-    watermark: int | None = None
-
-    def encode(self) -> bytes:
-        """Return the question as JSON bytes."""
-        keys = None if self.keys is None else [base64.b64encode(key).decode() for key in self.keys]
-        return json.dumps({**vars(self), "history": self.history.to_dict(), "keys": keys}).encode()
-
-    @classmethod
-    def decode(cls, data: bytes) -> Question:
-        """Return the question that `encode` wrote."""
-        raw = json.loads(data)
-        keys = raw["keys"] and [base64.b64decode(key) for key in raw["keys"]]
-        return cls(**{**raw, "history": History.from_dict(raw["history"]), "keys": keys})
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What was found: values in the order of the keys, or a file of all rows; else no position, and why."""
-
-    task: str
-    position: Position | None
-    values: Sequence[bytes | None] = ()
-    file: str = ""
-    error: str = ""
-
-    def to_json(self) -> str:
-        """Return the answer as JSON."""
-        values = [None if value is None else base64.b64encode(value).decode() for value in self.values]
-        return json.dumps({**asdict(self), "values": values})
-
-    @classmethod
-    def from_json(cls, text: str) -> Answer:
-        """Return the answer that `to_json` wrote."""
-        raw = json.loads(text)
-        raw["position"] = raw["position"] and Position(**raw["position"])
-        raw["values"] = [None if value is None else base64.b64decode(value) for value in raw["values"]]
-        return cls(**raw)
-
-
-def answer_all(schema: StoreSchema, elements: Iterable[bytes]) -> Iterator[str]:
+def answer_all(schema: StoreSchema, elements: Iterable[bytes]) -> Iterator[bytes]:
     """Answer the questions of one Spark partition."""
     for data in elements:
-        yield answer(schema, Question.decode(bytes(data))).to_json()
+        yield answer(schema, Question.decode(bytes(data))).encode()
 
 
 def answer(schema: StoreSchema, question: Question) -> Answer:
     """Read this executor's copy of a task."""
     home = identity.home(Path(question.state_root), question.spark_app)
     try:
-        with View(home / question.task, schema.database, question.history) as view:
+        with View(home / str(question.task), schema.database, question.history) as view:
             if question.keys is not None:
                 values = _unexpired(schema, question.keys, view.get_many(question.keys), question.watermark)
                 return Answer(question.task, view.position, values)
@@ -98,7 +43,7 @@ def answer(schema: StoreSchema, question: Question) -> Answer:
 
 def _unexpired(
     schema: StoreSchema, keys: Sequence[bytes], values: Sequence[bytes | None], watermark: int | None
-) -> list[bytes | None]:
+) -> tuple[bytes | None, ...]:
     found = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
     stale = schema.expired(
         RowCodec(schema.key).decode([key for key, _ in found]),
@@ -106,7 +51,7 @@ def _unexpired(
         watermark,
     )
     gone = {key for (key, _), old in zip(found, stale, strict=True) if old}
-    return [None if key in gone else value for key, value in zip(keys, values, strict=True)]
+    return tuple(None if key in gone else value for key, value in zip(keys, values, strict=True))
 
 
 def _private(path: str, flags: int) -> int:

@@ -9,10 +9,11 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
-from taskplace.spark.worker.clock import Clock, Watermark, slowest
+from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.unify import concat
