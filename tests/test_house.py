@@ -45,7 +45,7 @@ def test_only_the_spark_part_imports_spark(path):
     assert not imported(path) & SPARK_SIDE
 
 
-@pytest.mark.parametrize("folder", ["state", "worker", "processors"])
+@pytest.mark.parametrize("folder", ["messages", "state", "worker", "processors"])
 def test_what_runs_on_executors_does_without_spark(folder):
     for path in files(f"taskplace/spark/{folder}"):
         assert not imported(path) & {"pyspark", "py4j"}, path

@@ -342,8 +342,7 @@ class Pipeline:
         placed = self.placed
         with placed.cluster.lock:
             return all(
-                placed.members.by_instance[name].copies.get(str(task))
-                == placed.journal.history[str(task)].end
+                placed.members.by_instance[name].copies.get(task) == placed.journal.history[task].end
                 for name, roles in placed.loop.plan.assignment.items()
                 if name in placed.members.by_instance
                 for task in (*roles.standby, *roles.warmup)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from placed_harness import kill_executor, wait_until
 
-from taskplace.spark.messages import reports_dir
+from taskplace.spark.messages import reports_dir, task_of
 from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.spark
 def attempts(p, batch, subtopology):
     """Return the tasks that an attempt of a batch has finished for."""
     folder = p.folder / "checkpoint" / reports_dir(batch, subtopology)
-    return {path.name.split("-")[0] for path in folder.glob("*.json")}
+    return {task_of(path.name) for path in folder.glob("*.json")}
 
 
 def test_only_tasks_with_rows_run_and_those_whose_copy_is_behind(pipeline):
@@ -38,12 +38,12 @@ def test_only_tasks_with_rows_run_and_those_whose_copy_is_behind(pipeline):
     assert attempts(p, 3, 1) == set()
     p.settle()
     victim = p.placed.placement()[0].id
-    lost = [str(task) for task in p.placed.cluster.roles(victim).active]
+    lost = p.placed.cluster.roles(victim).active
     kill_executor(p.placed, victim)
     wait_until(lambda: victim.split("-")[1] not in p.placed.bridge.alive(), "the loss is noticed")
     p.run(4, rows=0)
     p.run(5, rows=0)
-    assert {task for task in lost if task[0] == "1"} >= attempts(p, 5, 1)
+    assert {task for task in lost if task.subtopology == 1} >= attempts(p, 5, 1)
     p.run(6)
     p.check()
     assert p.placed.stats.scratch == 0

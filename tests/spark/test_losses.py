@@ -122,7 +122,7 @@ def test_damaged_snapshots_are_done_without_when_an_executor_dies(pipeline, capl
 
     def to_restore() -> list[Path]:
         """The newest snapshots of all that one executor has, none before each task has one."""
-        kept = [p.placed.journal.history[str(task)].snapshots for task in tasks]
+        kept = [p.placed.journal.history[task].snapshots for task in tasks]
         return [p.folder / "checkpoint" / snapshots[-1].file for snapshots in kept] if all(kept) else []
 
     p.run(batch)

@@ -14,6 +14,7 @@ from taskplace.spark.driver.programs import PARTITION, unite
 from taskplace.spark.messages import unsealed
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker.hashing import partition_of
+from topology import TaskId
 
 pytestmark = pytest.mark.spark
 
@@ -67,7 +68,7 @@ def test_standbys_hold_what_actives_hold(pipeline):
     for path in p.placed.state_root.glob("*/*_*"):
         store = {"0": "by-key", "1": "by-group"}[path.name[0]]
         with Copy(path, [store]) as copy:
-            copy.bring_to(p.placed.journal.history[path.name], p.folder / "checkpoint")
+            copy.bring_to(p.placed.journal.history[TaskId.parse(path.name)], p.folder / "checkpoint")
             copies.setdefault(path.name, []).append(dict(copy.scan(store)))
     assert len(copies) == 12
     for task, states in copies.items():
@@ -299,7 +300,7 @@ def test_draining_moves_everything_away_and_stalls_nothing(pipeline):
     group = p.placed.members.group
     assert group.generation == p.placed.loop.generation > 1
     assert set(group.reports) == set(p.placed.members.by_instance)
-    copies = {str(task) for report in group.reports.values() for task in report.copies}
+    copies = {task for report in group.reports.values() for task in report.copies}
     assert copies == {task for task, history in p.placed.journal.history.items() if history.changes}
     with pytest.raises(InputError, match="executor: found 'no-such', expected one of"):
         p.placed.drain("no-such")

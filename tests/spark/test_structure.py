@@ -210,7 +210,10 @@ def test_another_layout_of_a_store_is_refused_with_both_layouts(tmp_path, change
         (b"{", "damaged"),
         (b"[]", "damaged"),
         (b"\xff" + sealed({}), "damaged"),
-        (sealed({"id": "x"}), r"damaged declaration \(Object missing required field `topology`\); put it back"),
+        (
+            sealed({"id": "x"}),
+            r"damaged declaration \(Object missing required field `topology`\); put it back",
+        ),
         (
             sealed({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),
             r"damaged declaration \(Expected `object`, got `int` - at `\$\.topology`\)",

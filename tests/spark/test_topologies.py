@@ -227,7 +227,7 @@ def test_merged_sources_of_unequal_counts_and_a_store_without_a_changelog(stream
         last[key] = sum(shares)
     assert last == rows
     history = s.placed.journal.history
-    assert {task: history[task].end.offset for task in history if task.startswith("0_")} == dict.fromkeys(
+    assert {task: history[task].end.offset for task in history if task.subtopology == 0} == dict.fromkeys(
         [TaskId(0, p) for p in range(4)], 0
     )
     assert any(history[TaskId(1, p)].end.offset for p in range(2))

@@ -10,9 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from msgspec.structs import asdict
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 from placed_without_spark import World
 
 from taskplace.errors import CheckpointError, InputError

@@ -53,7 +53,7 @@ class Sparkless:
         """Run one batch of one subtopology, from what is committed."""
         runtime = self.runtime
         program = (runtime.first, runtime.second)[subtopology]
-        self._tasks = [f"{subtopology}_{p}" for p in range(runtime.TASKS[subtopology])]
+        self._tasks = [TaskId(subtopology, p) for p in range(runtime.TASKS[subtopology])]
         setting = runtime.setting(program, reports)
         arrow = None
         if program.external:
@@ -89,7 +89,9 @@ class Sparkless:
 
         return Job(attempt)
 
-    def run(self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any) -> list[bytes]:
+    def run(
+        self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any
+    ) -> list[bytes]:
         job.on_lost = on_lost
         self.job = job
         self.rounds += 1

@@ -228,7 +228,7 @@ def test_older_work_is_refused(runtime):
 
 def test_a_damaged_changelog_is_named(runtime):
     runtime.run_batch(BATCHES[0])
-    task, history = next((t, h) for t, h in runtime.history.items() if t.startswith("0"))
+    task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
     (runtime.checkpoint / history.changes[0].file).write_bytes(b"")
     with pytest.raises(CheckpointError, match=history.changes[0].file):
         runtime.attempt(task, BATCHES[1], executor="2")
@@ -280,7 +280,7 @@ def test_a_store_without_changelog_moves_the_position_and_no_records(runtime):
 
 def test_an_attempt_elsewhere_gives_way_when_its_round_is_called_off(runtime):
     runtime.run_batch(BATCHES[0])
-    task = next(t for t in runtime.history if t.startswith("0"))
+    task = next(t for t in runtime.history if t.subtopology == 0)
     mark = runtime.checkpoint / called_off(runtime.setting(runtime.first), 0)
     mark.parent.mkdir(parents=True)
     mark.touch()
@@ -292,7 +292,7 @@ def test_an_attempt_elsewhere_gives_way_when_its_round_is_called_off(runtime):
 def test_an_attempt_elsewhere_goes_on_when_nobody_calls_it_off(runtime, monkeypatch):
     monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.0)
     runtime.run_batch(BATCHES[0])
-    task, history = next((t, h) for t, h in runtime.history.items() if t.startswith("0"))
+    task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
     report = runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
     assert (report.instance, report.planned, report.recovery.scratch) == ("executor-2", "executor-1", True)
     assert report.recovery.replayed == history.end.offset

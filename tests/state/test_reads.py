@@ -51,7 +51,7 @@ def store(runtime):
 
     def read(active, known_lag_of_the_other=0, name="totals", programs=None, tasks=None, types=None, **how):
         programs = programs or (runtime.first, runtime.second)
-        tasks = tasks or {s: tuple(f"{s}_{i}" for i in range(n)) for s, n in enumerate(runtime.TASKS)}
+        tasks = tasks or {s: tuple(TaskId(s, i) for i in range(n)) for s, n in enumerate(runtime.TASKS)}
         members = SimpleNamespace(
             by_instance={e.instance: SimpleNamespace(executor=e) for e in EXECUTORS.values()},
             lag=lambda name, _task: 0 if name == f"executor-{active}" else known_lag_of_the_other,
@@ -200,7 +200,7 @@ def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else
     def answer(_bridge, pinned, _partitions, tag):
         questions = [Question.decode(element) for element, _, _ in pinned]
         asked.append([q.task for q in questions])
-        return [Answer(q.task, change.position, [None] * len(q.keys)).encode() for q in questions]
+        return [Answer(q.task, change.position, (None,) * len(q.keys)).encode() for q in questions]
 
     monkeypatch.setattr(Bridge, "run", answer)
     types = {topic: ["int" if cast else "bigint"] for topic in ("events", "sizes")}

@@ -127,7 +127,7 @@ def unsealed(data: bytes) -> bytes:
 
 def _canonical(body: bytes) -> bytes:
     """Return JSON in the one form that checksums are of: keys in order, no spaces, nothing but ASCII."""
-    return json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(msgspec.json.decode(body), sort_keys=True, separators=(",", ":")).encode()
 
 
 def damaged(path: Path, what: str, error: Exception) -> CheckpointError:

@@ -72,11 +72,18 @@ def visit(orders: Orders) -> Visit:
         done.removed.append(task)
     if orders.orphans_after is not None:
         done.orphans.extend(identity.remove_orphans(Path(orders.state_root), orders.orphans_after))
-    for path in sorted(home.glob("*_*")):
+    for task, path in _copies(home):
         if (at := seen(path, owner)) is not None:
-            done.copies[TaskId.parse(path.name)] = at
+            done.copies[task] = at
     done.seconds = time.monotonic() - start
     return done
+
+
+def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:
+    """Yield the directories of an executor that are named after a task; marks and what people put there are not."""
+    for path in sorted(home.glob("*_*")):
+        with suppress(ValueError):
+            yield TaskId.parse(path.name), path
 
 
 def _stores(orders: Orders, task: TaskId) -> Sequence[str]:

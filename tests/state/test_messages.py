@@ -1,0 +1,371 @@
+"""What crosses between processes or lies in files: it comes back as it was, what is wrong is named, old files open."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+import subprocess
+import sys
+import typing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import fields, replace
+
+from taskplace.errors import CheckpointError
+from taskplace.spark import messages
+from taskplace.spark.driver.versions import read_manifest
+from taskplace.spark.messages import (
+    Change,
+    Declaration,
+    Descriptor,
+    History,
+    Layout,
+    Listing,
+    Manifest,
+    Meta,
+    Opened,
+    Orders,
+    Owner,
+    Position,
+    Report,
+    Setting,
+    Snapshot,
+    StagedFile,
+    Visit,
+    sealed,
+    unsealed,
+)
+from taskplace.spark.messages.base import Coded, Task
+from taskplace.spark.worker.schemas import SinkSchema
+from topology import TaskId
+
+ROOT = Path(__file__).parents[2]
+
+
+def kinds() -> list[type[Coded]]:
+    """Return all messages but those that travel pickled alone."""
+    found, left = [], [Coded]
+    while left:
+        left += (more := left.pop().__subclasses__())
+        found += [kind for kind in more if kind.__struct_fields__ and kind is not Setting]
+    return sorted(set(found), key=lambda kind: kind.__name__)
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=4,
+)
+task_ids = st.builds(TaskId, st.integers(0, 30), st.integers(0, 2000))
+
+
+def values(kind: typing.Any) -> st.SearchStrategy[typing.Any]:
+    """Return values of a type that a field of a message has."""
+    origin, of = typing.get_origin(kind), typing.get_args(kind)
+    if kind is typing.Any:
+        return plain
+    if kind in (Task, TaskId):
+        return task_ids
+    if kind is float:
+        return st.floats(allow_nan=False, allow_infinity=False)
+    if kind is int:
+        return st.integers(-(2**63), 2**63 - 1)
+    if isinstance(kind, type) and issubclass(kind, Coded):
+        hints = typing.get_type_hints(kind)
+        return st.builds(kind, **{field.name: values(hints[field.name]) for field in fields(kind)})
+    if origin is tuple:
+        if of[-1] is not Ellipsis:
+            return st.tuples(*map(values, of))
+        return st.lists(values(of[0]), max_size=3).map(tuple)
+    if origin is list:
+        return st.lists(values(of[0]), max_size=3)
+    if len(of) == 2 and origin is not None and issubclass(origin, typing.Mapping):
+        return st.dictionaries(values(of[0]), values(of[1]), max_size=3)
+    return st.one_of(*map(values, of)) if of else st.from_type(kind)
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.__name__)
+def test_a_message_comes_back_as_it_was(kind):
+    @settings(print_blob=True, deadline=None, max_examples=30)
+    @given(values(kind))
+    def check(message):
+        assert kind.decode(message.encode()) == message
+        assert kind.decode(unsealed(sealed(message))) == message
+        assert kind.decode(unsealed(sealed(message, indent=1))) == message
+        assert pickle.loads(pickle.dumps(message)) == message  # noqa: S301
+
+    check()
+
+
+def test_what_all_attempts_share_travels_pickled():
+    schema = SinkSchema((("k", "string"),), declared=True)
+    setting = Setting(
+        "c",
+        "s",
+        "app",
+        1,
+        2,
+        3,
+        b"\x00",
+        None,
+        4,
+        Listing("f", 1, "c"),
+        sinks={"out": schema},
+        late={"s": None},
+    )
+    assert pickle.loads(pickle.dumps(setting)) == setting  # noqa: S301
+
+
+CHANGE = Change(3, "1-a", "1-b", 20, 10, "changelog/0_1/0000000003-1-a.arrow", 100, "ab")
+TASK = TaskId(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "says"),
+    [
+        (Change, {"version": 1}, "missing required field `attempt`"),
+        (
+            History,
+            {"changes": [{"version": "1"}]},
+            r"Expected `int`, got `str` - at `\$.changes\[0\].version`",
+        ),
+        (History, {"changes": [], "more": 1}, "unknown field `more`"),
+        (
+            Descriptor,
+            {"task": "0_1", "instance": "", "history": {}},
+            r"Expected `array`, got `str` - at `\$.task`",
+        ),
+        (
+            Visit,
+            {"instance": "", "here": True, "copies": {"0-1": []}},
+            r"'0-1' is no task id; .* `\$.copies`",
+        ),
+        (Visit, {"instance": "", "here": 1}, r"Expected `bool`, got `int` - at `\$.here`"),
+        (Orders, [], "Expected `object`, got `array`"),
+        (Position, [1, "a", 2, 3], "at most length 3"),
+        (Meta, {"fence": [1, None, 2]}, r"Expected `int`, got `null` - at `\$.fence\[1\]`"),
+        (Owner, {"pid": 1, "started": "x", "boot": "", "namespace": ""}, r"Expected `float`, got `str`"),
+    ],
+)
+def test_what_is_wrong_with_a_message_is_named(kind, text, says):
+    with pytest.raises(ValueError, match=says):
+        kind.decode(json.dumps(text))
+
+
+@given(st.binary(max_size=30))
+def test_bytes_that_are_no_message_are_an_error_of_value_and_no_other(data):
+    for kind in (Manifest, Declaration, Report, Meta):
+        with pytest.raises(ValueError):
+            kind.decode(data)
+    with pytest.raises(ValueError):
+        unsealed(data)
+
+
+# -- files that were written before, and files that earlier versions read
+
+
+MANIFEST = Manifest(
+    3,
+    2,
+    7,
+    {"hash": 1, "keys": {"flüge": ["string"]}, "query": None},
+    {TASK: CHANGE},
+    {TASK: (Snapshot(1, "1-c", 5, 5, "snapshots/0_1/0000000001-1-c.arrow", 50, "cd"),)},
+    {"out": (StagedFile("batches/0000000003/sinks/out/0_1-1-a.parquet", 4, 40, "ef"),)},
+    {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}},
+    {TASK: History((CHANGE,), ())},
+    {"flüge": 123},
+    1,
+    4,
+    None,
+    {"s": -5},
+    {TASK: {"s": None}},
+)
+WRITTEN = {
+    "schema": "taskplace.manifest/6",
+    "batch": 3,
+    "epoch": 2,
+    "generation": 7,
+    "identity": {"hash": 1, "keys": {"flüge": ["string"]}, "query": None},
+    "changes": {
+        "0_1": {
+            "version": 3,
+            "attempt": "1-a",
+            "base": "1-b",
+            "offset": 20,
+            "records": 10,
+            "file": "changelog/0_1/0000000003-1-a.arrow",
+            "size": 100,
+            "checksum": "ab",
+        }
+    },
+    "snapshots": {
+        "0_1": [
+            {
+                "version": 1,
+                "attempt": "1-c",
+                "offset": 5,
+                "records": 5,
+                "file": "snapshots/0_1/0000000001-1-c.arrow",
+                "size": 50,
+                "checksum": "cd",
+            }
+        ]
+    },
+    "sinks": {
+        "out": [
+            {
+                "file": "batches/0000000003/sinks/out/0_1-1-a.parquet",
+                "rows": 4,
+                "size": 40,
+                "checksum": "ef",
+            }
+        ]
+    },
+    "assignment": {"executor-1": {"active": ["0_1"], "standby": [], "warmup": []}},
+    "event_times": {"flüge": 123},
+    "needs": 1,
+    "rows": 4,
+    "watermark": None,
+    "expired": {"s": -5},
+    "held": {"0_1": {"s": None}},
+}
+WRITTEN["histories"] = {"0_1": {"changes": [WRITTEN["changes"]["0_1"]], "snapshots": []}}
+
+
+def sealed_before(body: object, indent: int | None = None) -> bytes:
+    """Seal as taskplace has done it since manifests have seals: this is what all versions read."""
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    seal = hashlib.blake2b(canonical, digest_size=16).hexdigest()
+    return json.dumps({"seal": seal, "body": body}, sort_keys=True, indent=indent).encode()
+
+
+def test_a_manifest_has_the_form_of_version_6():
+    assert json.loads(unsealed(sealed(MANIFEST))) == WRITTEN
+    assert json.loads(sealed(MANIFEST)) == json.loads(sealed_before(WRITTEN))
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_a_manifest_that_was_written_before_is_read(tmp_path, indent):
+    path = tmp_path / "0000000003.json"
+    path.write_bytes(sealed_before(WRITTEN, indent))
+    assert read_manifest(path) == MANIFEST
+    old = {key: value for key, value in WRITTEN.items() if key not in ("expired", "held")}
+    path.write_bytes(sealed_before({**old, "schema": "taskplace.manifest/5"}, indent))
+    assert read_manifest(path) == replace(MANIFEST, expired=None, held={})
+
+
+def test_a_declaration_has_the_form_that_it_always_had():
+    declared = Declaration(
+        "id",
+        {"name": "t", "ratio": 1e16},
+        {
+            "s": Layout((("k", "string"),), (("n", "int64"),)),
+            "t": Layout((), (("at", "date32[day]"),), "at", {"n": "count"}),
+        },
+        {"s": 0, "t": 1},
+        ("a", "b"),
+    )
+    written = {
+        "id": "id",
+        "topology": {"name": "t", "ratio": 1e16},
+        "stores": {
+            "s": {"key": [["k", "string"]], "value": [["n", "int64"]]},
+            "t": {"key": [], "value": [["at", "date32[day]"]], "time": "at", "meaning": {"n": "count"}},
+        },
+        "incarnations": {"s": 0, "t": 1},
+        "sources": ["a", "b"],
+    }
+    assert json.loads(sealed(declared, indent=1)) == json.loads(sealed_before(written))
+    assert Declaration.decode(unsealed(sealed_before(written, indent=1))) == declared
+    del written["sources"]
+    assert Declaration.decode(unsealed(sealed_before(written))) == replace(declared, sources=None)
+
+
+def test_what_a_copy_knows_of_itself_and_marks_have_the_form_that_they_always_had():
+    owner = {"pid": 7, "started": 12.5, "boot": "b", "namespace": "n"}
+    opened = {"worker": owner, "executor": owner, "deaths": 1, "called_off": ""}
+    assert Opened.decode(json.dumps(opened)) == Opened(*[Owner(7, 12.5, "b", "n")] * 2, 1)
+    meta = {
+        "at": [3, "1-a", 20],
+        "undo": None,
+        "fence": [2, 3, 7],
+        "skipped": ["s"],
+        "restoring": ["1-c:ab", 4],
+        "boot": "b",
+        "format": 3,
+    }
+    found = Meta.decode(json.dumps(meta))
+    assert (found.at, found.undo, found.restoring) == (Position(3, "1-a", 20), None, ("1-c:ab", 4))
+    assert json.loads(found.encode()) == meta
+
+
+@settings(print_blob=True, deadline=None, max_examples=60)
+@given(st.data())
+def test_a_manifest_of_which_a_byte_is_changed_is_refused_or_means_the_same(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damaged") / "0000000003.json"
+    written = bytearray(data.draw(st.sampled_from([sealed(MANIFEST), sealed_before(WRITTEN, 1)])))
+    at = data.draw(st.integers(0, len(written) - 1))
+    written[at] = data.draw(st.integers(0, 255).filter(lambda byte: byte != written[at]))
+    path.write_bytes(written)
+    try:
+        found = read_manifest(path)
+    except CheckpointError as error:
+        assert str(error).startswith(f"{path}: damaged manifest (")
+        assert str(error).endswith(
+            "put it back from a backup, or start a new checkpoint, in another directory"
+        )
+    else:
+        assert found == MANIFEST
+
+
+def test_a_manifest_whose_fields_are_of_other_types_is_refused_with_their_path(tmp_path):
+    path = tmp_path / "0000000003.json"
+    for name, value, says in [
+        ("batch", "3", "Expected `int`, got `str` - at `$.batch`"),
+        ("changes", {"0_x": {}}, "'0_x' is no task id; expected one like '0_3' - at `key` in `$.changes`"),
+        ("sinks", {"out": [{"file": "f"}]}, "missing required field `rows` - at `$.sinks[...][0]`"),
+        ("new", 1, "unknown field `new`"),
+    ]:
+        path.write_bytes(sealed_before({**WRITTEN, name: value}))
+        with pytest.raises(CheckpointError) as refused:
+            read_manifest(path)
+        assert str(refused.value).startswith(f"{path}: damaged manifest (")
+        assert says in str(refused.value)
+
+
+# -- the house
+
+
+def test_executors_get_messages_without_spark_and_arrow():
+    script = "import sys, taskplace.spark.messages; print({'pyspark', 'py4j', 'pyarrow', 'lmdb'} & set(sys.modules))"
+    found = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert found.stdout == "set()\n"
+
+
+def test_the_docs_name_every_message():
+    table = (
+        (ROOT / "docs" / "architecture.md").read_text().partition("## What crosses")[2].partition("\n## ")[0]
+    )
+    parts = {
+        "Change",
+        "History",
+        "Layout",
+        "Listing",
+        "Position",
+        "Recovery",
+        "Slice",
+        "Snapshot",
+        "StagedFile",
+        "Fence",
+    }
+    assert {kind.__name__ for kind in kinds()} - parts == {
+        name for name in messages.__all__ if f"`{name}`" in table
+    } - {"Setting"}
+    assert "`Setting`" in table
