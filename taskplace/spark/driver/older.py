@@ -23,9 +23,9 @@ import pyarrow.parquet as pq
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.staging import read_staged, write_staged
-from taskplace.spark.messages import StagedFile
+from taskplace.spark.messages import SinkSchema, StagedFile
 from taskplace.spark.worker.columns import Unreadable, readable, text, untyped
-from taskplace.spark.worker.schemas import SinkSchema
+from taskplace.spark.worker.schemas import arrow
 from taskplace.spark.worker.unify import common, converted
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ def _stuck(sink: str, batch: int, column: str, found: str) -> CheckpointError:
 
 
 def _declared(sink: str, batch: int, schemas: Sequence[pa.Schema], declared: SinkSchema) -> pa.Schema:
-    schema = declared.schema
+    schema = arrow(declared.columns)
     if more := [name for name in _names(schemas) if name not in schema.names]:
         raise CheckpointError(
             f"batch {batch} is committed, and cannot be published: sink {sink!r} has columns {more}, which its "

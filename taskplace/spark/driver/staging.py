@@ -27,10 +27,10 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.messages import Columns, Report, StagedFile, seal
+from taskplace.spark.messages import Columns, Report, SinkSchema, StagedFile, seal
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.columns import text, untyped
-from taskplace.spark.worker.schemas import SinkSchema, columns_of, parquet
+from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet
 from taskplace.spark.worker.unify import common, conformed, united
 from topology import BuiltTopology, TaskId
 
@@ -45,7 +45,7 @@ Schemas = dict[str, list[list[str]]]
 def declared(built: BuiltTopology) -> dict[str, SinkSchema]:
     """Return the schemas that sinks were declared with. Errors: `InputError` for what is no schema."""
     return {
-        node.name: SinkSchema.declare(node.name, node.options["schema"])
+        node.name: declare(node.name, node.options["schema"])
         for sub in built.subtopologies
         for node in sub.sinks
         if node.options.get("schema") is not None
@@ -63,7 +63,7 @@ class SinkSchemas:
             for node in sub.sinks
         }
         for sink, schema in self.declared.items():
-            self._check_reserved(sink, schema.schema.names)
+            self._check_reserved(sink, [name for name, _ in schema.columns])
         self._told: set[tuple[str, SinkSchema]] = set()
 
     def check(self, root: Path, identity: Mapping[str, Any]) -> None:
@@ -126,12 +126,13 @@ class SinkSchemas:
 def kept(identity: Mapping[str, Any], sink: str) -> SinkSchema | None:
     """Return the schema of a sink that a manifest's identity has; None for those that were made without."""
     columns = (identity.get(SCHEMAS) or {}).get(sink)
-    return None if columns is None else SinkSchema.of(columns)
+    return None if columns is None else SinkSchema(tuple((name, kind) for name, kind in columns))
 
 
 def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
-    types = dict(zip(after.schema.names, after.schema.types, strict=True))
-    for field in before.schema:
+    wanted = arrow(after.columns)
+    types = dict(zip(wanted.names, wanted.types, strict=True))
+    for field in arrow(before.columns):
         if field.name not in types:
             yield f"column {field.name!r} is not in it"
         elif common(types[field.name], field.type, grow=False) is None:
@@ -141,7 +142,7 @@ def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
 def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | None) -> pa.Schema:
     """Return the schema that holds what all tasks have staged, in the sink's order."""
     found = united(
-        [(f"task {task}", SinkSchema.of(columns).schema) for task, columns in by_task.items()],
+        [(f"task {task}", arrow(columns)) for task, columns in by_task.items()],
         f"sinks.{sink}",
         ", or declare the schema of the sink",
     )

@@ -14,7 +14,7 @@
 | `Meta` | whoever changes a copy | whoever opens it | in the copy | `FORMAT` |
 | `Owner`, `Orphaned`, `Opened` | workers | workers of the host | in `state.dir` | none: unreadable is missing |
 
-Programs, with the user's processors and the schemas of sinks in them, travel pickled: `taskplace.spark.worker.program`.
+Programs, with the user's processors in them, travel pickled: `taskplace.spark.worker.program`.
 
 Properties: executors import this, so it imports neither Spark nor Arrow. Task ids are `TaskId`, and text only in JSON
 and in names. What names a file names it relative to the checkpoint.
@@ -50,7 +50,7 @@ from taskplace.spark.messages.base import (
     sealed,
     unsealed,
 )
-from taskplace.spark.messages.checkpoint import SCHEMA, Declaration, Layout, Manifest, StagedFile
+from taskplace.spark.messages.checkpoint import SCHEMA, Declaration, Layout, Manifest, SinkSchema, StagedFile
 from taskplace.spark.messages.histories import EMPTY, Change, History, Position, Snapshot
 from taskplace.spark.messages.local import FORMAT, Fence, Meta, Opened, Orphaned, Owner
 from taskplace.spark.messages.visits import Answer, Orders, Question, Visit
@@ -81,6 +81,7 @@ __all__ = [
     "Recovery",
     "Report",
     "Setting",
+    "SinkSchema",
     "Slice",
     "Snapshot",
     "StagedFile",

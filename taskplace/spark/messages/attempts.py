@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import field
 
 from taskplace.spark.messages.base import Columns, Message, Tally, Watermark
-from taskplace.spark.messages.checkpoint import StagedFile
+from taskplace.spark.messages.checkpoint import SinkSchema, StagedFile
 from taskplace.spark.messages.histories import Change, History
 from topology.ids import TaskId
-
-if TYPE_CHECKING:
-    from taskplace.spark.worker.schemas import SinkSchema
 
 
 class Slice(Message, frozen=True, array_like=True):

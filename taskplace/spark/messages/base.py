@@ -60,7 +60,16 @@ class Tally(Coded, msgspec.Struct, forbid_unknown_fields=True):
 
 
 T = TypeVar("T")
-_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+def _text(value: object) -> str:
+    """Return the text of a key; nothing else is left for this to be asked for."""
+    if isinstance(value, TaskId):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} is nothing that a message has")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_text)
 
 
 def decoded(kind: type[T], data: bytes | str) -> T:
@@ -85,7 +94,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _task(kind: type, raw: object) -> TaskId:
-    """Return the task id that a key names; of the types of messages, only `Task` is not of msgspec's own."""
+    """Return the task id that a key names: of all the types in messages, msgspec does not know `Task` alone."""
     return TaskId.parse(str(raw))
 
 

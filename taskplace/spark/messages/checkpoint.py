@@ -24,6 +24,18 @@ class StagedFile(Message, frozen=True):
     checksum: str
 
 
+class SinkSchema(Message, frozen=True):
+    """The columns of a sink, in order, and whether the user declared them. A manifest's identity has the columns."""
+
+    columns: Columns
+    declared: bool = False
+
+    @property
+    def written(self) -> str:
+        """How it is declared: {'k': 'string', 'n': 'int64'}."""
+        return str(dict(self.columns))
+
+
 class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     """One committed batch.
 

@@ -17,6 +17,7 @@ from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.unify import concat
+from topology.node import Kind
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Operator:
     """One node: what it is, whose output it takes, and what it runs; as to time see `taskplace.spark.worker.clock`."""
 
     name: str
-    kind: str
+    kind: Kind
     parents: tuple[str, ...] = ()
     stores: tuple[str, ...] = ()
     topic: str = ""

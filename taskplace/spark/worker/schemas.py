@@ -18,14 +18,14 @@ Errors: `InputError` naming the sink, the column, both types, and what to do.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
+from taskplace.spark.messages import Columns, SinkSchema
 from taskplace.spark.state.column_types import parse
 from taskplace.spark.worker.columns import Unreadable, check_names, readable, text
 from taskplace.spark.worker.unify import cast, common, converted
@@ -34,72 +34,48 @@ T = pa.types
 #: In the metadata of a staged file: the columns that it leaves out, with their places, as JSON.
 UNTYPED = b"taskplace.untyped"
 
-Columns = Sequence[Sequence[str]]
 
-
-@dataclass(frozen=True)
-class SinkSchema:
-    """The columns of a sink, (name, type as text) in order, and whether the user declared them.
-
-    >>> SinkSchema((("k", "string"), ("n", "int64"))).schema.types
-    [DataType(string), DataType(int64)]
-    """
-
-    columns: tuple[tuple[str, str], ...]
-    declared: bool = False
-
-    @classmethod
-    def of(cls, columns: Columns) -> SinkSchema:
-        """Return the schema that a manifest has kept."""
-        return cls(tuple((name, kind) for name, kind in columns))
-
-    @classmethod
-    def declare(cls, sink: str, given: object) -> SinkSchema:
-        """Return the schema that a sink was declared with. Errors: `InputError` naming the column."""
-        path = f"sinks.{sink}.schema"
-        expected = "columns, such as {'k': 'string', 'n': 'int64'}"
-        if isinstance(given, pa.Schema):
-            given = dict(zip(given.names, given.types, strict=True))
-        if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
-            raise InputError(path, found=given, expected=expected)
+def declare(sink: str, given: object) -> SinkSchema:
+    """Return the schema that a sink was declared with. Errors: `InputError` naming the column."""
+    path = f"sinks.{sink}.schema"
+    expected = "columns, such as {'k': 'string', 'n': 'int64'}"
+    if isinstance(given, pa.Schema):
+        given = dict(zip(given.names, given.types, strict=True))
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise InputError(path, found=given, expected=expected)
+    try:
+        check_names(list(given))
+    except Unreadable as error:
+        raise InputError(path, found=list(given), expected=expected, hint=str(error)) from None
+    columns = []
+    for name, kind in given.items():
         try:
-            check_names(list(given))
+            found = readable(kind if isinstance(kind, pa.DataType) else parse(str(kind)))
+            if "null" in text(found):
+                raise ValueError("no type")
         except Unreadable as error:
-            raise InputError(path, found=list(given), expected=expected, hint=str(error)) from None
-        columns = []
-        for name, kind in given.items():
-            try:
-                found = readable(kind if isinstance(kind, pa.DataType) else parse(str(kind)))
-                if "null" in text(found):
-                    raise ValueError("no type")
-            except Unreadable as error:
-                at = f"{path}.{name}"
-                raise InputError(
-                    at, found=str(kind), expected="a type that Spark reads", hint=str(error)
-                ) from None
-            except (ValueError, TypeError, IndexError) as error:
-                expected = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
-                raise InputError(f"{path}.{name}", found=kind, expected=expected, hint=str(error)) from None
-            columns.append((name, text(found)))
-        return cls(tuple(columns), declared=True)
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The columns as Arrow's; those without a type are of type null."""
-        return _schema(self.columns)
-
-    @property
-    def written(self) -> str:
-        """How it is declared: {'k': 'string', 'n': 'int64'}."""
-        return str(dict(self.columns))
+            at = f"{path}.{name}"
+            raise InputError(
+                at, found=str(kind), expected="a type that Spark reads", hint=str(error)
+            ) from None
+        except (ValueError, TypeError, IndexError) as error:
+            expected = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
+            raise InputError(f"{path}.{name}", found=kind, expected=expected, hint=str(error)) from None
+        columns.append((name, text(found)))
+    return SinkSchema(tuple(columns), declared=True)
 
 
 @lru_cache(maxsize=256)
-def _schema(columns: tuple[tuple[str, str], ...]) -> pa.Schema:
+def arrow(columns: Columns) -> pa.Schema:
+    """Return a sink's columns as Arrow's; those without a type are of type null.
+
+    >>> arrow((("k", "string"), ("n", "int64"))).types
+    [DataType(string), DataType(int64)]
+    """
     return pa.schema([(name, parse(kind)) for name, kind in columns])
 
 
-def columns_of(schema: pa.Schema) -> tuple[tuple[str, str], ...]:
+def columns_of(schema: pa.Schema) -> Columns:
     """Return the columns of a schema whose types are `readable`'s."""
     return tuple((field.name, text(field.type)) for field in schema)
 
@@ -160,7 +136,7 @@ def _readable(schema: pa.Schema, sink: str) -> pa.Schema:
 
 
 def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> pa.Schema:
-    wanted = fixed.schema
+    wanted = arrow(fixed.columns)
     said = "as it was declared" if fixed.declared else "as its first batch was"
     if set(found.names) != set(wanted.names):
         raise InputError(
@@ -193,13 +169,14 @@ def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
 
 def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
     """Return the schema that `fixed` may become, and rows of `given` fit; None if there is none."""
-    if set(fixed.schema.names) - set(given.names):
+    before = arrow(fixed.columns)
+    if set(before.names) - set(given.names):
         return None
     found = {}
-    for name in dict.fromkeys([*fixed.schema.names, *given.names]):
+    for name in dict.fromkeys([*before.names, *given.names]):
         kind = readable(given.field(name).type)
-        if name in fixed.schema.names:
-            kind = common(fixed.schema.field(name).type, kind)
+        if name in before.names:
+            kind = common(before.field(name).type, kind)
         if kind is None:
             return None
         found[name] = text(kind)
