@@ -6,7 +6,7 @@ import contextlib
 from typing import TextIO
 
 from taskplace.report import words
-from taskplace.report.events import BatchDone, ExecutorLost, Rebalanced, Summary
+from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary
 
 
 class PlainReporter:

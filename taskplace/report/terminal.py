@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from taskplace.report import words
-from taskplace.report.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 
 WIDTH = 44  # of every table at least, so that titles stay on one line
 

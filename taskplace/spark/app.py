@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import InputError, TaskplaceError
 from taskplace.redaction import scrubbed
-from taskplace.report.events import CheckResult, Reporter
+from taskplace.model.events import CheckResult, Reporter
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker.attempt import reports_dir

@@ -15,8 +15,8 @@ from taskplace import Instance, PlacementConfig, Task
 from taskplace.cli import main
 from taskplace.model.config import ALIASES
 from taskplace.model.schema import NAMES, schema
-from taskplace.simulate.events import OPTIONS
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation.events import OPTIONS
+from taskplace.simulation.scenarios import KINDS, scenario
 
 verify = importlib.import_module("taskplace.verify")
 
