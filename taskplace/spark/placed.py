@@ -33,8 +33,8 @@ from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explanation import Removal
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
-from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.model.events import BatchDone, InstanceView, Reporter, Summary
+from taskplace.rebalance import RebalanceLoop, Trigger
 from taskplace.spark import faults, options
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make

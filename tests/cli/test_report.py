@@ -7,8 +7,8 @@ import sys
 import pytest
 from rich.console import Console
 
-from taskplace.report import PlainReporter, SilentReporter, reporter_for
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
+from taskplace.report import PlainReporter, SilentReporter, reporter_for
 from taskplace.report.terminal import TerminalReporter
 
 PLACEMENT = (

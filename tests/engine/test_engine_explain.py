@@ -9,7 +9,7 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.explanation import Explainer, Removal, Wait, can_remove, explain_plan, explanation
+from taskplace.explanation import Explainer, Removal, Wait, can_remove, explain_plan, plan_explanation
 from taskplace.model.placement import any_caught
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle
