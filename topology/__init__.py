@@ -7,9 +7,9 @@
     ...
     built = topo.build()
 
-Reading order: `node` (the parts), `builder`, `stream` and `draft` (describing), `view` (what can be read of it), `graph` (subtopologies),
-`copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`, `internal`, `describe`,
-`dot`, `document`, `topics`.
+Reading order: `node` (the parts), `builder`, `stream` and `draft` (describing), `view` (what can be read of it),
+`graph` (subtopologies), `copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`,
+`internal`, `describe`, `dot`, `document`, `topics`.
 
 Names are loaded on first use, so that `import topology` stays light; networkx is loaded by the first
 `build()`.
