@@ -33,7 +33,7 @@ CASES = ("fresh start", "steady", "+10% instances", "-10% instances", "from dict
 def measure(tasks: int, instances: int, repeat: int) -> dict[str, Any]:
     import taskplace
     from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
-    from taskplace.explain import Explainer
+    from taskplace.explanation import Explainer
 
     config = PlacementConfig(num_standby_replicas=1)
     per = max(1, tasks // SUBTOPOLOGIES)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import taskplace
 from taskplace import Plan, Problem, Roles
-from taskplace.simulate import Cluster
+from taskplace.simulation import Cluster
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = DOCS / "placement.md"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Makes .venv with everything this project needs. Quiet unless something fails; safe to run again.
+# setup.sh EXTRAS: makes .venv with this project and these extras of it. Quiet unless something fails; safe to run again.
 set -euo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
 source scripts/lib.sh
 
 readonly VENV=.venv
 readonly LOG=${VENV}/setup.log
-readonly EXTRAS=spark,examples,plots,dev
+readonly EXTRAS=${1:?the extras of pyproject.toml to install}
+readonly UV="uv>=0.9,<1"
 
 # usable PYTHON: runs, is new enough, and can make an environment with pip in it.
 usable() {
@@ -44,9 +45,17 @@ if [[ ! -x ${VENV}/bin/python ]] || ! usable "${VENV}/bin/python"; then
     "${python}" -m venv --clear "${VENV}"
 fi
 
+# uv installs in parallel. Where it cannot be had, or cannot reach what pip is configured for, pip does it.
+with_uv() {
+    "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check "${UV}" &&
+        "${VENV}/bin/uv" pip install --quiet --native-tls --python "${VENV}/bin/python" --editable ".[${EXTRAS}]"
+}
+with_pip() {
+    "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check --editable ".[${EXTRAS}]"
+}
+
 echo "installing dependencies into ${VENV} (a minute or two the first time)"
-if ! "${VENV}/bin/python" -m pip install --quiet --no-input --disable-pip-version-check \
-    --editable ".[${EXTRAS}]" >"${LOG}" 2>&1; then
+if ! { with_uv || with_pip; } >"${LOG}" 2>&1; then
     tail -n 30 "${LOG}" >&2
     stop "Installing the dependencies failed; the whole output is in ${LOG}."
 fi

@@ -14,7 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from taskplace.explain import explain
+from taskplace.explanation import explain
 from taskplace.lag import LagIndex
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Move, Optimality, Plan, Roles
@@ -27,13 +27,13 @@ __version__ = "0.1.0"
 
 
 def simulate(*args: Any, **options: Any) -> Any:
-    """Return how a cluster develops; `taskplace.simulate.run.simulate`, which is loaded when first used.
+    """Return how a cluster develops; `taskplace.simulation.run.simulate`, which is loaded when first used.
 
     >>> trajectory = simulate({"tasks": [{"id": "0_0"}], "instances": [{"id": "a"}]})
     >>> trajectory.stable
     True
     """
-    return importlib.import_module("taskplace.simulate.run").simulate(*args, **options)
+    return importlib.import_module("taskplace.simulation.run").simulate(*args, **options)
 
 
 def assign_partitions(*args: Any, **options: Any) -> Any:

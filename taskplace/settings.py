@@ -1,36 +1,24 @@
 """The configuration of an application: one YAML file, read and judged whole before anything starts.
 
-A key is a dotted path (`runtime.snapshot.interval.batches`). It may be written flat or nested, as one likes;
-both mean the same, and a key given twice is an error. Kafka's own keys stand verbatim under `placement`.
+The file has sections, and each section has keys. A key is one word, with its dots: `snapshot.interval.batches` in the
+section `runtime`. docs/configuration.md lists all keys with their types, defaults and units.
 
-    application:            what runs
-      id                    required; names the stream and its directories: letters, digits, . _ -
-      class                 "module:Class" of the application; required unless there is a `topology`, which
-                            `taskplace.spark.declared` runs by itself
-    topology                free: the stream, see `taskplace.spark.declared`
-    spark:
-      master                Spark's own words; without it, spark-submit or local[*] decides
-      app.name              default: the application's id
-      conf                  Spark's own keys, handed on as they are
-    checkpoint.dir          committed progress, changelogs, snapshots; default var/<id>/checkpoint
-    state.dir               local disk of the executors; default var/<id>/state
-    placement               Kafka's keys, see `taskplace.model.config`
-    runtime:
-      snapshot.interval.batches   batches between two snapshots of a task; default 10
-      snapshot.bytes              or so many bytes of its changelog; default 64 MiB
-      follower.share.percent      how much of the executors' slots standbys take while a batch runs; default 10
-      changelog.compression       none, lz4 (default) or zstd
-      locality.wait.ms            how long Spark waits for the planned executor; default 300000
-      bytes.per.task.max          input of one task in one batch; default 128 MiB
-    input, output           free: read by the application class alone; without one, where the topology's sources
-                            come from and its sinks go to, see `taskplace.spark.declared`
-    chaos                   a list of {batch, kill}: executors to kill, for drills
-    report.progress         auto (default), rich, plain or none
+    application    what runs: its id, and its class
+    spark          how Spark is started
+    checkpoint     where progress, changelogs and snapshots are committed
+    state          where executors keep their copies
+    placement      Kafka's keys, verbatim (`taskplace.model.config`)
+    runtime        how a batch runs
+    topology       the stream (`taskplace.spark.declared`)
+    input, output  what the application class reads; without one, where sources come from and sinks go to
+    chaos          a list of {batch, kill}: executors to kill, for drills
+    report         how progress is shown
 
 Errors: `ConfigError` with the path, what was found, what was expected and the nearest known key.
 
-An override may lead into nested values (`topology.sources.flights.partitions=6`, `input.flights.path=/in`); at each
-step the longest key that is there is taken, and what is left is one key.
+An override names a key by its path: `runtime.snapshot.bytes=1000`. It may lead into nested values
+(`topology.sources.flights.partitions=6`, `input.flights.path=/in`); at each step the longest key that is there is
+taken, and what is left is one key.
 
 YAML that could be meant in two ways is refused with its line (`taskplace.yamls`).
 
@@ -39,18 +27,20 @@ Non-goals: no environment variables, no includes, no templates. `--set key=value
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from taskplace.errors import ConfigError, InputError
-from taskplace.model import reading
-from taskplace.model.config import PlacementConfig, Reader, choice_key
+from taskplace.errors import ConfigError
+from taskplace.model.config import PlacementConfig
+from taskplace.model.keys import Choice, Configuration, Integer, Text, key
 from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
-from taskplace.written import collect, flatten, graft, override, read
+from taskplace.written import graft, override, read
+
+MOST_ACTIVE = "executor-with-most-active"
+DECLARED = "taskplace.spark.declared:Declared"  # the class of an application that is YAML alone
 
 
 def shown(settings: Any) -> str:
@@ -59,48 +49,185 @@ def shown(settings: Any) -> str:
     return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
 
-MOST_ACTIVE = "executor-with-most-active"
-DECLARED = "taskplace.spark.declared:Declared"  # the class of an application that is YAML alone
+# ------------------------------------------------------------------------------------------------ types of values
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A directory of this host; `uri`: it may be a file:// URI."""
+
+    words: str
+    uri: bool = False
+
+    def __str__(self) -> str:
+        return self.words
+
+    def read(self, path: str, value: Any) -> str:
+        """Return the directory; `ConfigError` for anything else."""
+        if not isinstance(value, str) or (is_uri(value) and not self.uri):
+            raise ConfigError(path, found=value, expected=self.words)
+        local_path(value, path, expected=self.words, error=ConfigError)
+        return value
+
+
+class ExecutorName:
+    """The id of an executor, or the one with most active tasks."""
+
+    def __str__(self) -> str:
+        return f"{MOST_ACTIVE!r} or an executor id"
+
+    def read(self, path: str, value: Any) -> str:
+        """Return the id as text: Spark's ids are digits, so YAML reads them as integers."""
+        value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        return Text(r"\S+", str(self)).read(path, value)
+
+
+class SparkConf:
+    """Spark's own keys, with their values as Spark writes them."""
+
+    def __str__(self) -> str:
+        return "a mapping of Spark's own keys"
+
+    def read(self, path: str, value: Any) -> Mapping[str, str]:
+        """Return the keys; `ConfigError` for anything else."""
+        if not isinstance(value, Mapping | None):
+            raise ConfigError(path, found=value, expected=str(self))
+        return {name: _spark_value(f"{path}.{name}", each) for name, each in _texts(path, value or {})}
+
+
+def _spark_value(path: str, value: object) -> str:
+    if isinstance(value, bool):  # Spark writes true and false
+        return str(value).lower()
+    if not isinstance(value, (str, int, float)):
+        raise ConfigError(path, found=value, expected="a text, a number or true/false")
+    return str(value)
+
+
+def _texts(path: str, mapping: Mapping[Any, Any]) -> list[tuple[str, Any]]:
+    """Return the items of a mapping whose keys are text; `ConfigError` for any other key."""
+    for name in mapping:
+        if not isinstance(name, str):
+            where = f"{path}.{name}" if path else f"{name}"
+            raise ConfigError(where, found=name, expected="a key that is text (quote it)")
+    return list(mapping.items())
+
+
+# ------------------------------------------------------------------------------------------------ sections
+
+_MASTER = (
+    r"local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+|yarn|k8s://.+"
+)
 
 
 @dataclass(frozen=True)
-class ApplicationSettings:
-    """What runs: its id, and its class as "module:Class"."""
+class ApplicationSettings(Configuration, section="application"):
+    """What runs."""
 
-    id: str
-    cls: str
+    id: str = key(
+        Text(r"(?!\.{1,2}$)[A-Za-z0-9._-]+", "a name of letters, digits, '.', '_' and '-'"),
+        doc="names the stream and its directories",
+    )
+    cls: str = key(
+        Text(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:Class', or a topology in its place"),
+        doc="the class of the application; may be left out where there is a `topology`",
+        name="class",
+    )
 
 
 @dataclass(frozen=True)
-class SparkSettings:
-    """How Spark is started; `conf` holds Spark's own keys, values as Spark writes them."""
+class SparkSettings(Configuration, section="spark"):
+    """How Spark is started."""
 
-    master: str | None = None
-    app_name: str = ""
-    conf: Mapping[str, str] = field(default_factory=dict)
+    master: str | None = key(
+        Text(_MASTER, "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"),
+        None,
+        "where it runs; without it spark-submit decides, or local[*]",
+    )
+    app_name: str = key(
+        Text(r".*\S.*", "a name"), "", "as Spark's pages show it; without it the application's id"
+    )
+    conf: Mapping[str, str] = key(SparkConf(), None, "Spark's own keys, handed on as they are")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "conf", self.conf or {})
 
     def __repr__(self) -> str:
         return shown(self)
 
 
 @dataclass(frozen=True)
-class RuntimeSettings:
-    """How a placed batch runs: batches, milliseconds, bytes."""
+class CheckpointSettings(Configuration, section="checkpoint"):
+    """Where progress is committed."""
 
-    snapshot_interval_batches: int = 10
-    snapshot_bytes: int = 64 * 2**20
-    follower_share_percent: int = 10
-    changelog_compression: str = "lz4"
-    locality_wait_ms: int = 30_000
-    bytes_per_task_max: int = 128 * 2**20
+    # Elsewhere no exclusive create is known to work, and the commit stands on it.
+    dir: str | None = key(
+        Directory("a directory, or a file:// URI, of this host", uri=True),
+        None,
+        "committed progress, changelogs, snapshots; without it var/<id>/checkpoint",
+    )
 
 
 @dataclass(frozen=True)
-class ChaosSettings:
-    """A drill: in batch `batch`, kill executor `kill`, an executor's id or `MOST_ACTIVE`."""
+class StateSettings(Configuration, section="state"):
+    """Where executors keep their copies."""
 
-    batch: int
-    kill: str
+    dir: str | None = key(
+        Directory("a directory on the executors' local disk, no URI"),
+        None,
+        "local disk of the executors; without it var/<id>/state",
+    )
+
+
+@dataclass(frozen=True)
+class RuntimeSettings(Configuration, section="runtime"):
+    """How a placed batch runs: batches, milliseconds, bytes."""
+
+    snapshot_interval_batches: int = key(Integer(1), 10, "batches between two snapshots of a task")
+    snapshot_bytes: int = key(Integer(1), 64 * 2**20, "or so many bytes of its changelog")
+    follower_share_percent: int = key(
+        Integer(1, 100), 10, "how much of the executors' slots standbys take while a batch runs"
+    )
+    changelog_compression: str = key(Choice("none", "lz4", "zstd"), "lz4", "how changelogs are compressed")
+    locality_wait_ms: int = key(Integer(0), 30_000, "how long Spark waits for the planned executor")
+    # One element of a partition travels as one Java array: 2 GiB is where those end.
+    bytes_per_task_max: int = key(Integer(1, 2**31 - 1), 128 * 2**20, "input of one task in one batch")
+
+
+@dataclass(frozen=True)
+class ChaosSettings(Configuration, section="chaos[]"):
+    """A drill: an executor is killed in a batch."""
+
+    batch: int = key(Integer(0), doc="the batch in which it is killed, counted from 0")
+    kill: str = key(ExecutorName(), doc="which executor: its id, or the one with most active tasks")
+
+
+@dataclass(frozen=True)
+class ReportSettings(Configuration, section="report"):
+    """How progress is shown."""
+
+    progress: str = key(
+        Choice("auto", "rich", "plain", "none"), "auto", "auto is rich on a terminal, and plain elsewhere"
+    )
+
+
+FREE = ("topology", "input", "output")
+"""Sections that the application reads itself."""
+SECTIONS: Mapping[str, type[Configuration]] = {
+    part.SECTION: part
+    for part in (
+        ApplicationSettings,
+        SparkSettings,
+        CheckpointSettings,
+        StateSettings,
+        RuntimeSettings,
+        ReportSettings,
+    )
+} | {"placement": PlacementConfig}
+_KNOWN = (*SECTIONS, *FREE, "chaos")
+
+
+# ------------------------------------------------------------------------------------------------ the whole
 
 
 @dataclass(frozen=True)
@@ -111,10 +238,10 @@ class Settings:
     Relative ones are taken from the current directory.
 
     >>> app = {"id": "demo", "class": "shop.orders:Orders"}
-    >>> settings = Settings.from_mapping({"application": app, "report.progress": "plain"})
+    >>> settings = Settings.from_mapping({"application": app, "report": {"progress": "plain"}})
     >>> settings.application.cls, settings.report_progress, settings.runtime.locality_wait_ms
     ('shop.orders:Orders', 'plain', 30000)
-    >>> Settings.from_mapping({"application": app, "runtime.locality.wait": 5})  # doctest: +ELLIPSIS
+    >>> Settings.from_mapping({"application": app, "runtime": {"locality.wait": 5}})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     taskplace.errors.ConfigError: runtime.locality.wait: found an unknown key, ... mean 'locality.wait.ms'?
     """
@@ -146,179 +273,77 @@ class Settings:
             raise ConfigError("settings", found=document, expected="a mapping with the key 'application'")
         if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
             raise ConfigError("overrides", found=overrides, expected="a list of 'key=value'")
-        given = collect(flatten(document, FREE, _SECTIONS))
+        given: Mapping[str, Any] = document
         for text in overrides:
-            for path, value in flatten(dict([override(text)]), FREE, _SECTIONS):
-                given = _put(given, path, value)
+            given = _overridden(given, *override(text))
         return _build(given)
 
 
-# ---------------------------------------------------------------------------------------------------- values
+def _overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """Return the document with one value set."""
+    section, _, rest = path.partition(".")
+    inside = document.get(section)
+    if not rest:
+        merge = isinstance(inside, Mapping) and isinstance(value, Mapping)
+        return {**document, section: {**inside, **value} if merge else value}  # type: ignore[dict-item]
+    if not isinstance(inside, Mapping | None):
+        raise ConfigError(section, found=inside, expected="a mapping, to set a key in it")
+    tree = dict(inside or {})
+    if section == "spark" and rest.startswith("conf."):
+        tree["conf"] = tree.get("conf") or {}
+    return {**document, section: graft(tree, rest, value)}
 
 
-def _text(pattern: str, expected: str) -> Reader:
-    def read(path: str, value: object) -> str:
-        if not isinstance(value, str) or not re.fullmatch(pattern, value):
-            raise ConfigError(path, found=value, expected=expected)
-        return value
-
-    return read
-
-
-def _directory(expected: str, *, uri: bool) -> Reader:
-    def read(path: str, value: object) -> str:
-        if not isinstance(value, str) or (is_uri(value) and not uri):
-            raise ConfigError(path, found=value, expected=expected)
-        local_path(value, path, expected=expected, error=ConfigError)
-        return value
-
-    return read
-
-
-def _integer(low: int, high: int = reading.MOST) -> Reader:
-    def read(path: str, value: object) -> Any:
-        try:
-            return reading.integer(value, path, low, high)
-        except InputError:
-            at_most = f" and <= {high}" if high < reading.MOST else ""
-            raise ConfigError(path, found=value, expected=f"an integer >= {low}{at_most}") from None
-
-    return read
-
-
-def _executor(path: str, value: object) -> str:
-    # Spark's ids are digits, so YAML reads them as integers.
-    value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    return str(_text(r"\S+", f"{MOST_ACTIVE!r} or an executor id")(path, value))
-
-
-_MASTER = (
-    r"local|local\[(\*|\d+)(, *\d+)?\]|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]|spark://.+|yarn|k8s://.+"
-)
-
-KEYS: Mapping[str, Mapping[str, Reader]] = {
-    "application": {
-        "id": _text(r"(?!\.{1,2}$)[A-Za-z0-9._-]+", "a name of letters, digits, '.', '_' and '-'"),
-        "class": _text(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:Class', or a topology in its place"),
-    },
-    "spark": {
-        "master": _text(_MASTER, "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"),
-        "app.name": _text(r".*\S.*", "a name"),
-    },
-    "checkpoint": {
-        # Elsewhere there is no exclusive create that is known to work, and the commit stands on it.
-        "dir": _directory("a directory, or a file:// URI, of this host", uri=True)
-    },
-    "state": {"dir": _directory("a directory on the executors' local disk, no URI", uri=False)},
-    "runtime": {
-        "snapshot.interval.batches": _integer(1),
-        "snapshot.bytes": _integer(1),
-        "follower.share.percent": _integer(1, 100),
-        "changelog.compression": choice_key("none", "lz4", "zstd"),
-        "locality.wait.ms": _integer(0),
-        # One element of a partition travels as one Java array: 2 GiB is where those end.
-        "bytes.per.task.max": _integer(1, 2**31 - 1),
-    },
-    "report": {"progress": choice_key("auto", "rich", "plain", "none")},
-}
-_CHAOS: Mapping[str, Reader] = {"batch": _integer(0), "kill": _executor}
-FREE = ("topology", "input", "output")  # the application's own: one level of keys, values as they are
-_OPEN = ("placement", "spark.conf", *FREE)  # keys that are judged elsewhere, or not at all
-SECTIONS = (*KEYS, "placement", *FREE, "chaos")
-_SECTIONS = (*SECTIONS, "spark.conf")
-
-
-# -------------------------------------------------------------------------------------------------- building
-
-
-def _put(given: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
-    """Set a key that an override names; one that leads into a free section changes its nested values."""
-    section = path.partition(".")[0]
-    free = {key: value for key, value in given.items() if section in FREE and key.startswith(f"{section}.")}
-    return {**given, **graft(free, path, value)}
-
-
-def _build(given: Mapping[str, Any]) -> Settings:
-    for path, value in given.items():
-        _known(path, value)
-    known = {path: read for section, keys in KEYS.items() for path, read in _paths(section, keys)}
-    values = {path: read(path, given[path]) for path, read in known.items() if path in given}
-    topology = _under("topology", given)
-    if topology:
-        values.setdefault("application.class", DECLARED)
-    for path in ("application.id", "application.class"):
-        if path not in values:
-            known[path](path, _NOTHING)
-    app = ApplicationSettings(values["application.id"], values["application.class"])
-    spark = SparkSettings(
-        values.get("spark.master"),
-        values.get("spark.app.name", app.id),
-        {key: _scalar(f"spark.conf.{key}", value) for key, value in _under("spark.conf", given).items()},
-    )
-    runtime = {
-        path.partition(".")[2].replace(".", "_"): v
-        for path, v in values.items()
-        if path.startswith("runtime.")
+def _build(document: Mapping[str, Any]) -> Settings:
+    given = {name: value for name, value in _texts("", document) if _is_section(name)}
+    topology = _free("topology", given)
+    if topology and isinstance(application := given.get("application"), Mapping):
+        given["application"] = {"class": DECLARED, **application}
+    found: dict[str, Any] = {
+        name: part.from_properties({} if given.get(name) is None else given[name], path=name)
+        for name, part in SECTIONS.items()
     }
-    checkpoint = absolute(values.get("checkpoint.dir", f"var/{app.id}/checkpoint"))
-    state = absolute(values.get("state.dir", f"var/{app.id}/state"))
+    app, spark = found["application"], found["spark"]
+    checkpoint = absolute(found["checkpoint"].dir or f"var/{app.id}/checkpoint")
+    state = absolute(found["state"].dir or f"var/{app.id}/state")
     if local_path(checkpoint, "checkpoint.dir") == Path(state):
         raise ConfigError("state.dir", found=state, expected="another directory than checkpoint.dir")
     return Settings(
         application=app,
         checkpoint_dir=checkpoint,
         state_dir=Path(state),
-        placement=PlacementConfig.from_properties(_under("placement", given), path="placement"),
+        placement=found["placement"],
         topology=topology,
-        spark=spark,
-        runtime=RuntimeSettings(**runtime),
-        input=_under("input", given),
-        output=_under("output", given),
-        chaos=_chaos(given.get("chaos", [])),
-        report_progress=values.get("report.progress", "auto"),
+        spark=spark if spark.app_name else replace(spark, app_name=app.id),
+        runtime=found["runtime"],
+        input=_free("input", given),
+        output=_free("output", given),
+        chaos=_chaos(given.get("chaos")),
+        report_progress=found["report"].progress,
     )
 
 
-class _Nothing:
-    """What is found where a required key is missing."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-_NOTHING = _Nothing()
-
-
-def _paths(section: str, keys: Mapping[str, Reader]) -> Iterator[tuple[str, Reader]]:
-    return ((f"{section}.{key}", read) for key, read in keys.items())
-
-
-def _known(path: str, value: object) -> None:
-    section, _, rest = path.partition(".")
-    if path == "chaos" or (rest and any(path.startswith(f"{free}.") for free in _OPEN)):
-        return
-    if section not in SECTIONS:
-        raise ConfigError.unknown_key("", section, (*SECTIONS, "checkpoint.dir", "state.dir"))
-    if not rest or path == "spark.conf":
-        raise ConfigError(path, found=value, expected="a mapping")
-    if section == "chaos":
-        raise ConfigError(section, found={rest: value}, expected="a list of {batch, kill}")
-    keys = [*KEYS[section], *(["conf"] if section == "spark" else [])]
-    if rest not in keys:
-        raise ConfigError.unknown_key(section, rest, keys)
+def _is_section(name: str) -> bool:
+    """Return whether a name is that of a section. Errors: `ConfigError` with the right spelling."""
+    if name in _KNOWN:
+        return True
+    section, _, rest = name.partition(".")
+    if rest and section in _KNOWN:
+        raise ConfigError(
+            name,
+            found="a key beside the sections",
+            expected=f"it in its section: `{section}: {{{rest}: ...}}`",
+        )
+    raise ConfigError.unknown_key("", name, _KNOWN)
 
 
-def _under(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    start = f"{section}."
-    return {path.removeprefix(start): value for path, value in given.items() if path.startswith(start)}
-
-
-def _scalar(path: str, value: object) -> str:
-    if isinstance(value, bool):  # Spark writes true and false
-        return str(value).lower()
-    if not isinstance(value, (str, int, float)):
-        raise ConfigError(path, found=value, expected="a text, a number or true/false")
-    return str(value)
+def _free(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    value = given.get(section)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ConfigError(section, found=value, expected="a mapping")
+    return dict(_texts(section, value))
 
 
 def absolute(directory: str) -> str:
@@ -327,18 +352,11 @@ def absolute(directory: str) -> str:
 
 
 def _chaos(entries: object) -> tuple[ChaosSettings, ...]:
+    if entries is None:
+        return ()
     if not isinstance(entries, list):
         raise ConfigError("chaos", found=entries, expected="a list of {batch, kill}")
-    drills = []
     for i, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
             raise ConfigError(f"chaos[{i}]", found=entry, expected="{batch, kill}")
-        for key in entry:
-            if key not in _CHAOS:
-                raise ConfigError.unknown_key(f"chaos[{i}]", key, _CHAOS)
-        drills.append(
-            ChaosSettings(
-                **{k: read(f"chaos[{i}].{k}", entry.get(k, _NOTHING)) for k, read in _CHAOS.items()}
-            )
-        )
-    return tuple(drills)
+    return tuple(ChaosSettings.from_properties(each, path=f"chaos[{i}]") for i, each in enumerate(entries))

@@ -5,7 +5,9 @@ and which promises every test run tries.
 from __future__ import annotations
 
 import ast
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,3 +66,16 @@ def test_every_promise_has_a_test_with_spark_in_every_run():
     ]
     kept = {ast.literal_eval(name) for mark in marks for name in mark.args}
     assert kept == set(sections) - {"Not promised"}
+
+
+def test_the_configuration_page_is_what_the_code_declares():
+    made = subprocess.run(
+        [sys.executable, "-c", "import configuration; print(configuration.page(), end='')"],
+        cwd=ROOT / "scripts",
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'scripts'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    page = (ROOT / "docs" / "configuration.md").read_text()
+    assert page == made.stdout, "run `python scripts/configuration.py`"

@@ -7,9 +7,9 @@
     ...
     built = topo.build()
 
-Reading order: `node` (the parts), `builder` and `stream` (describing), `graph` (subtopologies),
-`copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`, `internal`, `describe`,
-`dot`, `document`, `topics`.
+Reading order: `node` (the parts), `builder`, `stream` and `draft` (describing), `view` (what can be read of it),
+`graph` (subtopologies), `copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`,
+`internal`, `describe`, `dot`, `document`, `topics`.
 
 Names are loaded on first use, so that `import topology` stays light; networkx is loaded by the first
 `build()`.
@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from topology.builder import Topology as Topology
     from topology.built import BuiltTopology as BuiltTopology
-    from topology.built import Subtopology as Subtopology
     from topology.errors import TopologyError as TopologyError
     from topology.errors import TopologyNotReady as TopologyNotReady
     from topology.evolution import Evolution as Evolution
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from topology.topics import TopicGroup as TopicGroup
     from topology.topics import group_topics as group_topics
     from topology.verify import violations as violations
+    from topology.view import Subtopology as Subtopology
 
 _HOME = {
     "BuiltTopology": "built",
@@ -49,7 +49,7 @@ _HOME = {
     "Reason": "partitions",
     "Store": "node",
     "Stream": "stream",
-    "Subtopology": "built",
+    "Subtopology": "view",
     "Task": "tasks",
     "TaskId": "ids",
     "TopicGroup": "topics",

@@ -20,23 +20,20 @@ targets and schemas.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
-from topology.errors import TopologyError
-from topology.names import AutoNames, check_count, check_key, check_legal_name, check_name
-from topology.node import Node, Store, StoreSpec
+from topology.draft import TopologyDraft
+from topology.node import Store, StoreSpec
 from topology.options import SOURCE, STEP, STORE, check_options
-from topology.stores import check_store, inline, laid_out, listed, unlike
+from topology.stores import listed
 from topology.stream import Stream
 
 if TYPE_CHECKING:
     from topology.built import BuiltTopology
 
 
-class Topology:
+class Topology(TopologyDraft):
     """A topology being described.
 
     >>> topo = Topology("delays")
@@ -52,14 +49,6 @@ class Topology:
     1 4 by-aircraft-source stats delays
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = check_name(name, "topology name")
-        self._nodes: dict[str, Node] = {}
-        self._stores: dict[str, Store] = {}
-        self._layouts: dict[str, Store] = {}  # store -> as the first processor that has it declares it
-        self._names = AutoNames()
-        self._topics: dict[str, str] = {}  # topic -> the node that brought it in
-
     def __repr__(self) -> str:
         return f"Topology({self.name!r}: {len(self._nodes)} nodes, {len(self._stores)} stores)"
 
@@ -73,7 +62,7 @@ class Topology:
         """Return the topology that a mapping describes, as read from YAML; see `topology.document`."""
         from topology.document import read_document
 
-        return read_document(mapping, {} if registry is None else registry, targets)
+        return read_document(mapping, {} if registry is None else registry, targets, new=cls)
 
     def source(
         self,
@@ -143,230 +132,3 @@ class Topology:
         from topology.built import assemble
 
         return assemble(self.name, tuple(self._nodes.values()), tuple(self._stores.values()))
-
-    # -- how parts get in ------------------------------------------------------------------------------
-
-    @contextmanager
-    def _all_or_nothing(self, node: object) -> Iterator[None]:
-        """Take back what a refused call has added; the error names the node, if it names nothing nearer.
-
-        All of it is added at the end, so the ends are cut off.
-        """
-        grown: tuple[dict[str, Any], ...] = (
-            self._nodes,
-            self._stores,
-            self._layouts,
-            self._topics,
-            self._names.stems,
-        )
-        sizes = [len(each) for each in grown]
-        try:
-            yield
-        except BaseException as error:
-            if isinstance(error, TopologyError) and error.node is None and isinstance(node, str):
-                error.node = node
-            for each, size in zip(grown, sizes, strict=True):
-                while len(each) > size:
-                    each.popitem()
-            raise
-
-    def _source(
-        self, topic: Any, name: Any, key: Any, partitions: Any, schema: Any, options: Mapping[str, Any]
-    ) -> Stream:
-        topic = check_name(topic, "source topic")
-        where = f"source {topic!r}"
-        with self._all_or_nothing(topic):
-            return self._add(
-                Node(
-                    name=topic if name is None else name,
-                    kind="source",
-                    key=check_key(key, f"{where}.key"),
-                    topic=topic,
-                    partitions=None if partitions is None else check_count(partitions, f"{where}.partitions"),
-                    schema=schema,
-                    option_items=tuple(options.items()),
-                )
-            )
-
-    def _declare(self, store: Store) -> Store:
-        check_store(store)
-        if store.name in self._stores:
-            raise TopologyError(
-                f"store {store.name!r}: declared twice; name it in `stores` to share it", node=store.name
-            )
-        self._stores[store.name] = store
-        return store
-
-    def _store_names(self, stores: Iterable[StoreSpec] | str, where: str) -> tuple[str, ...]:
-        """Return the names in `stores`, declaring the stores that are given inline."""
-        single = isinstance(stores, str | Store | Mapping)
-        specs = [stores] if single else listed(stores, f"{where}.stores", "a list of stores")
-        names = []
-        for spec in specs:
-            if isinstance(spec, str):
-                names.append(spec)
-                continue
-            if isinstance(spec, Mapping):
-                names.append(self._declare(inline(spec, f"{where}.stores")).name)
-                continue
-            if not isinstance(spec, Store):
-                raise TopologyError(
-                    f"{where}.stores: found {spec!r}, expected the name of a store, or a Store"
-                )
-            if self._stores.get(spec.name) is not spec:  # what `Topology.store` returned is declared already
-                self._declare(spec)
-            names.append(spec.name)
-        if len(set(names)) != len(names):
-            raise TopologyError(f"{where}.stores: found {names!r}, expected each store once")
-        return tuple(names)
-
-    def _connected(self, processor: Any, names: tuple[str, ...], where: str) -> tuple[str, ...]:
-        """Return `names` and the stores that the processor declares itself, declaring those that are new.
-
-        A processor may have `layouts()`: store name -> options of the store, as Kafka Streams'
-        ConnectedStoreProvider. Two processors that share a store have to declare it alike. A declaration of its own
-        (`Topology.store`) counts for what a processor leaves open, and may leave the options to it.
-        """
-        found = laid_out(processor, where)
-        for name, (store, said) in found.items():
-            first = self._layouts.get(name)
-            if name not in self._stores:
-                self._declare(store)
-            elif (declared := self._stores[name]) is not first:
-                own = {"logged", "retention_ms"}
-                self._alike(declared, store, [f for f in said if f in own or declared.option_items], where)
-            if first is not None:
-                fields = ("logged", "retention_ms", *first.options, *store.options)
-                self._alike(first, store, fields, where)
-            self._layouts.setdefault(name, store)
-        return (*names, *(name for name in found if name not in names))
-
-    @staticmethod
-    def _alike(one: Store, other: Store, fields: Iterable[str], where: str) -> None:
-        how = unlike(one, other, fields)
-        if how is not None:
-            raise TopologyError(f"{where}: store {one.name!r} is declared {how}", node=one.name)
-
-    def _own(self, stream: object, beside: str | None = None) -> str:
-        """Return the node name behind a handle of this topology; `beside` is the node that it is to be read with."""
-        if not isinstance(stream, Stream):
-            where = f"topology {self.name!r}" + (f", beside {beside!r}" if beside is not None else "")
-            raise TopologyError(
-                f"{where}: found {stream!r} as an input, expected a stream of it", node=beside
-            )
-        if stream.topology is not self:
-            raise TopologyError(
-                f"node {stream.name!r}: belongs to topology {stream.topology.name!r}, not to {self.name!r}",
-                node=stream.name,
-            )
-        return stream.name
-
-    def _add(self, node: Node) -> Stream:
-        """Take a node in under its name, which has to be free."""
-        check_name(node.name, f"{node.kind} name")
-        other = self._nodes.get(node.name)
-        if other is not None:
-            raise TopologyError(
-                f"node {node.name!r}: the name is used twice, by a {other.kind} and by a {node.kind}",
-                node=node.name,
-            )
-        if node.topic is not None and not node.internal:
-            reader = self._topics.setdefault(node.topic, node.name)
-            if reader != node.name:
-                raise TopologyError(
-                    f"node {node.name!r}: topic {node.topic!r} is brought in by node {reader!r} already; "
-                    "use the stream that call returned",
-                    node=node.name,
-                )
-        self._nodes[node.name] = node
-        return Stream(self, node.name)
-
-    def _step(
-        self,
-        kind: Literal["processor", "join", "merge", "sink"],
-        parents: list[str],
-        name: str | None,
-        processor: Any = None,
-        stores: Iterable[StoreSpec] | str = (),
-        options: Mapping[str, Any] | None = None,
-        *,
-        join: Literal["table", "stream"] | None = None,
-        target: Any = None,
-        made: bool = False,
-    ) -> Stream:
-        """Add a node that reads other nodes; `made`: its processor was made of its options."""
-        with self._all_or_nothing(name if name is not None else next(iter(parents), None)):
-            if name is None:
-                name = self._names.make(
-                    "process" if kind == "processor" else kind, parents, taken=self._nodes
-                )
-                self._names.take(name, *parents[:1])
-            with self._all_or_nothing(name):  # which was made, if it was not given
-                node = self._read(
-                    kind, parents, name, processor, stores, options or {}, join=join, target=target
-                )
-                return self._add(replace(node, made_of_options=made))
-
-    def _read(
-        self,
-        kind: Literal["processor", "join", "merge", "sink"],
-        parents: list[str],
-        name: Any,
-        processor: Any,
-        stores: Any,
-        options: Mapping[str, Any],
-        *,
-        join: Literal["table", "stream"] | None,
-        target: Any,
-    ) -> Node:
-        """Return the node, with its stores declared."""
-        where = f"node {name!r}"
-        if not parents:
-            raise TopologyError(f"{where}: a {kind} without input; give it at least one stream", node=name)
-        # A stream may be joined with itself; merged with itself, its records would count twice.
-        if kind != "join" and len(set(parents)) != len(parents):
-            raise TopologyError(f"{where}: found inputs {parents!r}, expected each stream once", node=name)
-        if kind == "merge" and len(parents) < 2:
-            raise TopologyError(f"{where}: a merge of one stream; give it at least two", node=name)
-        if isinstance(target, str):  # it is the name of a topic
-            check_name(target, f"{where}.target")
-        return Node(
-            name=name,
-            kind=kind,
-            parents=tuple(parents),
-            stores=self._connected(processor, self._store_names(stores, where), where),
-            join=join,
-            processor=processor,
-            target=target,
-            option_items=tuple(options.items()),
-        )
-
-    def _repartition(
-        self, parent: str, key: object, name: str | None, partitions: int | None, options: Mapping[str, Any]
-    ) -> Stream:
-        """Add both ends of a repartition: the node that writes the topic, and the source that reads it."""
-        where = f"repartition of {parent!r}" if name is None else f"repartition {name!r}"
-        with self._all_or_nothing(parent if name is None else name):
-            columns = check_key(key, f"{where}.key")
-            if name is None:
-                made = self._names.make("repartition", [parent], columns, taken=self._nodes)
-                name = self._names.take(made, parent)
-            check_legal_name(name, "repartition name")
-            if partitions is not None:
-                check_count(partitions, f"repartition {name!r}.partitions", name)
-            topic = f"{name}-repartition"
-            items = tuple(options.items())
-            self._add(
-                Node(
-                    name,
-                    "repartition",
-                    (parent,),
-                    key=columns,
-                    topic=topic,
-                    partitions=partitions,
-                    option_items=items,
-                )
-            )
-            reader = self._add(Node(f"{name}-source", "source", (), key=columns, topic=topic, internal=True))
-            self._names.take(reader.name, name)
-            return reader

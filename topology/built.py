@@ -22,46 +22,17 @@ from topology.errors import TopologyError, TopologyNotReady, nearest
 from topology.graph import Shape, split
 from topology.names import check_count
 from topology.node import Node, Store
-from topology.partitions import Readiness, Reason, changed, differing, settle, width
+from topology.partitions import changed, differing, settle, width
+from topology.view import Subtopology, TopologyView
 
 if TYPE_CHECKING:
     from topology.internal import InternalTopics
     from topology.tasks import Task
 
 
-@dataclass(frozen=True, slots=True)
-class Subtopology:
-    """A connected part of the graph: what one job runs, one task per partition.
-
-    `nodes` are in topological order, `sources` (external and internal) and `sinks` among them.
-    `repartitions_in` are the repartition nodes, of other subtopologies, whose topics this one reads through
-    its internal sources; `repartitions_out` are its own. `partitions` is the number of tasks, 0 as long as it
-    is unknown.
-    """
-
-    id: int
-    nodes: tuple[Node, ...]
-    sources: tuple[Node, ...]
-    sinks: tuple[Node, ...]
-    stores: tuple[Store, ...]
-    partitions: int
-    repartitions_in: tuple[Node, ...]
-    repartitions_out: tuple[Node, ...]
-
-    @property
-    def stateful(self) -> bool:
-        """Whether it has stores, logged or not."""
-        return bool(self.stores)
-
-
 @dataclass(frozen=True, eq=False)
-class BuiltTopology:
-    """A topology that was checked; made by `Topology.build`.
-
-    - `subtopologies`: by id; `order`: their ids in the order they run
-    - `nodes`, `stores`: all of them, in declared order
-    - `partitions`: the count of every topic read (None: unknown), external and repartition
-    - `copartition_groups`: topics that need equal counts, groups of two or more
+class BuiltTopology(TopologyView):
+    """A topology that was checked; made by `Topology.build`. Its fields are those of `TopologyView`.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -74,18 +45,10 @@ class BuiltTopology:
     (TopicPartition(topic='delays-changelog', partition=1),)
     """
 
-    name: str
-    nodes: tuple[Node, ...]
-    stores: tuple[Store, ...]
-    subtopologies: tuple[Subtopology, ...]
-    order: tuple[int, ...]
-    copartition_groups: tuple[tuple[str, ...], ...]
-    partitions: Mapping[str, int | None]
     _shape: Shape = field(repr=False)
     _groups: tuple[Group, ...] = field(repr=False)
     _found: Mapping[str, int] = field(repr=False)  # the counts that internal topics were seen to have
     _baseline: Mapping[str, int] = field(repr=False)  # the counts under stores when it first could run
-    _reasons: tuple[Reason, ...] = field(repr=False)
     _by_name: Mapping[str, Node] = field(repr=False)
 
     # A read-only view does not travel; what it shows does.
@@ -110,10 +73,6 @@ class BuiltTopology:
     def subtopology_of(self, name: str) -> Subtopology:
         """Return the subtopology that a node belongs to, O(1)."""
         return self.subtopologies[self._shape.home[self.node(name).name]]
-
-    def readiness(self) -> Readiness:
-        """Return whether the topology can run with the counts it knows, and if not, why."""
-        return Readiness(self._reasons)
 
     def tasks(self) -> tuple[Task, ...]:
         """Return all tasks, sorted by id, O(partitions); Python's garbage collector waits meanwhile.

@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.built import BuiltTopology
     from topology.node import Node
+    from topology.view import TopologyView
 
 
-def describe(built: BuiltTopology) -> str:
+def describe(built: TopologyView) -> str:
     """Return the description, one line per node and direction; ends with an empty line.
 
     >>> from topology import Topology

@@ -39,15 +39,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from topology.builder import Topology
+from topology.draft import TopologyDraft
 from topology.errors import TopologyError, nearest
 from topology.fields import known_fields, placed, read_entries, read_options
 from topology.names import check_count, check_key, check_name
 from topology.node import Store
 
 Registry = Mapping[str, Callable[..., Any]]
+DraftT = TypeVar("DraftT", bound=TopologyDraft)
 
 _STEP = ("processor", "options", "stores")
 _VERBS = {  # verb -> (fewest inputs, most inputs, further fields)
@@ -63,12 +64,18 @@ _JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_st
 
 
 def read_document(
-    document: Mapping[str, Any], registry: Registry, targets: Mapping[str, Any] | None = None
-) -> Topology:
-    """Return the topology that a document describes; `registry` maps names to processor factories.
+    document: Mapping[str, Any],
+    registry: Registry,
+    targets: Mapping[str, Any] | None,
+    new: Callable[[str], DraftT],
+) -> DraftT:
+    """Return what `new` makes of the name, with all that a document describes added to it.
 
+    `registry` maps names to processor factories.
+
+    >>> from topology import Topology
     >>> written = {"name": "t", "sources": {"a": None}, "nodes": [{"process": "a", "processor": "upper"}]}
-    >>> topo = read_document(written, {"upper": lambda: str.upper})
+    >>> topo = read_document(written, {"upper": lambda: str.upper}, None, new=Topology)
     >>> topo.build().node("a-process").processor is str.upper
     True
     """
@@ -79,7 +86,7 @@ def read_document(
     for needed in ("name", "sources"):
         if not fields.get(needed):
             raise TopologyError(f"{needed}: missing, expected the topology's {needed}")
-    topo = Topology(check_name(fields["name"], "name"))
+    topo = new(check_name(fields["name"], "name"))
     sources = dict(read_entries(fields["sources"], "sources"))
     for name, spec in read_entries(fields.get("stores"), "stores"):
         with placed(f"stores.{name}"):
@@ -124,7 +131,7 @@ def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
     return found
 
 
-def _read_source(topo: Topology, name: str, spec: Any, path: str) -> None:
+def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
     fields = known_fields(spec, path, ("topic", "key", "partitions", "schema", "options"))
     partitions = fields.get("partitions")
     options = read_options(fields, path, reserved=("topic", "name", "key", "partitions", "schema"))
@@ -170,7 +177,7 @@ class _Draft:
     fields: Mapping[str, Any]
 
     def add(
-        self, topo: Topology, registry: Registry, outputs: Mapping[str, str], targets: Mapping[str, Any]
+        self, topo: TopologyDraft, registry: Registry, outputs: Mapping[str, str], targets: Mapping[str, Any]
     ) -> None:
         """Add the node to the topology."""
         for reference in self.inputs:
@@ -243,7 +250,7 @@ class _Draft:
             ) from error
 
 
-def _drafts(nodes: Any, topo: Topology, sources: Iterable[str]) -> Iterator[_Draft]:
+def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator[_Draft]:
     """Read all nodes without adding them, so that they may refer to each other in any order."""
     entries: list[tuple[str | None, Any]]
     entries = (

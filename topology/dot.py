@@ -16,8 +16,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from topology.built import BuiltTopology
     from topology.node import Node
+    from topology.view import TopologyView
 
 _SHAPES = {
     "source": "cds",
@@ -50,7 +50,7 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def to_dot(built: BuiltTopology) -> str:
+def to_dot(built: TopologyView) -> str:
     r"""Return the graph as DOT text; ends with a newline.
 
     >>> from topology import Topology

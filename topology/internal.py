@@ -24,7 +24,7 @@ from topology.errors import TopologyError, TopologyNotReady, nearest
 from topology.names import check_count, is_legal_name
 
 if TYPE_CHECKING:
-    from topology.built import BuiltTopology
+    from topology.view import TopologyView
 
 _ENDS = ("-repartition", "-changelog")
 _FIELDS = ("partitions", "cleanup.policy")
@@ -187,7 +187,7 @@ class TopicChanges:
         return "\n".join(lines) or "internal topics are as planned"
 
 
-def plan_internal_topics(built: BuiltTopology) -> InternalTopics:
+def plan_internal_topics(built: TopologyView) -> InternalTopics:
     """Return the internal topics of a topology that is ready; `TopologyNotReady` otherwise.
 
     A repartition topic found with another count (`internal`) does not stand against planning: the plan is

@@ -2,15 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, Protocol
 
 from topology.node import StoreSpec
 from topology.options import MERGE, REPARTITION, SINK, STEP, check_options
 
-if TYPE_CHECKING:
-    from topology.builder import Topology
+
+class NodeCollector(Protocol):
+    """What a stream needs of the topology that it belongs to: to add the node that reads it."""
+
+    @property
+    def name(self) -> str:
+        """The name of the topology."""
+
+    def _own(self, stream: object, beside: str | None = None) -> str: ...
+
+    def _step(
+        self,
+        kind: Literal["processor", "join", "merge", "sink"],
+        parents: list[str],
+        name: str | None,
+        processor: Any = None,
+        stores: Iterable[StoreSpec] | str = (),
+        options: Mapping[str, Any] | None = None,
+        *,
+        join: Literal["table", "stream"] | None = None,
+        target: Any = None,
+    ) -> Stream: ...
+
+    def _repartition(
+        self,
+        parent: str,
+        key: Sequence[str] | str | None,
+        name: str | None,
+        partitions: int | None,
+        options: Mapping[str, Any],
+    ) -> Stream: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +49,7 @@ class Stream:
     `name` is the node's; for a repartition that is the internal source behind it (`by-aircraft-source`).
     """
 
-    topology: Topology
+    topology: NodeCollector
     name: str
 
     def __repr__(self) -> str:

@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from topology.built import BuiltTopology
     from topology.node import Node
+    from topology.view import TopologyView
 
 SCHEMA = "taskplace.topology/1"
 
 
-def to_dict(built: BuiltTopology) -> dict[str, Any]:
+def to_dict(built: TopologyView) -> dict[str, Any]:
     """Return the structure; nodes in topological order, stores in declared order.
 
     >>> from topology import Topology
@@ -68,7 +68,7 @@ def _node(node: Node) -> dict[str, Any]:
     return found
 
 
-def fingerprint(built: BuiltTopology) -> str:
+def fingerprint(built: TopologyView) -> str:
     """Return the SHA-256 of the structure, in hexadecimal.
 
     >>> from topology import Topology

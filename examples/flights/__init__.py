@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError
-from taskplace.report.events import CheckResult
+from taskplace.model.events import CheckResult
 from taskplace.settings import Settings
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from examples.flights.data import FLIGHT_KEY, WEATHER_KEY
-from taskplace.report.events import CheckResult
+from taskplace.model.events import CheckResult
 
 KEY = ("tailnum", "weather")
 VALUES = {

@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import taskplace
-import taskplace.simulate as simulation
+from taskplace import simulation
 from taskplace.cli import codes
 from taskplace.errors import InputError
-from taskplace.explain import Explainer, can_remove, explain_plan, explanation
+from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
 from taskplace.model import reading
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.simulate.failures import random_events
+from taskplace.simulation.failures import random_events
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
 
@@ -42,7 +42,7 @@ def explain(args: argparse.Namespace) -> int:
         return _can_remove(problem, args)
     made = taskplace.plan(problem)
     if args.output == "json":
-        _print_json(explanation(problem, made, [args.task] if args.task else None))
+        _print_json(plan_explanation(problem, made, [args.task] if args.task else None))
     else:
         explainer = Explainer(problem, made)
         why = [explainer.task(task) for task in ([args.task] if args.task else problem.columns.ids)]

@@ -12,7 +12,7 @@ import os
 import sys
 from typing import TextIO
 
-from taskplace.report.events import (
+from taskplace.model.events import (
     BatchDone,
     CheckResult,
     ExecutorLost,

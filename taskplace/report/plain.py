@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import TextIO
 
+from taskplace.model.events import BatchDone, ExecutorLost, Rebalanced, Summary
 from taskplace.report import words
-from taskplace.report.events import BatchDone, ExecutorLost, Rebalanced, Summary
 
 
 class PlainReporter:

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 from taskplace.report import words
-from taskplace.report.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 
 WIDTH = 44  # of every table at least, so that titles stay on one line
 

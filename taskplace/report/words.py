@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from taskplace.report.events import (
+from taskplace.model.events import (
     OF_TASKS,
     WHOLE,
     BatchDone,

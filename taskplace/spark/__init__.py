@@ -7,14 +7,14 @@ if TYPE_CHECKING:
     from taskplace.spark.query import PlacedQuery as PlacedQuery
     from taskplace.spark.sinks import ForeachBatch as ForeachBatch
     from taskplace.spark.sinks import ParquetSink as ParquetSink
-    from taskplace.spark.steering.handle import steer as steer
+    from taskplace.spark.steering.steering import steer as steer
 
 _HOME = {
     "ForeachBatch": "sinks",
     "ParquetSink": "sinks",
     "Placed": "placed",
     "PlacedQuery": "query",
-    "steer": "steering.handle",
+    "steer": "steering.steering",
 }
 
 __all__ = sorted(_HOME)

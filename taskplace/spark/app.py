@@ -17,8 +17,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.model.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
-from taskplace.report.events import CheckResult, Reporter
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.placed import Placed

@@ -26,7 +26,7 @@ from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.steering.config import WORKS
 from taskplace.spark.steering.layout import Layout, Operator, layout, read_operators, that_ran
-from taskplace.spark.steering.watch import Facts
+from taskplace.spark.steering.overrides import Facts
 from topology.ids import TaskId
 
 RECENT_JOBS = 8

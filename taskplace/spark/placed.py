@@ -30,11 +30,11 @@ from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
 from taskplace.durations import Duration
 from taskplace.errors import ConfigError, Fenced, InputError
-from taskplace.explain import Removal
+from taskplace.explanation import Removal
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
+from taskplace.model.events import BatchDone, InstanceView, Reporter, Summary
 from taskplace.rebalance import RebalanceLoop, Trigger
-from taskplace.report.events import BatchDone, InstanceView, Reporter, Summary
 from taskplace.spark import faults, options
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make

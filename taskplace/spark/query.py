@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-    from taskplace.report.events import InstanceView
+    from taskplace.model.events import InstanceView
     from taskplace.spark.placed import Placed
 
 

@@ -28,7 +28,7 @@ BAD = {"tasks": [{"id": "0-3"}], "instances": []}
 COMMANDS = ["plan", "explain", "verify"]
 
 APPLICATION = """
-from taskplace.report.events import CheckResult
+from taskplace.model.events import CheckResult
 from topology import Topology
 
 

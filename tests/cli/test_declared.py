@@ -362,47 +362,38 @@ def test_a_class_of_ones_own_needs_a_topology_to_read_one():
         declared_topology(bare)
 
 
-# -- nested and flat --------------------------------------------------------------------------------------------
+# -- overrides --------------------------------------------------------------------------------------------------
 
 
-FLAT = """
-application.id: orders
-topology.sources.orders.key: customer
-topology:
-  sources.orders.partitions: 4
-  nodes:
-    once: {process: orders, processor: deduplicate, options: {by: {id: long}}}
-    totals.sink: spent
-topology.nodes.spent.process: once
-topology.nodes.spent.processor: aggregate
-topology.nodes.spent.options.store: spent-by-customer
-topology.nodes.spent.options:
-  by.customer: string
-  aggregates: {orders: count, cents: {sum: cents, type: int64}, worst: {max: cents}}
-input.orders.format: parquet
-input.orders.path: in
-input.orders.schema: "id long, customer string, cents long"
-input.orders.options.maxFilesPerTrigger: 1
-output.totals.path: out
-"""
+#: `ORDERS`, as overrides of a file that has the rest.
+OVERRIDES = [
+    "topology.sources.orders.key=customer",
+    "topology.sources.orders.partitions=4",
+    "topology.nodes.once={process: orders, processor: deduplicate, options: {by: {id: long}}}",
+    "topology.nodes.spent.process=once",
+    "topology.nodes.spent.processor=aggregate",
+    "topology.nodes.spent.options.store=spent-by-customer",
+    "topology.nodes.spent.options.by={customer: string}",
+    "topology.nodes.spent.options.aggregates={orders: count, cents: {sum: cents, type: int64}, worst: {max: cents}}",
+    "topology.nodes.totals.sink=spent",
+    "input.orders.format=parquet",
+    "input.orders.path=in",
+    "input.orders.schema=id long, customer string, cents long",
+    "input.orders.options.maxFilesPerTrigger=1",
+    "output.totals.path=out",
+]
 
 
-def test_sections_may_be_written_flat():
-    """`FLAT` without what is nested oddly (`totals.sink` inside `nodes`) is `ORDERS`."""
-    document = yaml.safe_load(FLAT)
-    document["topology"]["nodes.totals.sink"] = document["topology"]["nodes"].pop("totals.sink")
-    spent = document.pop("topology.nodes.spent.options")
-    document["topology.nodes.spent.options.by"] = {"customer": spent["by.customer"]}
-    document["topology.nodes.spent.options.aggregates"] = spent["aggregates"]
-    flat = Declared(Settings.from_mapping(document))
+def test_overrides_can_say_all_that_a_file_says():
+    told = Declared(Settings.from_mapping({"application": {"id": "orders"}}, OVERRIDES))
     nested = Declared(settings())
-    assert flat.topology().build().to_dict() == nested.topology().build().to_dict()
-    assert flat.topology().build().node("spent").options == nested.topology().build().node("spent").options
+    assert told.topology().build().to_dict() == nested.topology().build().to_dict()
+    assert told.topology().build().node("spent").options == nested.topology().build().node("spent").options
     assert (
-        flat.topology().build().node("totals").target.path
+        told.topology().build().node("totals").target.path
         == nested.topology().build().node("totals").target.path
     )
-    assert vars(flat._inputs["orders"]) == vars(nested._inputs["orders"])
+    assert vars(told._inputs["orders"]) == vars(nested._inputs["orders"])
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import sys
 import pytest
 from rich.console import Console
 
+from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 from taskplace.report import PlainReporter, SilentReporter, reporter_for
-from taskplace.report.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 from taskplace.report.terminal import TerminalReporter
 
 PLACEMENT = (
@@ -140,6 +140,6 @@ def test_a_reader_that_has_gone_does_not_stop_the_run():
 
 
 def test_events_load_neither_spark_nor_rich():
-    code = "import sys, taskplace.report.events; print([m for m in ('rich', 'pyspark') if m in sys.modules])"
+    code = "import sys, taskplace.model.events; print([m for m in ('rich', 'pyspark') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -7,6 +7,7 @@ Each case is drawn from a seed of its own, counted up from `--seed`. One that fa
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import os
 import shutil
@@ -93,16 +94,18 @@ def main(argv: list[str] | None = None) -> int:
             failed += bool(kind)
         return 1 if failed else 0
     started, seed, totals, kinds = time.monotonic(), options.seed, Counter[str](), Counter[str]()
-    while time.monotonic() - started < options.seconds:
-        case, way = drawn(seed)
-        told, kind, how = attempt(case, way)
-        kinds["failed" if kind else f"fine ({way})"] += 1
-        if told is not None:
-            totals += told.totals
-        if kind:
-            file = report(case, way, kind, how, seed, options.failures, options.shrink)
-            print(f"seed {seed}: {kind}\n{how}\n{file}", flush=True)
-        seed += 1
+    # A long run that is interrupted still says what it has tried.
+    with contextlib.suppress(KeyboardInterrupt):
+        while time.monotonic() - started < options.seconds:
+            case, way = drawn(seed)
+            told, kind, how = attempt(case, way)
+            kinds["failed" if kind else f"fine ({way})"] += 1
+            if told is not None:
+                totals += told.totals
+            if kind:
+                file = report(case, way, kind, how, seed, options.failures, options.shrink)
+                print(f"seed {seed}: {kind}\n{how}\n{file}", flush=True)
+            seed += 1
     print(f"seeds {options.seed} to {seed - 1}: {dict(kinds)}; {dict(totals)}")
     return 1 if kinds["failed"] else 0
 

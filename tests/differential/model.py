@@ -257,7 +257,10 @@ class Model:
     # -- state
 
     def _lag(self, node: Node) -> int:
-        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest."""
+        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest.
+
+        A date in the state stands for its whole day: it lies up to a day before the times of its rows.
+        """
         options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
         if options.get("window"):
             return times[options["window"]["column"]]
@@ -266,7 +269,14 @@ class Model:
             column = options["aggregates"][column][1]
         if not options.get("ttl"):
             return 0
-        return times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
+        lag = times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
+        return lag + (DAY - 1 if self._kept_as(node, column) == "date" else 0)
+
+    def _kept_as(self, node: Node, column: str | None) -> str:
+        """Return the type of the time that a node's state goes by."""
+        if column is None or (node.op != "join" and column not in options_by(node)):
+            return "timestamp"
+        return node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
 
     @staticmethod
     def _less(watermark: int | None, lag: int) -> int | None:
@@ -281,9 +291,7 @@ class Model:
         if window:
             return bool(entry[WINDOW_START] + window["size"] + window["grace"] <= watermark)
         column = "newest" if node.op == "per_key" else node.options["time"]
-        kind = "timestamp"
-        if node.op == "join" or column in options_by(node):
-            kind = node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
+        kind = self._kept_as(node, column)
         time = micros(entry[column], kind)
         return time is not None and time + ttl <= watermark
 

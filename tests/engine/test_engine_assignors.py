@@ -19,9 +19,9 @@ from taskplace.assign.slots import over_slots
 from taskplace.assign.weights import load_and_bound
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.shares import floors_and_ceilings, is_even, level_loads
-from taskplace.simulate import Cluster, Event
-from taskplace.simulate.run import settle
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation import Cluster, Event
+from taskplace.simulation.run import settle
+from taskplace.simulation.scenarios import KINDS, scenario
 from taskplace.verify import verify
 
 END = 50_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import taskplace
-from taskplace.explain import Explainer, TaskExplanation
+from taskplace.explanation import Explainer, TaskExplanation
 from taskplace.model.problem import Problem
 
 IDS = ["0_0", "0_1", "0_2", "0_3"]

@@ -9,11 +9,11 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.explain import Explainer, Removal, Wait, can_remove, explain_plan, explanation
+from taskplace.explanation import Explainer, Removal, Wait, can_remove, explain_plan, plan_explanation
 from taskplace.model.placement import any_caught
-from taskplace.simulate import Cluster
-from taskplace.simulate.run import settle
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
+from taskplace.simulation.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 END = 50_000
@@ -187,7 +187,7 @@ def test_an_explanation_has_parts() -> None:
     ]
     assert [r.instance for r in found.refused] == ["a", "c"]
     assert found.refused[1].why == "it is draining"
-    whole = explanation(problem, plan)
+    whole = plan_explanation(problem, plan)
     assert [t["task"] for t in whole["tasks"]] == ["0_0", "0_1"]
     assert whole["tasks"][0] == found.to_dict()
     assert whole["optimality"] == {"moves": 1, "lower_bound": 1, "forced_promotions": 0}

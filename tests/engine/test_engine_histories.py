@@ -11,8 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 import taskplace
 from taskplace import PlacementConfig, Task, TaskId
-from taskplace.simulate import Cluster
-from taskplace.simulate.run import settle
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
 
 END = 60_000
 

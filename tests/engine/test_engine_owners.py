@@ -11,8 +11,8 @@ from hypothesis import given, settings
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.rebalance import RebalanceLoop
-from taskplace.simulate import Cluster
-from taskplace.simulate.run import settle
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
 from taskplace.verify import verify
 
 T, U = TaskId(0, 0), TaskId(0, 1)

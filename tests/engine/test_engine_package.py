@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 
@@ -30,9 +31,16 @@ def test_public_names_exist_and_are_listed() -> None:
         assert callable(getattr(taskplace, name))
 
 
+def test_no_module_hides_behind_a_public_function() -> None:
+    """`explain` and `simulate` are functions; a module of that name would take their place once it is imported."""
+    for name in taskplace.__all__:
+        hidden = importlib.util.find_spec(f"taskplace.{name}")
+        assert hidden is None, f"taskplace.{name} is a public function and a module"
+
+
 def test_simulate_can_be_called_however_it_was_imported() -> None:
     call = "taskplace.simulate({'tasks': [{'id': '0_0'}], 'instances': [{'id': 'a'}]}).stable"
-    ways = ("import taskplace", "import taskplace, taskplace.simulate", "import taskplace.simulate.run")
+    ways = ("import taskplace", "import taskplace, taskplace.simulation", "import taskplace.simulation.run")
     forget = "[sys.modules.pop(m) for m in [*sys.modules] if m.partition('.')[0] == 'taskplace']"
     lines = [line for way in ways for line in (forget, way, f"print({call})")]
     assert run("\n".join(["import sys", *lines])).split() == ["True"] * len(ways)
@@ -40,7 +48,7 @@ def test_simulate_can_be_called_however_it_was_imported() -> None:
 
 def test_the_same_problem_gives_the_same_bytes_in_another_process() -> None:
     code = (
-        "from taskplace.simulate.scenarios import scenario; import taskplace, hashlib;"
+        "from taskplace.simulation.scenarios import scenario; import taskplace, hashlib;"
         "print([hashlib.sha256(taskplace.plan(scenario(k, 1).problem).to_json().encode()).hexdigest()"
         " for k in ('random-lags', 'all-on-one')])"
     )

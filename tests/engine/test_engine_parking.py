@@ -8,8 +8,8 @@ import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.errors import InputError
 from taskplace.refine.parking import ProgressWatch
-from taskplace.simulate import Cluster, Event
-from taskplace.simulate.run import settle
+from taskplace.simulation import Cluster, Event
+from taskplace.simulation.run import settle
 
 END = 50_000
 

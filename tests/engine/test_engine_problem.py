@@ -11,7 +11,7 @@ import pytest
 import taskplace
 from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.errors import InputError
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation.scenarios import KINDS, scenario
 
 A, B = TaskId(0, 0), TaskId(0, 1)
 

@@ -1,6 +1,6 @@
 """What the engine promises, shown over scenarios of every kind: fewest moves, bounded rounds, balance at rest.
 
-A failing scenario is named by kind and seed: `taskplace.simulate.scenarios.scenario(kind, seed)` makes it again.
+A failing scenario is named by kind and seed: `taskplace.simulation.scenarios.scenario(kind, seed)` makes it again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import pytest
 import taskplace
 from taskplace import Plan, Problem
 from taskplace.model.shares import floors_and_ceilings, level_loads
-from taskplace.simulate import Cluster
-from taskplace.simulate.run import Round, settle
-from taskplace.simulate.scenarios import KINDS, Scenario, scenario
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import Round, settle
+from taskplace.simulation.scenarios import KINDS, Scenario, scenario
 
 FAST = [(kind, seed) for kind in KINDS for seed in range(4)]
 ALL = [(kind, seed) for kind in KINDS for seed in range(4, 30)]

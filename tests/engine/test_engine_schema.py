@@ -13,10 +13,9 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Task
 from taskplace.cli import main
-from taskplace.model.config import ALIASES
 from taskplace.model.schema import NAMES, schema
-from taskplace.simulate.events import OPTIONS
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation.events import OPTIONS
+from taskplace.simulation.scenarios import KINDS, scenario
 
 verify = importlib.import_module("taskplace.verify")
 
@@ -162,7 +161,8 @@ def test_what_is_refused_does_not_fit(change: dict[str, Any]) -> None:
 def test_fields_keys_and_defaults_are_the_same_as_in_the_code() -> None:
     rule = schema("problem")["properties"]
     keys = rule["config"]["properties"]
-    config = {key: spec["default"] for key, spec in keys.items() if key not in ALIASES}
+    second_names = {found.second_name for found in PlacementConfig.declared_keys()}
+    config = {key: spec["default"] for key, spec in keys.items() if key not in second_names}
     assert config == PlacementConfig().to_properties()
     assert set(rule["tasks"]["items"]["properties"]) == set(Task._fields)
     defaults = {k: s["default"] for k, s in rule["tasks"]["items"]["properties"].items() if "default" in s}

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.model.flow import Network
-from taskplace.simulate import Cluster
-from taskplace.simulate.run import settle
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
 
 
 def _at_rest(instances: list[Instance], weights: list[float], config: PlacementConfig) -> Problem:

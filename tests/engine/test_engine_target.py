@@ -17,8 +17,8 @@ from taskplace.model.columns import NONE, STANDBY, Columns
 from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN, bases, best_at
 from taskplace.model.shares import floors_and_ceilings, level_loads
-from taskplace.simulate import Cluster
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation import Cluster
+from taskplace.simulation.scenarios import KINDS, scenario
 
 END = 50_000
 

@@ -12,8 +12,8 @@ from taskplace.errors import InvalidPlan
 from taskplace.model.bound import fewest_moves
 from taskplace.model.placement import bases
 from taskplace.model.plan import Optimality
-from taskplace.simulate import Cluster
-from taskplace.simulate.scenarios import KINDS, scenario
+from taskplace.simulation import Cluster
+from taskplace.simulation.scenarios import KINDS, scenario
 from taskplace.verify import changes, stable, verify
 
 A, B = TaskId(0, 0), TaskId(0, 1)

@@ -35,7 +35,7 @@ from taskplace.spark.processors import (
     sum_,
 )  # fmt: skip
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
-from taskplace.spark.steering.handle import steer
+from taskplace.spark.steering.steering import steer
 from topology import Topology, TopologyError
 
 KEY = {"k": "string"}

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
-from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
-from taskplace.spark.steering.watch import Facts
+from taskplace.spark.steering.overrides import Facts
+from taskplace.spark.steering.steered_queries import SteeredQueries
 from tests.steer.steer_harness import wait_until
 from tests.steer.test_steering_handle import Spark, failing, polled, steering_of, turned
 from topology.ids import TaskId
@@ -110,7 +110,7 @@ def test_nor_is_one_that_another_query_has_not_looked_at_since_but_one_with_noth
     nothing = Spark("not looked", 6, 3, run="nothing")
     nothing.found = Layout()
     polled(steering_of(nothing))
-    fleet = Fleet.of("not looked")
+    fleet = SteeredQueries.of("not looked")
     fleet.drain("executor-3")
     assert [keeper.query for keeper in fleet.keepers("executor-3")] == ["a", "b"]
     polled(one)
@@ -159,7 +159,7 @@ def test_with_the_last_handle_a_decommission_is_given_up_and_that_is_said_but_th
     steering.stop()
     said = steering.status().changes
     assert any(line.startswith("executor-2 does not end: no query is steered any more") for line in said)
-    assert not Fleet.of("given up").leaving
+    assert not SteeredQueries.of("given up").leaving
     later = steering_of(Spark("given up", 6, 3, run="later", spread=True))
     polled(later)
     assert later.status().draining == ("executor-2",)
@@ -234,7 +234,7 @@ def test_what_is_gone_is_kept_by_nobody_and_no_end_is_asked_for():
         polled(one)
         turned(other)
         a.ran()
-    assert not Fleet.of("kept and gone").leaving
+    assert not SteeredQueries.of("kept and gone").leaving
     assert not any("is kept by" in change for change in one.status().changes)
     assert not a.removed + b.removed
     one.stop()
@@ -262,7 +262,7 @@ def test_an_executor_that_ended_by_itself_is_not_asked_to():
         spark.ran()
         polled(steering)
     assert not spark.removed
-    assert not Fleet.of("by itself").leaving
+    assert not SteeredQueries.of("by itself").leaving
 
 
 def test_a_look_that_comes_after_the_stop_sends_and_publishes_nothing():
@@ -272,7 +272,7 @@ def test_a_look_that_comes_after_the_stop_sends_and_publishes_nothing():
     steering._end("stopped")
     assert not steering._turn()
     assert spark.sent == 0
-    assert Fleet.of("late look").beside("another") == (0, [])
+    assert SteeredQueries.of("late look").beside("another") == (0, [])
 
 
 def test_the_last_executor_that_does_not_drain_is_not_drained():
@@ -284,7 +284,7 @@ def test_the_last_executor_that_does_not_drain_is_not_drained():
 
 
 def test_an_instance_ends_once_whoever_asks():
-    fleet, calls = Fleet(), []
+    fleet, calls = SteeredQueries(), []
     fleet.publish("one", {TaskId(0, 0): "x"}, {})
     fleet.drain("x", end=True)
     assert fleet.end("x", lambda: calls.append(1) or True) is None, "it is not empty"
@@ -445,7 +445,7 @@ def unreadable(app: str):
     queries[1].layout = failing(10**6, None)
     handles = [steering_of(query, 6) for query in queries]
     for steering in handles:
-        Fleet.of(app).join(steering._bridge.run_id)
+        SteeredQueries.of(app).join(steering._bridge.run_id)
     for _ in range(3):
         for query, steering in zip(queries, handles, strict=True):
             query.ran()

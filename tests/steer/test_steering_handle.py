@@ -12,10 +12,10 @@ from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.executors import DECOMMISSION_POLLS, Executors
-from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.handle import Steering
 from taskplace.spark.steering.layout import Layout, Operator
-from taskplace.spark.steering.watch import Facts
+from taskplace.spark.steering.overrides import Facts
+from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.steering import Steering
 from tests.steer.steer_harness import wait_until
 
 POLLS = 3 * DECOMMISSION_POLLS
@@ -670,8 +670,8 @@ def test_an_error_after_the_stop_does_not_bring_the_query_back():
     steering.stop()
     for _ in range(5):
         steering._failed(OSError("a late error"))
-    assert Fleet.of("after the stop").empty("executor-0")
-    assert Fleet.of("after the stop").beside("another") == (0, [])
+    assert SteeredQueries.of("after the stop").empty("executor-0")
+    assert SteeredQueries.of("after the stop").beside("another") == (0, [])
 
 
 def test_what_can_be_seen_and_never_sent_stands_down_too():

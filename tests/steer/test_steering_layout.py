@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.steering.layout import Layout, Operator, layout, stages_of, that_ran
-from taskplace.spark.steering.prices import LEAST_RELOAD, LEAST_TASK, PriceBook
+from taskplace.spark.steering.measured_costs import LEAST_RELOAD, LEAST_TASK, MeasuredCosts
 from taskplace.spark.steering.status import SteeringStatus
 from topology.ids import TaskId
 
@@ -225,7 +225,7 @@ def test_operators_that_the_plan_does_not_have_are_left_alone():
 
 
 def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
-    book = PriceBook(bytes_per_second=1.0)
+    book = MeasuredCosts(bytes_per_second=1.0)
     quiet = {"commitTimeMs": 400, "memoryUsedBytes": 4000}
     assert book.observe([quiet], tasks=4, loaded=0).reload == 1000.0  # the assumption
     moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 900, "rocksdbLoadFromSnapshotLatencyMs": 800}}
@@ -234,7 +234,7 @@ def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
 
 
 def test_what_every_batch_spends_on_loading_is_no_reload():
-    book = PriceBook(bytes_per_second=1e9)
+    book = MeasuredCosts(bytes_per_second=1e9)
     quiet = {"commitTimeMs": 1000, "customMetrics": {"rocksdbLoadLatencyMs": 600}}
     assert book.observe([quiet], tasks=200, loaded=1).reload == LEAST_RELOAD  # nothing to compare with
     book.observe([quiet], tasks=200, loaded=0)
@@ -243,18 +243,18 @@ def test_what_every_batch_spends_on_loading_is_no_reload():
 
 
 def test_prices_are_never_nothing():
-    prices = PriceBook(bytes_per_second=1e9).observe([{"numRowsTotal": 0}], tasks=4, loaded=0)
+    prices = MeasuredCosts(bytes_per_second=1e9).observe([{"numRowsTotal": 0}], tasks=4, loaded=0)
     assert (prices.task, prices.reload) == (LEAST_TASK, LEAST_RELOAD)
 
 
 def test_observed_tasks_come_before_the_operators_own_times():
-    book = PriceBook(bytes_per_second=1.0)
+    book = MeasuredCosts(bytes_per_second=1.0)
     assert book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[2.0, 3.0, 4.0]).task == 3.0
 
 
 @given(st.lists(st.none() | st.floats(0.01, 100.0), max_size=60))
 def test_a_task_costs_what_was_last_observed_however_long_ago(observed):
-    book, found = PriceBook(bytes_per_second=1.0), []
+    book, found = MeasuredCosts(bytes_per_second=1.0), []
     for seconds in observed:
         found += [] if seconds is None else [seconds]
         price = book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[seconds] * 4 if seconds else None).task

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Seen
-from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.load import FEWEST
 from taskplace.spark.steering.loop import SteeringLoop
-from taskplace.spark.steering.watch import Facts, StandDown
-from taskplace.spark.steering.worth import Prices
+from taskplace.spark.steering.move_benefit import Prices
+from taskplace.spark.steering.overrides import Facts, StandDown
+from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.task_weights import FEWEST
 from topology.ids import TaskId
 
 CHEAP = Prices(task=1.0, reload=0.001)
@@ -168,7 +168,7 @@ def test_the_budget_is_for_a_batch_that_ran_however_often_is_looked():
 
 def queries(layouts, names, down=(), draining=frozenset()) -> list[dict[TaskId, str]]:
     """Steer several queries side by side, in turn, and return where they come to rest; `down` have stood down."""
-    fleet = Fleet()
+    fleet = SteeredQueries()
     found = [(str(i), SteeringLoop(SteeringConfig(max_moves_per_batch=2)), p) for i, p in enumerate(layouts)]
     for i in down:
         found[i][1].stand_down(StandDown("a reason", "a remedy"))
@@ -217,7 +217,7 @@ def test_several_queries_rest_only_where_all_their_tasks_together_are_even(data,
     random=st.randoms(use_true_random=False),
 )
 def test_queries_of_any_weights_come_to_rest_on_executors_of_any_size(costs, cores, random):
-    fleet, names = Fleet(), {f"executor-{i}": count for i, count in enumerate(cores)}
+    fleet, names = SteeredQueries(), {f"executor-{i}": count for i, count in enumerate(cores)}
     runs, moved = [], []
     for own in costs:
         tasks = grid(1, len(own))
@@ -293,7 +293,7 @@ def test_what_has_stood_down_stays_where_it_is_and_the_others_come_to_rest(data,
 def test_queries_come_to_rest_beside_one_that_has_stood_down_and_runs_elsewhere_in_each_batch(
     tasks, others, instances
 ):
-    random, fleet, names = Random(0), Fleet(), slots(instances)
+    random, fleet, names = Random(0), SteeredQueries(), slots(instances)
     runs = [cluster(grid(1, n), names, dict.fromkeys(grid(1, n), "executor-0")) for n in tasks]
     moved = []
     for batch in range(60):
@@ -324,7 +324,7 @@ def test_what_has_stood_down_on_an_executor_that_drains_is_in_nobody_s_way():
 
 @pytest.mark.parametrize("down", [0, 1])
 def test_a_query_that_stands_down_before_it_has_moved_as_planned_leaves_that_to_the_other(down):
-    fleet, names, task = Fleet(), slots(2, 1), TaskId(0, 0)
+    fleet, names, task = SteeredQueries(), slots(2, 1), TaskId(0, 0)
     runs = [cluster([task], names, {task: "executor-0"}) for _ in range(2)]
     for prices in (Prices(), CHEAP, CHEAP):  # nothing is moved before anything was measured
         for query, run in enumerate(runs):
@@ -346,7 +346,7 @@ def test_a_query_whose_neighbour_has_stood_down_elsewhere_leaves_that_alone_and_
 
 
 def test_no_task_of_a_query_that_has_stood_down_is_counted_on_to_make_room_for_a_hot_one():
-    fleet, names, tasks = Fleet(), slots(2, 1), grid(1, 4)
+    fleet, names, tasks = SteeredQueries(), slots(2, 1), grid(1, 4)
     run = cluster(tasks, names, {t: f"executor-{t.partition % 2}" for t in tasks})
     stays = dict.fromkeys(grid(1, 2), "executor-1")
     fleet.publish("down", stays, dict(zip(stays, [4.0, 1.0], strict=True)), stood_down="a reason")
@@ -521,7 +521,7 @@ def test_a_drained_instance_s_tasks_do_not_join_the_hot_one():
 
 
 def test_what_the_hot_task_of_one_query_has_put_off_balance_does_not_disturb_another():
-    fleet, names = Fleet(), slots(3, 1)
+    fleet, names = SteeredQueries(), slots(3, 1)
     runs = {}
     for query in ("hot", "even"):
         tasks = grid(1, 12)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from taskplace.errors import ConfigError
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Seen
-from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.load import FEWEST, HEAVIEST, SAME, Calm, LoadHistory
 from taskplace.spark.steering.loop import SteeringLoop
-from taskplace.spark.steering.prices import PriceBook
-from taskplace.spark.steering.watch import Facts, OverrideWatch
-from taskplace.spark.steering.worth import Prices, gained, judge
+from taskplace.spark.steering.measured_costs import MeasuredCosts
+from taskplace.spark.steering.move_benefit import Prices, gained, judge
+from taskplace.spark.steering.overrides import Facts, OverrideWatch
+from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.task_weights import FEWEST, HEAVIEST, SAME, Calm, LoadHistory
 from topology.ids import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]
@@ -258,7 +258,7 @@ def test_what_a_stage_of_unequal_tasks_gains_is_not_lost_by_what_others_have_bel
 
 
 def test_a_batch_of_which_nobody_knows_what_it_loaded_teaches_nothing_of_reloads():
-    book = PriceBook(bytes_per_second=1000)
+    book = MeasuredCosts(bytes_per_second=1000)
 
     def said(load: int) -> list[dict]:
         return [
@@ -322,7 +322,7 @@ def test_a_long_wait_names_the_other_causes():
 
 
 def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
-    fleet, slots = Fleet(), {"a": 2, "b": 2}
+    fleet, slots = SteeredQueries(), {"a": 2, "b": 2}
     found = {}
     for query in ("one", "two"):
         base, others = fleet.beside(query)
@@ -333,7 +333,7 @@ def test_two_queries_do_not_put_the_odd_task_on_the_same_instance():
 
 
 def test_a_drain_holds_for_all_until_it_is_taken_back():
-    fleet = Fleet()
+    fleet = SteeredQueries()
     fleet.publish("one", {TASKS[0]: "a"}, {})
     fleet.drain("a")
     assert fleet.draining == {"a"}
@@ -347,8 +347,8 @@ def test_a_drain_holds_for_all_until_it_is_taken_back():
 
 
 def test_an_application_has_one_fleet():
-    assert Fleet.of("app-1") is Fleet.of("app-1")
-    assert Fleet.of("app-1") is not Fleet.of("app-2")
+    assert SteeredQueries.of("app-1") is SteeredQueries.of("app-1")
+    assert SteeredQueries.of("app-1") is not SteeredQueries.of("app-2")
 
 
 # ------------------------------------------------------------------------------------------------- config

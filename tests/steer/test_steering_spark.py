@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.steering.looks import EARLY_LOOKS
+from taskplace.spark.steering.steering_round import EARLY_LOOKS
 from tests.steer.steer_harness import (
     aggregation,
     arbitrary,

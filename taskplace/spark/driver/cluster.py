@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from taskplace.errors import ConfigError, InputError, TaskplaceError
-from taskplace.explain import Removal, can_remove
+from taskplace.explanation import Removal, can_remove
 from taskplace.group.executors import ExecutorGroup, LagReport, Work
+from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem, Task
 from taskplace.model.reading import MOST, MOST_NUMBER, nearest
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
-from taskplace.report.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.members import Members

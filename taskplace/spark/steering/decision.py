@@ -12,8 +12,8 @@ from typing import NamedTuple
 from taskplace.model.plan import Move
 from taskplace.model.problem import Instance, Task
 from taskplace.rebalance.triggers import Trigger
-from taskplace.spark.steering.watch import Facts, StandDown
-from taskplace.spark.steering.worth import Prices, Verdict
+from taskplace.spark.steering.move_benefit import Prices, Verdict
+from taskplace.spark.steering.overrides import Facts, StandDown
 from topology.ids import TaskId
 
 

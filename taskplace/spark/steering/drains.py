@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import TYPE_CHECKING
 
-from taskplace.spark.steering.fleet import Fleet
+from taskplace.spark.steering.steered_queries import SteeredQueries
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge_state import StateBridge
@@ -31,7 +31,7 @@ class Drains:
     handle was asked to drain, each with the queries of which it was said that they keep it.
     """
 
-    def __init__(self, fleet: Fleet, bridge: StateBridge, say: Callable[[str], None]) -> None:
+    def __init__(self, fleet: SteeredQueries, bridge: StateBridge, say: Callable[[str], None]) -> None:
         self.errors = 0
         self._fleet, self._bridge, self._say = fleet, bridge, say
         self._polls = 0

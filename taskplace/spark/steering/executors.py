@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskplace.errors import InputError
-from taskplace.spark.steering.fleet import instance_name
+from taskplace.spark.steering.steered_queries import instance_name
 from topology.errors import nearest
 
 if TYPE_CHECKING:

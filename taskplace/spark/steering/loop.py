@@ -33,10 +33,10 @@ from taskplace.planner import plan
 from taskplace.rebalance.triggers import Situation, Trigger, drain, membership, start, tasks
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision, Other, Seen, instances, joint, reason
-from taskplace.spark.steering.load import Calm, LoadHistory
-from taskplace.spark.steering.relief import by_load
-from taskplace.spark.steering.watch import OverrideWatch, StandDown, hopeless
-from taskplace.spark.steering.worth import Verdict, judge
+from taskplace.spark.steering.load_leveling import by_load
+from taskplace.spark.steering.move_benefit import Verdict, judge
+from taskplace.spark.steering.overrides import OverrideWatch, StandDown, hopeless
+from taskplace.spark.steering.task_weights import Calm, LoadHistory
 from topology.ids import TaskId
 
 RULES = (start, membership, drain, tasks)
@@ -49,7 +49,7 @@ class SteeringLoop:
     Lifetime: `goal` and `verdict` change together, when there is a reason to; `stood_down` stays until `resume`;
     `_spent` counts the moves sent since a batch ran.
 
-    >>> from taskplace.spark.steering.worth import Prices
+    >>> from taskplace.spark.steering.move_benefit import Prices
     >>> tasks, slots = [TaskId(0, p) for p in range(4)], {"executor-0": 2, "executor-1": 2}
     >>> loop = SteeringLoop(SteeringConfig(max_moves_per_batch=1))
     >>> piled = dict.fromkeys(tasks, "executor-0")

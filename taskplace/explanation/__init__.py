@@ -4,9 +4,9 @@ Reading order: `tasks` (one task) with `binding` (which rule decides), `plans` (
 instance). Each gives a value that knows its text, for people, and its dict, for programs.
 """
 
-from taskplace.explain.plans import explain_plan, explanation
-from taskplace.explain.removal import Copy, Removal, Wait, can_remove, removable
-from taskplace.explain.tasks import Explainer, Refusal, Role, TaskExplanation, explain
+from taskplace.explanation.plans import explain_plan, plan_explanation
+from taskplace.explanation.removal import Copy, Removal, Wait, can_remove, removable
+from taskplace.explanation.tasks import Explainer, Refusal, Role, TaskExplanation, explain
 
 __all__ = [
     "Copy",
@@ -19,6 +19,6 @@ __all__ = [
     "can_remove",
     "explain",
     "explain_plan",
-    "explanation",
+    "plan_explanation",
     "removable",
 ]

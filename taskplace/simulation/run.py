@@ -13,8 +13,8 @@ from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.planner import plan as plan_once
 from taskplace.refine.parking import ProgressWatch
-from taskplace.simulate.cluster import Cluster
-from taskplace.simulate.events import Event
+from taskplace.simulation.cluster import Cluster
+from taskplace.simulation.events import Event
 
 SCHEMA = "taskplace.transcript/1"
 

@@ -18,14 +18,14 @@ from taskplace.model.plan import Move
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision, Seen
 from taskplace.spark.steering.executors import Executors
-from taskplace.spark.steering.fleet import Fleet
 from taskplace.spark.steering.layout import Layout
 from taskplace.spark.steering.loop import SteeringLoop
+from taskplace.spark.steering.measured_costs import MeasuredCosts
+from taskplace.spark.steering.move_benefit import Prices
 from taskplace.spark.steering.observe import observed_load
-from taskplace.spark.steering.prices import PriceBook
+from taskplace.spark.steering.overrides import StandDown
 from taskplace.spark.steering.status import SteeringStatus
-from taskplace.spark.steering.watch import StandDown
-from taskplace.spark.steering.worth import Prices
+from taskplace.spark.steering.steered_queries import SteeredQueries
 from topology.ids import TaskId
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ EARLY_LOOKS = (2, 3, 4, 5, 6)
 """Batches whose load is observed whatever the interval, so that there is something to go by; the first one warms up."""
 
 
-class Looks:
+class SteeringRounds:
     """The looks at one query, and what is remembered from one to the next.
 
     Lifetime: `loop` and `layout` are replaced together, when the operators have been read. `batch` is the last one
@@ -49,13 +49,13 @@ class Looks:
         self,
         bridge: StateBridge,
         config: SteeringConfig,
-        fleet: Fleet,
+        fleet: SteeredQueries,
         executors: Executors,
         say: Callable[[str, tuple[Move, ...]], None],
     ) -> None:
         self.loop = SteeringLoop(config)
         self.layout = Layout()
-        self.book = PriceBook(config.reload_bytes_per_second)
+        self.book = MeasuredCosts(config.reload_bytes_per_second)
         self.prices = Prices()
         self.state = "waiting for the first batch"
         self.batch = -1

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from taskplace.spark.steering.relief import EXACT
+from taskplace.spark.steering.load_leveling import EXACT
 from topology.ids import TaskId
 
 

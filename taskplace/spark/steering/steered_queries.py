@@ -64,10 +64,10 @@ class Keeper(NamedTuple):
         return f"query {self.query}: {self.why}"
 
 
-class Fleet:
+class SteeredQueries:
     """The steered queries of an application.
 
-    >>> fleet = Fleet()
+    >>> fleet = SteeredQueries()
     >>> fleet.publish("one", {TaskId(0, 0): "executor-1"}, {})
     >>> fleet.publish("two", {TaskId(0, 0): "executor-2"}, {})
     >>> base, others = fleet.beside("two")
@@ -75,7 +75,7 @@ class Fleet:
     (1, [('0_0', 'executor-1')])
     """
 
-    _by_application: dict[str, Fleet] = {}  # noqa: RUF012  one dict for the process is the point
+    _by_application: dict[str, SteeredQueries] = {}  # noqa: RUF012  one dict for the process is the point
     _lock = threading.Lock()
 
     def __init__(self) -> None:
@@ -89,7 +89,7 @@ class Fleet:
         self._ending = threading.Lock()
 
     @classmethod
-    def of(cls, application: str) -> Fleet:
+    def of(cls, application: str) -> SteeredQueries:
         """Return the fleet of an application, by Spark's id of it."""
         with cls._lock:
             return cls._by_application.setdefault(application, cls())

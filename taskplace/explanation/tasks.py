@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
-from taskplace.explain.binding import Binding
+from taskplace.explanation.binding import Binding
 from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles

@@ -27,10 +27,10 @@ from taskplace.spark.steering.config import WORKS, SteeringConfig
 from taskplace.spark.steering.decision import Decision
 from taskplace.spark.steering.drains import Drains
 from taskplace.spark.steering.executors import Executors
-from taskplace.spark.steering.fleet import Fleet
-from taskplace.spark.steering.looks import Looks
+from taskplace.spark.steering.overrides import StandDown
 from taskplace.spark.steering.status import SteeringStatus
-from taskplace.spark.steering.watch import StandDown
+from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.steering_round import SteeringRounds
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge_state import StateBridge
@@ -81,9 +81,9 @@ class Steering:
     def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
         self.config = config
         self._bridge = bridge
-        self._fleet = Fleet.of(bridge.app_id)
+        self._fleet = SteeredQueries.of(bridge.app_id)
         self._executors = Executors(bridge)
-        self._looks = Looks(bridge, config, self._fleet, self._executors, self._say)
+        self._looks = SteeringRounds(bridge, config, self._fleet, self._executors, self._say)
         self._drains = Drains(self._fleet, bridge, self._say)
         self._tried: int | None = None  # the batch whose look is under way, or failed last
         self._errors = 0

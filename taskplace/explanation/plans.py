@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from taskplace.explain.tasks import Explainer
+from taskplace.explanation.tasks import Explainer
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from topology.ids import TaskId
@@ -29,7 +29,9 @@ def explain_plan(problem: Problem, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def explanation(problem: Problem, plan: Plan, tasks: Iterable[TaskId | str] | None = None) -> dict[str, Any]:
+def plan_explanation(
+    problem: Problem, plan: Plan, tasks: Iterable[TaskId | str] | None = None
+) -> dict[str, Any]:
     """Return a "taskplace.explanation/1" dict: the plan's moves, how good it is, and why each task is where it is.
 
     `tasks`: these only; all of them unless given. Errors: `InputError` for a task that is not in the problem.

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from taskplace.spark.steering.worth import Prices
+from taskplace.spark.steering.move_benefit import Prices
 
 LEAST_TASK = 0.001
 LEAST_RELOAD = 0.02
@@ -24,10 +24,10 @@ LEAST_RELOAD = 0.02
 _TIMES = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
 
 
-class PriceBook:
+class MeasuredCosts:
     """Keeps the prices of one query up to date.
 
-    >>> book = PriceBook(bytes_per_second=1000)
+    >>> book = MeasuredCosts(bytes_per_second=1000)
     >>> progress = {"allUpdatesTimeMs": 300, "commitTimeMs": 700, "memoryUsedBytes": 8000}
     >>> book.observe([progress], tasks=4, loaded=0)
     Prices(task=0.25, reload=2.0)

@@ -9,7 +9,7 @@ from typing import Any
 from taskplace.errors import InputError
 from taskplace.model import reading
 from taskplace.model.problem import read_task
-from taskplace.simulate.cluster import Cluster
+from taskplace.simulation.cluster import Cluster
 from topology.ids import TaskId
 
 # For each kind: the options it must have, and those it may have.

@@ -6,7 +6,7 @@ import random
 
 from taskplace.errors import InputError
 from taskplace.model.problem import Problem
-from taskplace.simulate.events import Event
+from taskplace.simulation.events import Event
 
 
 def random_events(problem: Problem, count: int, seed: int = 0) -> list[list[Event]]:

@@ -1,0 +1,55 @@
+"""Writes docs/configuration.md from the keys as the code declares them: `python scripts/configuration.py`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from taskplace.group.settings import CoordinatorSettings, MemberSettings
+from taskplace.model.keys import Configuration
+from taskplace.settings import FREE, SECTIONS, ChaosSettings
+
+FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
+HEAD = """# Configuration
+
+Every key of taskplace, as the code declares it. `scripts/configuration.py` writes this page.
+
+A file has sections, and each section has keys. A key is one word, with its dots:
+
+```yaml
+application: {id: orders}
+placement:
+  num.standby.replicas: 1
+runtime:
+  snapshot.interval.batches: 5
+```
+
+On the command line a key is named by its path: `--set runtime.snapshot.interval.batches=5`.
+Unknown keys are refused with the nearest known one, before anything starts."""
+READ = "What the application reads itself: see [runtime.md](runtime.md) and [topology.md](topology.md)."
+OTHERS = {
+    "chaos": ("An entry of the list `chaos`", ChaosSettings),
+    "coordinator": ("A group's coordinator (`taskplace.group`), in Python only", CoordinatorSettings),
+    "member": ("A member of a group (`taskplace.group`), in Python only", MemberSettings),
+}
+
+
+def page() -> str:
+    """Return the page."""
+    parts = [HEAD]
+    for name, section in sorted(SECTIONS.items()):
+        parts.append(f"## `{name}`\n\n{_summary(section)}\n\n{section.reference()}")
+    free = ", ".join(f"`{name}`" for name in FREE)
+    parts.append(
+        f"## {free}\n\nWhat the application reads itself: see [runtime.md](runtime.md) and [topology.md](topology.md)."
+    )
+    parts += [f"## {title}\n\n{_summary(part)}\n\n{part.reference()}" for title, part in OTHERS.values()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary(section: type[Configuration]) -> str:
+    line = (section.__doc__ or "").partition("\n")[0]
+    return line.partition(";")[0].rstrip(".") + "."
+
+
+if __name__ == "__main__":
+    FILE.write_text(page(), encoding="utf-8")

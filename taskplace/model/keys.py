@@ -1,0 +1,301 @@
+"""Configuration keys: each is declared once, with its name, type, default, unit and meaning.
+
+**Idea.** A configuration is a frozen dataclass whose fields are made by `key(...)`. The base class `Configuration`
+reads a mapping of keys, checks every value, writes the keys back, and lists them for the documentation.
+
+Properties: unknown keys, values of a wrong type and values out of range are refused, also when the dataclass is made
+in Python; reading what was written gives an equal configuration.
+
+Errors: `ConfigError` with the path of the key, what was found, what was expected, and the nearest known name.
+
+>>> from dataclasses import dataclass
+>>> @dataclass(frozen=True, kw_only=True)
+... class Lights(Configuration, section="lights"):
+...     lamp_count: int = key(Integer(1, 8), 2, "lamps that are on")
+>>> Lights.from_properties({"lamp.count": 3}).lamp_count
+3
+>>> Lights.from_properties({"lamp.cuont": 3})
+Traceback (most recent call last):
+taskplace.errors.ConfigError: lights.lamp.cuont: found an unknown key, expected one of 1 known keys; \
+did you mean 'lamp.count'?
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+from taskplace.errors import ConfigError, InputError
+from taskplace.model import reading
+
+C = TypeVar("C", bound="Configuration")
+
+
+class Reader(Protocol):
+    """The type of a key's values; as text it says what is expected."""
+
+    def read(self, path: str, value: Any) -> Any:
+        """Return what the value at `path` means. Errors: `ConfigError`."""
+
+
+class Nothing:
+    """What is found where a required key is missing."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+NOTHING = Nothing()
+
+
+# ------------------------------------------------------------------------------------------------ types of values
+
+
+@dataclass(frozen=True, slots=True)
+class Integer:
+    """An integer from `least` to `most`; `written`: it may be text, as in a properties file."""
+
+    least: int
+    most: int = reading.MOST
+    optional: bool = False
+    written: bool = False
+
+    def __str__(self) -> str:
+        return reading.integer_from(self.least, self.most, optional=self.optional)
+
+    def read(self, path: str, value: Any) -> Any:
+        """Return the value; `ConfigError` for any other."""
+        number = value
+        if self.written and isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                number = int(value)
+        try:
+            return reading.integer(number, path, self.least, self.most, optional=self.optional)
+        except InputError:
+            raise ConfigError(path, found=value, expected=str(self)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A finite number of at least 0, or above it; `words` say what it counts. `written`: it may be text."""
+
+    words: str
+    above: bool = True
+    optional: bool = False
+    written: bool = False
+
+    def __str__(self) -> str:
+        return self.words
+
+    def read(self, path: str, value: Any) -> float | None:
+        """Return the value; `ConfigError` for any other."""
+        if value is None and self.optional:
+            return None
+        number = math.nan
+        if isinstance(value, int | float | (str if self.written else float)) and not isinstance(value, bool):
+            # An integer may be too large for a float, and a text no number.
+            with contextlib.suppress(ValueError, OverflowError):
+                number = float(value)
+        if not math.isfinite(number) or number < 0 or (self.above and number == 0):
+            raise ConfigError(path, found=value, expected=self.words)
+        return number
+
+
+@dataclass(frozen=True, slots=True)
+class Boolean:
+    """True or false."""
+
+    def __str__(self) -> str:
+        return "true or false"
+
+    def read(self, path: str, value: Any) -> bool:
+        """Return the value; `ConfigError` for any other."""
+        if not isinstance(value, bool):
+            raise ConfigError(path, found=value, expected=str(self))
+        return value
+
+
+class Choice:
+    """One of some words.
+
+    >>> Choice("lz4", "zstd").read("compression", "zst")
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: compression: found 'zst', expected one of lz4, zstd; did you mean 'zstd'?
+    """
+
+    def __init__(self, *known: str) -> None:
+        self.known = known
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.known)
+
+    def read(self, path: str, value: Any) -> str:
+        """Return the value; `ConfigError` for any other."""
+        if not isinstance(value, str) or value not in self.known:
+            hint = reading.nearest(value, self.known)
+            raise ConfigError(path, found=value, expected=str(self), hint=hint)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A text that matches a pattern as a whole; `words` say what it is."""
+
+    pattern: str
+    words: str
+
+    def __str__(self) -> str:
+        return self.words
+
+    def read(self, path: str, value: Any) -> str:
+        """Return the value; `ConfigError` for any other."""
+        if not isinstance(value, str) or not re.fullmatch(self.pattern, value):
+            raise ConfigError(path, found=value, expected=self.words)
+        return value
+
+
+# ------------------------------------------------------------------------------------------------ keys
+
+
+class Key(NamedTuple):
+    """One key: its name in files, the field that holds it, its default, what it takes, and what it means."""
+
+    name: str
+    field: str
+    default: Any
+    type: Reader
+    doc: str
+    second_name: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Whether it has no default."""
+        return self.default is MISSING
+
+
+def key(kind: Reader, default: Any = MISSING, doc: str = "", *, name: str = "", second_name: str = "") -> Any:
+    """Return the field of a key, for a subclass of `Configuration`; without a default it is required.
+
+    `name`: as in files, if that is not the field's name with dots. `second_name`: is read, and never written.
+    """
+    return field(
+        default=default, metadata={"type": kind, "doc": doc, "name": name, "second_name": second_name}
+    )
+
+
+class Configuration:
+    """The base of all configurations: reads, checks, writes and lists the keys of its fields."""
+
+    __slots__ = ()
+    SECTION: ClassVar[str] = "config"
+
+    def __init_subclass__(cls, section: str = "", **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if section:
+            cls.SECTION = section
+
+    def __post_init__(self) -> None:
+        for found in self.declared_keys():
+            value = getattr(self, found.field)
+            if value is not found.default:
+                value = found.type.read(f"{self.SECTION}.{found.name}", value)
+                object.__setattr__(self, found.field, value)
+        self._agree(self.SECTION)
+
+    def _agree(self, path: str) -> None:
+        """Refuse values that are right by themselves, but not together."""
+
+    @classmethod
+    def declared_keys(cls) -> tuple[Key, ...]:
+        """Return all keys, in the order in which they are declared."""
+        return tuple(
+            Key(
+                f.metadata["name"] or f.name.replace("_", "."),
+                f.name,
+                f.default,
+                f.metadata["type"],
+                f.metadata["doc"],
+                f.metadata["second_name"],
+            )
+            for f in fields(cls)  # type: ignore[arg-type]
+            if "type" in f.metadata
+        )
+
+    @classmethod
+    def known_keys(cls) -> tuple[str, ...]:
+        """Return the names of all keys, sorted."""
+        return tuple(sorted(found.name for found in cls.declared_keys()))
+
+    @classmethod
+    def from_properties(cls: type[C], mapping: Mapping[str, Any], path: str | None = None) -> C:
+        """Return the configuration that `mapping` describes; keys that are missing take their defaults.
+
+        `path`: where the mapping came from; errors begin with it.
+        """
+        path = cls.SECTION if path is None else path
+        if not isinstance(mapping, Mapping):
+            raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
+        by_name = {found.name: found for found in cls.declared_keys()}
+        by_name |= {found.second_name: found for found in cls.declared_keys() if found.second_name}
+        values: dict[str, Any] = {}
+        for name, value in mapping.items():
+            if name not in by_name:
+                raise _unknown(path, name, value, by_name, cls.known_keys())
+            found = by_name[name]
+            if found.field in values:
+                raise ConfigError(
+                    f"{path}.{name}", found="a key given twice", expected="one of its two names"
+                )
+            values[found.field] = found.type.read(f"{path}.{name}", value)
+        for found in cls.declared_keys():
+            if found.required and found.field not in values:
+                found.type.read(f"{path}.{found.name}", NOTHING)
+        try:
+            return cls(**values)
+        except ConfigError as error:  # each value is right: it is about several of them
+            inner = error.path.removeprefix(f"{cls.SECTION}.")
+            where = f"{path}.{inner}"
+            raise ConfigError(where, found=error.found, expected=error.expected, hint=error.hint) from None
+
+    @classmethod
+    def reference(cls) -> str:
+        """Return the keys as a table in Markdown: name, default, values, meaning."""
+        lines = ["| key | default | value | |", "|---|---|---|---|"]
+        for found in cls.declared_keys():
+            if found.required:
+                default = "required"
+            else:
+                default = "none" if found.default in (None, "", ()) else f"`{found.default}`"
+            cells = (f"`{found.name}`", default, str(found.type), found.doc)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        return "\n".join(lines)
+
+    def to_properties(self) -> dict[str, Any]:
+        """Return every key with its value, sorted, ready for JSON; `from_properties` reads it back."""
+        out: dict[str, Any] = {}
+        for found in sorted(self.declared_keys()):
+            value = getattr(self, found.field)
+            out[found.name] = list(value) if isinstance(value, tuple) else value
+        return out
+
+
+def _unknown(
+    path: str, name: object, value: Any, by_name: Mapping[str, Key], known: tuple[str, ...]
+) -> ConfigError:
+    """Return the error for an unknown key; a key that was split into nested ones gets its right spelling."""
+    if not isinstance(name, str):
+        return ConfigError(f"{path}.{name}", found=name, expected="a key that is text (quote it)")
+    inner, words = value, [name]
+    while isinstance(inner, Mapping) and len(inner) and isinstance(next(iter(inner)), str):
+        first = next(iter(inner))
+        words.append(first)
+        inner = inner[first]
+        if (whole := ".".join(words)) in by_name:
+            return ConfigError(
+                f"{path}.{whole}", found="a key in several pieces", expected=f"one key: `{whole}: {inner}`"
+            )
+    return ConfigError.unknown_key(path, name, known)

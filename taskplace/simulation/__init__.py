@@ -1,0 +1,13 @@
+"""A cluster in memory, in virtual time: what would happen if.
+
+Reading order: `cluster` (instances, copies, catch-up), `events` (what can happen), `run` (planning until it is calm).
+Nothing here sleeps or draws unseeded random numbers: the same events give the same trajectory.
+"""
+
+from __future__ import annotations
+
+from taskplace.simulation.cluster import Cluster
+from taskplace.simulation.events import Event
+from taskplace.simulation.run import Round, Trajectory, replay, simulate
+
+__all__ = ["Cluster", "Event", "Round", "Trajectory", "replay", "simulate"]

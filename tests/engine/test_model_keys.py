@@ -1,0 +1,90 @@
+"""Configuration keys: what every configuration does with its declared keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskplace.errors import ConfigError
+from taskplace.group.settings import CoordinatorSettings, MemberSettings
+from taskplace.model.config import PlacementConfig
+from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Number, Text, key
+from taskplace.settings import SECTIONS, ChaosSettings
+
+ALL = [*SECTIONS.values(), ChaosSettings, CoordinatorSettings, MemberSettings]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lights(Configuration, section="lights"):
+    lamp_count: int = key(Integer(1, 8), doc="lamps that are on", second_name="lamps")
+    lamp_colour: str = key(Choice("red", "green"), "red", "their colour")
+    lamp_power: float = key(Number("a number of watts above 0"), 5.0, "what each takes")
+    lamp_dimmed: bool = key(Boolean(), False, "whether they are dimmed")
+
+    def _agree(self, path: str) -> None:
+        if self.lamp_dimmed and self.lamp_power > 50:
+            raise ConfigError(f"{path}.lamp.power", found=self.lamp_power, expected="at most 50 if dimmed")
+
+
+lights = st.builds(
+    Lights,
+    lamp_count=st.integers(1, 8),
+    lamp_colour=st.sampled_from(["red", "green"]),
+    lamp_power=st.floats(0.5, 50),
+    lamp_dimmed=st.booleans(),
+)
+
+
+@given(lights)
+def test_what_is_written_is_read_back(made: Lights) -> None:
+    assert Lights.from_properties(made.to_properties()) == made
+
+
+@pytest.mark.parametrize("part", ALL, ids=lambda part: part.__name__)
+def test_every_key_is_documented_and_its_default_is_what_it_takes(part: type[Configuration]) -> None:
+    for found in part.declared_keys():
+        assert found.doc, found.name
+        assert str(found.type), found.name
+        if not found.required and found.default not in (None, ""):
+            assert found.type.read(found.name, found.default) == found.default
+
+
+@pytest.mark.parametrize(
+    ("given_", "path", "says"),
+    [
+        ({}, "here.lamp.count", "found nothing"),
+        ({"lamp.count": 9}, "here.lamp.count", "an integer of at least 1, at most 8"),
+        ({"lamp.count": 1, "lamps": 2}, "here.lamps", "a key given twice"),
+        ({"lamps": 2, "lamp": {"dimmed": True}}, "here.lamp.dimmed", "one key: `lamp.dimmed: True`"),
+        ({"lamps": 2, "lamp.color": "red"}, "here.lamp.color", "did you mean 'lamp.colour'?"),
+        ({"lamps": 2, 3: 4}, "here.3", "a key that is text"),
+        ({"lamps": 2, "lamp.power": float("nan")}, "here.lamp.power", "a number of watts above 0"),
+        ({"lamps": 2, "lamp.power": 10**400}, "here.lamp.power", "a number of watts above 0"),
+        ({"lamps": 2, "lamp.dimmed": 1}, "here.lamp.dimmed", "true or false"),
+        ({"lamps": 2, "lamp.dimmed": True, "lamp.power": 60}, "here.lamp.power", "at most 50 if dimmed"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_one_error_with_its_path(given_: dict[object, object], path: str, says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Lights.from_properties(given_, path="here")  # type: ignore[arg-type]
+    assert caught.value.path == path
+    assert says in str(caught.value)
+
+
+def test_values_in_code_are_checked_as_those_of_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"^lights\.lamp\.count: found 0"):
+        Lights(lamp_count=0)
+    with pytest.raises(ConfigError, match=r"^lights\.lamp\.power: found 60"):
+        Lights(lamp_count=1, lamp_power=60, lamp_dimmed=True)
+
+
+def test_only_what_may_be_text_is_read_from_text() -> None:
+    assert PlacementConfig.from_properties({"max.warmup.replicas": "4"}).max_warmup_replicas == 4
+    with pytest.raises(ConfigError, match="found '4'"):
+        Lights.from_properties({"lamp.count": "4"})
+    with pytest.raises(ConfigError, match="found ''"):
+        Text(r".+", "a name").read("name", "")
