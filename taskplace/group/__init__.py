@@ -4,8 +4,8 @@
 
 Reading order: `messages` (what is said), `choice` (protocol, leader, sub-group), `state` and `group` (the
 coordinator's side), `coordinator` (many groups), `protocol` and `member` (the member's side); then what
-consumers add: `topics`, `pattern`, `subscription`, `assigner`, `consistent`, `strategies`, `consumer`; `executors` for
-Spark, `local` for threads; `wire` is the bytes below.
+consumers add: `topics`, `pattern`, `subscription`, `assigner`, `consistent`, `strategies`, `consumer`; `local` for
+threads; `wire` is the bytes below.
 
 The state machines keep no thread and no clock: events and the time in, messages and effects out.
 """
@@ -23,7 +23,6 @@ from taskplace.group.errors import (
     StaleGeneration,
     UnknownVersion,
 )
-from taskplace.group.executors import ExecutorGroup, LagReport
 from taskplace.group.local import LocalCoordinator, LocalMember
 from taskplace.group.member import Member, MemberState
 from taskplace.group.messages import Mode, Offer, decode, encode
@@ -44,13 +43,11 @@ __all__ = [
     "Coordinator",
     "CoordinatorSettings",
     "Description",
-    "ExecutorGroup",
     "Failed",
     "GroupError",
     "GroupFailed",
     "GroupProtocol",
     "GroupState",
-    "LagReport",
     "LocalCoordinator",
     "LocalMember",
     "Member",

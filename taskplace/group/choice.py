@@ -92,7 +92,7 @@ def newest_then_latest(candidates: Sequence[Candidate]) -> str:
 def always(name: str) -> LeaderRule:
     """Return the rule that one member leads whenever it is there, and the text's heuristics when it is not.
 
-    >>> always("driver")([Candidate("executor-1", 9, 1), Candidate("driver", 0, 0)])
+    >>> always("driver")([Candidate("worker-1", 9, 1), Candidate("driver", 0, 0)])
     'driver'
     """
 

@@ -159,7 +159,7 @@ class Drill:
             ).start()
 
     def _pid(self, which: str) -> int:
-        members = self._placed.members.by_instance
+        members = self._placed.state.members
         if which == MOST_ACTIVE:
             views = self._placed.placement()
             which = max(views, key=lambda view: (view.active, view.id)).id

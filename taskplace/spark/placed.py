@@ -40,13 +40,13 @@ from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
 from taskplace.spark.driver.charge import Charge
-from taskplace.spark.driver.cluster import Cluster, check_weights
+from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.idle import Idle, rows_by_partition
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.silence import Silence
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
@@ -163,13 +163,19 @@ class Placed:
         generation = self.journal.last.generation if self.journal.last else 0
         self.loop = RebalanceLoop(self.config, generation=generation)
         self.stats = Stats()
-        self.cluster = Cluster(
-            self.bridge, self.journal, self.loop, self.built, self.programs, self.stats, reporter
+        self.rebalancer = Rebalancer(
+            self.bridge,
+            self.journal,
+            self.loop,
+            self.built,
+            self.programs,
+            self.stats,
+            reporter=reporter,
+            tags=tags,
         )
-        self.cluster.members.tags = tags or {}
-        self.cluster.weigh(weights or {})
+        self.rebalancer.weigh(weights or {})
         self._followers = Followers(
-            self.cluster,
+            self.rebalancer,
             self.programs,
             checkpoint=self.checkpoint,
             state_root=self.state_root,
@@ -337,7 +343,7 @@ class Placed:
                 self._publish(df.sparkSession, self.journal.last)
                 self._compare_repeated(df, self.journal.last)
                 return
-            with self.cluster.batch():
+            with self.rebalancer.batch():
                 self._run(self._united(df), batch_id)
 
     def _compare_repeated(self, df: DataFrame, manifest: Manifest) -> None:
@@ -391,9 +397,9 @@ class Placed:
         return self.checkpoint / "reads" / str(self.journal.epoch)
 
     @property
-    def members(self) -> Members:
-        """The executors that take part."""
-        return self.cluster.members
+    def state(self) -> ClusterState:
+        """What is known of the cluster: members, copies, lags, and the assignment in force."""
+        return self.rebalancer.state
 
     @property
     def watermark(self) -> int | None:
@@ -403,23 +409,23 @@ class Placed:
 
     def drain(self, executor: str | int) -> None:
         """Have everything moved away from an executor ("3", 3 or "executor-3"), behind warm-ups; nothing stalls."""
-        self.cluster.drain(executor)
+        self.rebalancer.drain(executor)
 
     def undrain(self, executor: str | int) -> None:
         """Take `drain` back."""
-        self.cluster.drain(executor, on=False)
+        self.rebalancer.drain(executor, on=False)
 
     def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role any more, and no copy that the others lack."""
-        return self.cluster.can_remove(executor)
+        return self.rebalancer.can_remove(executor)
 
     def removal(self, executor: str | int) -> Removal:
         """Return what still has to catch up elsewhere before an executor can go; its `text` says it in one line."""
-        return self.cluster.removal(executor)
+        return self.rebalancer.removal(executor)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return what each executor runs and follows, and how far its followers are behind."""
-        return self.cluster.placement()
+        return self.rebalancer.placement()
 
     def store(self, name: str, **how: Any) -> StoreReader:
         """Return a reader of a store's committed state; `how`: see `taskplace.spark.reading.StoreReader`."""
@@ -467,7 +473,7 @@ class Placed:
         sinks, schemas = self._sinks.settle(self.checkpoint, reports, self.journal.identity)
         rows = sum(report.rows for report in reports.values())
         faults.point("batch.staged")
-        with clock.phase("commit"), told_when_full(self.checkpoint), self.cluster.lock:
+        with clock.phase("commit"), told_when_full(self.checkpoint), self.rebalancer.lock:
             before = self.journal.last.changes if self.journal.last else {}
             self.journal.identity = {**self.journal.identity, SCHEMAS: schemas}
             manifest = self.journal.commit(
@@ -475,7 +481,7 @@ class Placed:
                 self.loop.generation,
                 changes,
                 sinks,
-                self.cluster.assignment(),
+                self.rebalancer.assignment(),
                 self._silence.newest(
                     _newest(report.event_times for report in reports.values()),
                     self.journal.last.event_times if self.journal.last else {},
@@ -487,14 +493,14 @@ class Placed:
                 watermarks.expired,
                 watermarks.held,
             )
-            self.members.committed({*before, *changes})  # of `before`, what was under way has now settled
+            self.state.committed({*before, *changes})  # of `before`, what was under way has now settled
             self._idle.committed(reports)
         self._replicator.wake()
         faults.point("batch.committed")
         with clock.phase("publish"):
             self._publish(df.sparkSession, manifest)
         faults.point("batch.published")
-        with self.cluster.lock:
+        with self.rebalancer.lock:
             self.journal.prune()
         self._tell(batch_id, rows, reports, clock)
 
@@ -540,7 +546,7 @@ class Placed:
             tasks,
             lambda partition: brought[partition] > 0,
             setting.watermarks,
-            self.cluster.behind(),
+            self.rebalancer.behind(),
         )
         if self.on_stage is not None:
             self.on_stage(batch_id, number)
@@ -558,13 +564,13 @@ class Placed:
             tasks,
             idle,
             self.journal.history,
-            self.cluster.owners,
+            self.rebalancer.owners,
             lambda: self.loop.generation,
             lost,
             partial(watermarks.held_before, program),
         )
         watermarks.passed(program, len(tasks), reports.values())
-        with self.cluster.lock:
+        with self.rebalancer.lock:
             for report in reports.values():
                 if program.stateful:
                     end = (
@@ -572,14 +578,14 @@ class Placed:
                         if report.change
                         else self.journal.history.get(report.task, History()).end
                     )
-                    self.members.moved(report.instance, report.task, end)
+                    self.state.moved(report.instance, report.task, end)
         self.stats.count(reports.values())
         return reports
 
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
-        if not self.cluster.keep(cancelled=bool(because)):
+        if not self.rebalancer.keep(cancelled=bool(because)):
             self._followers.welcome()
-        if self.cluster.rebalance(batch_id, because):
+        if self.rebalancer.rebalance(batch_id, because):
             self._replicator.wake()
 
     def _publish(self, spark: SparkSession, manifest: Manifest) -> None:
@@ -589,7 +595,7 @@ class Placed:
     @contextmanager
     def _visit(self) -> Iterator[None]:
         with ExitStack() as visit:
-            with self.cluster.lock:
+            with self.rebalancer.lock:
                 visit.enter_context(self.journal.visit())
             yield
 

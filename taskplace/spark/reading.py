@@ -238,17 +238,16 @@ class StoreReader:
 
     def _holders(self, task: TaskId) -> list[Executor]:
         """Return the executors to ask, the best first."""
-        cluster = self._placed.cluster
-        with cluster.lock:
-            owner = cluster.owners().get(task)
-            members = sorted(cluster.members.by_instance.items())
-            lags = [(cluster.members.lag(name, task), name, member.executor) for name, member in members]
+        state = self._placed.state
+        with self._placed.rebalancer.lock:
+            owner = state.owners().get(task)
+            # Instances with a copy, least lag first.
+            holders = [(lag, name, state.members[name].executor) for name, lag in state.lags.by_lag(task)]
             if self._copies == "active":
                 # After it, those that have caught up as far as is known: the one before it, maybe.
-                others = [executor for lag, _, executor in lags if lag == 0 and executor != owner]
+                others = [executor for lag, _, executor in holders if lag == 0 and executor != owner]
                 return [owner, *others] if owner is not None else others
-            found = [(lag, e) for lag, name, e in lags if lag is not None and task in cluster.following(name)]
-            return [executor for _, executor in sorted(found)]
+            return [executor for _, name, executor in holders if task in state.following(name)]
 
     def _close_enough(self, history: History, at: Position) -> bool:
         """Return whether a copy that is at `at` may answer."""

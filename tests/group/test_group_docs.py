@@ -20,7 +20,7 @@ PAGE = ROOT / "docs" / "groups.md"
 
 def test_the_examples_of_the_page_run() -> None:
     found = doctest.testfile(str(PAGE), module_relative=False)
-    assert found.attempted >= 12
+    assert found.attempted >= 5
     assert found.failed == 0
 
 

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 
 from taskplace.group import (
     Code,
-    LagReport,
     Mode,
     Offer,
     ProtocolError,
@@ -23,11 +22,10 @@ from taskplace.group import (
     decode,
     encode,
 )
-from taskplace.group.executors import Work
 from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Role, Sync, decode_body
 from taskplace.group.subscription import Assignment, Probe
 from taskplace.group.wire import LIMIT, Reader, Writer, deflate, inflate, seal, unseal
-from topology import TaskId, TopicPartition
+from topology import TopicPartition
 
 names = st.text(max_size=8)
 numbers = st.integers(0, 2**31 - 1)
@@ -58,8 +56,6 @@ said = st.builds(
     Subscription, st.sets(names, max_size=9).map(lambda found: tuple(sorted(found))), st.sampled_from(["", "a.*"]),
     blobs, blobs, names, partitions, large, blobs, partitions,
 )  # fmt: skip
-tasks = st.builds(TaskId, numbers, numbers)
-roles = st.sets(tasks, max_size=5).map(lambda s: tuple(sorted(s)))
 
 
 @given(messages, st.booleans())
@@ -70,20 +66,6 @@ def test_messages_come_back(message: object, compress: bool) -> None:
 @given(said, st.booleans())
 def test_subscriptions_come_back(written: Subscription, compress: bool) -> None:
     assert Subscription.decode(written.encode(compress=compress)) == written
-
-
-@given(
-    st.builds(
-        LagReport, st.dictionaries(tasks, st.tuples(large, large)), st.dictionaries(names, names), numbers
-    )
-)
-def test_lag_reports_come_back(report: LagReport) -> None:
-    assert LagReport.decode(report.encode()) == report
-
-
-@given(st.builds(Work, roles, roles, roles, numbers))
-def test_work_comes_back(work: Work) -> None:
-    assert Work.decode(work.encode()) == work
 
 
 held = st.sets(st.tuples(names, numbers)).map(lambda found: tuple(sorted(TopicPartition(*p) for p in found)))
@@ -158,14 +140,10 @@ def test_lists_are_sorted_and_have_nothing_twice() -> None:
         (TopicPartition("a", 1), TopicPartition("b", 1)), 0
     )
     topics = Writer().uint(0).uint(0).flag(False)
-    task = Writer().uint(0).uint(0).many([(0, 1), (0, 1)], lambda t: None)
     for what in (
         lambda: Assignment.decode(pairs(("b", 1), ("a", 1))),
         lambda: Assignment.decode(pairs(("a", 1), ("a", 2))),
         lambda: Subscription.decode(topics.many(["b", "a"], topics.text).take() + bytes(3)),
-        lambda: Work.decode(task.take()[:2] + b"\x02" + b"\x00\x01" * 2 + b"\x00\x00"),
-        lambda: LagReport.decode(b"\x00\x01\x02" + b"\x01a\x01x" * 2 + b"\x00"),
-        lambda: LagReport.decode(b"\x00\x01\x00\x02" + b"\x00\x02\x01\x01" + b"\x00\x01\x01\x01"),
     ):
         with pytest.raises(ProtocolError, match="a sorted list with nothing twice"):
             what()
@@ -205,7 +183,6 @@ def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
         4,
         b"s" * 16,
     )
-    report = LagReport({TaskId(0, 3): (4, 9_000), TaskId(1, 2): (1, 2)}, {"zone": "a"}, 4)
     bodies: list[tuple[Callable[[bytes], object], bytes]] = []
     for message in (
         joined,
@@ -232,8 +209,6 @@ def _samples() -> list[tuple[Callable[[bytes], object], bytes]]:
         ),
         (Assignment.decode, Assignment((TopicPartition("t", 1), TopicPartition("t", 9))).encode()),
         (Assignment.decode, Probe(1).encode()),
-        (LagReport.decode, report.encode()),
-        (Work.decode, Work((TaskId(0, 1),), (TaskId(0, 2),), (), 9).encode()),
     ]
 
 

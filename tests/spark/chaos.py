@@ -76,7 +76,7 @@ class Chaos:
         finally:
             self.orders.withdraw()
             self._order = self._crash = None
-            if self.drained in self.p.placed.members.by_instance:
+            if self.drained in self.p.placed.state.members:
                 self.p.placed.undrain(self.drained)
             self._count()
             for placed in self._old:
@@ -89,7 +89,7 @@ class Chaos:
         self.p.settle()
 
     def _look_after_drains(self, draw: random.Random, drain: float) -> None:
-        placed, known = self.p.placed, sorted(self.p.placed.members.by_instance)
+        placed, known = self.p.placed, sorted(self.p.placed.state.members)
         if self.drained not in known:
             self.drained = None
         if self.drained is not None and placed.can_remove(self.drained):

@@ -36,7 +36,7 @@ def wait_until(condition, what: str, seconds: float = 60.0) -> None:
 
 
 def kill_executor(placed, instance: str) -> None:
-    os.kill(placed.members.by_instance[instance].pid, signal.SIGKILL)
+    os.kill(placed.state.members[instance].pid, signal.SIGKILL)
 
 
 def data(batch: int, rows: int = 600) -> list[tuple[str, str, int]]:
@@ -322,10 +322,10 @@ class Pipeline:
                     tuple(row.values()) for row in placed.store(name).to_df().toArrow().to_pylist()
                 )
                 assert found == self.truth(name), f"store {name}, read"
-        with placed.cluster.lock:
+        with placed.rebalancer.lock:
             holders = {
-                f"{placed.bridge.app_id}.{member.executor.id}": placed.cluster.roles(name)
-                for name, member in placed.members.by_instance.items()
+                f"{placed.bridge.app_id}.{member.executor.id}": placed.state.roles(name)
+                for name, member in placed.state.members.items()
             }
         placed.close()
         at_the_end = [
@@ -340,11 +340,11 @@ class Pipeline:
 
     def followers_caught_up(self) -> bool:
         placed = self.placed
-        with placed.cluster.lock:
+        with placed.rebalancer.lock:
             return all(
-                placed.members.by_instance[name].copies.get(task) == placed.journal.history[task].end
+                placed.state.members[name].copies.get(task) == placed.journal.history[task].end
                 for name, roles in placed.loop.plan.assignment.items()
-                if name in placed.members.by_instance
+                if name in placed.state.members
                 for task in (*roles.standby, *roles.warmup)
                 if str(task) in placed.journal.history
             )

@@ -25,7 +25,7 @@ from msgspec.structs import replace
 from taskplace.spark import faults
 from taskplace.spark import placed as placed_module
 from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
-from taskplace.spark.driver import cluster, programs
+from taskplace.spark.driver import programs, rebalancer
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
@@ -153,7 +153,7 @@ class World:
         monkeypatch.setattr(identity, "executor", lambda: (self.running, self._owner(self.running)))
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
-        monkeypatch.setattr(cluster, "PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
         monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
 
     # -- executors

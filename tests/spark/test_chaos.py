@@ -111,7 +111,7 @@ def test_a_zombie_that_wakes_up_after_its_task_was_replaced_changes_nothing(pipe
     def kill_the_jvm_of_the_held_worker() -> None:
         wait_until(lambda: orders.held_at("attempt.sealed"), "an attempt is held")
         worker = orders.held_at("attempt.sealed")
-        for member in p.placed.members.by_instance.values():
+        for member in p.placed.state.members.values():
             if _is_ancestor(member.pid, worker):
                 victims.append(member.executor.instance)
                 part_from_executor(worker)

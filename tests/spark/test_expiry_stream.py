@@ -51,7 +51,7 @@ def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
     try:
         for number in range(11):
             if number in (3, 7):
-                kill_executor(placed, sorted(placed.members.by_instance)[0])
+                kill_executor(placed, sorted(placed.state.members)[0])
             if number == 5:
                 placed.close()
                 placed = opened()

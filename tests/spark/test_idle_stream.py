@@ -38,7 +38,7 @@ def test_only_tasks_with_rows_run_and_those_whose_copy_is_behind(pipeline):
     assert attempts(p, 3, 1) == set()
     p.settle()
     victim = p.placed.placement()[0].id
-    lost = p.placed.cluster.roles(victim).active
+    lost = p.placed.state.roles(victim).active
     kill_executor(p.placed, victim)
     wait_until(lambda: victim.split("-")[1] not in p.placed.bridge.alive(), "the loss is noticed")
     p.run(4, rows=0)

@@ -74,9 +74,7 @@ def test_a_loss_within_a_stage_promotes_standbys_in_the_same_batch(pipeline, sub
     if subtopology == 0:
         return  # what follows is the same for both
     # A replacement comes, is warmed up, and the cluster is balanced again.
-    wait_until(
-        lambda: len(p.placed.members.by_instance) == EXECUTORS, "the replacement is a member", seconds=90
-    )
+    wait_until(lambda: len(p.placed.state.members) == EXECUTORS, "the replacement is a member", seconds=90)
     batch = 5
     while {(v.active, v.standby, v.warmup) for v in p.placed.placement()} != {(4, 4, 0)}:
         assert batch < 40, f"not balanced: {p.placed.placement()}"
@@ -127,7 +125,7 @@ def test_damaged_snapshots_are_done_without_when_an_executor_dies(pipeline, capl
 
     p.run(batch)
     victim = p.placed.placement()[0].id
-    tasks = p.placed.cluster.roles(victim).active
+    tasks = p.placed.state.roles(victim).active
     while not to_restore():
         assert batch < 40, "no snapshots are made"
         batch += 1
@@ -167,7 +165,7 @@ def test_a_second_driver_that_loses_an_executor_in_its_first_batch_fences_the_fi
 
 def decommission(placed, instance: str) -> None:
     """What a cluster manager does before it takes an executor away."""
-    executor = placed.members.by_instance[instance].executor.id
+    executor = placed.state.members[instance].executor.id
     jvm, backend = placed.bridge.sc._jvm, placed.bridge.sc._jsc.sc().schedulerBackend()
     info = jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("going", jvm.scala.Option.empty())
     assert backend.decommissionExecutor(executor, info, False, False)
@@ -179,7 +177,7 @@ def test_an_executor_that_spark_decommissions_is_left_at_once_and_nothing_is_res
     for batch in range(3):
         p.run(batch)
     p.settle()
-    victim = sorted(p.placed.members.by_instance)[0]
+    victim = sorted(p.placed.state.members)[0]
     decommission(p.placed, victim)
     for batch in range(3, 6):
         p.run(batch)
@@ -222,7 +220,7 @@ def test_an_executor_that_is_decommissioned_within_a_stage(pipeline, fault_order
 def map_outputs(p) -> dict[Path, str]:
     """Return the index files of the last shuffle's map outputs, and the executors that have them."""
     found = {}
-    for name, member in p.placed.members.by_instance.items():
+    for name, member in p.placed.state.members.items():
         for folder in psutil.Process(member.pid).environ()["SPARK_EXECUTOR_DIRS"].split(":"):
             found |= dict.fromkeys(Path(folder).rglob("shuffle_*_0.index"), name)
     last = max(int(path.name.split("_")[1]) for path in found)

@@ -380,7 +380,7 @@ class Life:
 
     def _look_after_drains(self) -> None:
         there = {executor.instance for executor in self.world.executors()}
-        known = sorted(there & set(self.placed.members.by_instance))
+        known = sorted(there & set(self.placed.state.members))
         if self.drained not in known:
             self.drained = None
         if self.drained is None:
@@ -427,8 +427,8 @@ class Life:
         history = placed.journal.history
         at_the_end = [
             placed.state_root / f"{world.app_id}.{member.executor.id}" / str(task)
-            for name, member in placed.members.by_instance.items()
-            for part in placed.cluster.roles(name)
+            for name, member in placed.state.members.items()
+            for part in placed.state.roles(name)
             for task in part
             if str(task) in history
         ]

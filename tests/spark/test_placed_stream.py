@@ -237,7 +237,7 @@ def test_a_batch_before_the_last_one_is_refused_and_one_that_has_grown_is_told(p
 def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
     p = pipeline()
     p.run(0)
-    owners = type(p.placed.cluster).owners
+    owners = type(p.placed.rebalancer).owners
 
     def shifted(cluster):
         """Pin every task to the next executor, while its descriptor still names the planned one."""
@@ -246,7 +246,7 @@ def test_tasks_that_run_elsewhere_are_right_and_counted(pipeline, monkeypatch):
         after = dict(zip(executors, [*executors[1:], executors[0]], strict=True))
         return {task: Misplaced(e, after[e]) for task, e in found.items()}
 
-    monkeypatch.setattr(type(p.placed.cluster), "owners", shifted)
+    monkeypatch.setattr(type(p.placed.rebalancer), "owners", shifted)
     p.run(1)
     monkeypatch.undo()
     assert p.placed.stats.elsewhere == 12
@@ -297,10 +297,8 @@ def test_draining_moves_everything_away_and_stalls_nothing(pipeline):
     views = {v.id: (v.active, v.standby, v.warmup) for v in p.placed.placement()}
     assert views[drained] == (0, 0, 0)
     assert p.placed.removal(drained).text.startswith("yes")
-    group = p.placed.members.group
-    assert group.generation == p.placed.loop.generation > 1
-    assert set(group.reports) == set(p.placed.members.by_instance)
-    copies = {task for report in group.reports.values() for task in report.copies}
+    assert p.placed.state.generation == p.placed.loop.generation > 1
+    copies = {task for instance in p.placed.state.instances() for task in instance.lags}
     assert copies == {task for task, history in p.placed.journal.history.items() if history.changes}
     with pytest.raises(InputError, match="executor: found 'no-such', expected one of"):
         p.placed.drain("no-such")

@@ -232,7 +232,7 @@ def test_an_executor_is_a_number_too(world):
     placed = world.open(counted(world))
     world.batch(placed, 0, **{"in": words("a", "b")})
     placed.drain(1)
-    assert placed.members.draining == {"executor-1"}
+    assert placed.state.draining == {"executor-1"}
 
 
 # ------------------------------------------------------------------------- the two checkpoints

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import Answer, Change, Descriptor, History, Orders, Question
@@ -52,13 +53,14 @@ def store(runtime):
     def read(active, known_lag_of_the_other=0, name="totals", programs=None, tasks=None, types=None, **how):
         programs = programs or (runtime.first, runtime.second)
         tasks = tasks or {s: tuple(TaskId(s, i) for i in range(n)) for s, n in enumerate(runtime.TASKS)}
-        members = SimpleNamespace(
-            by_instance={e.instance: SimpleNamespace(executor=e) for e in EXECUTORS.values()},
-            lag=lambda name, _task: 0 if name == f"executor-{active}" else known_lag_of_the_other,
-        )
-        cluster = SimpleNamespace(
-            lock=nullcontext(),
-            members=members,
+        lags = LagIndex()
+        for executor in EXECUTORS.values():
+            own = executor.instance == f"executor-{active}"
+            for task in tasks[0]:
+                lags.report(executor.instance, task, 0 if own else known_lag_of_the_other)
+        state = SimpleNamespace(
+            members={e.instance: SimpleNamespace(executor=e) for e in EXECUTORS.values()},
+            lags=lags,
             owners=lambda: dict.fromkeys(tasks[0], EXECUTORS[active]),
             following=lambda name: [] if name == f"executor-{active}" else list(tasks[0]),
         )
@@ -66,7 +68,8 @@ def store(runtime):
             programs=programs,
             tasks_of=tasks.__getitem__,
             journal=SimpleNamespace(history=runtime.history, identity={"keys": types}, last=None),
-            cluster=cluster,
+            state=state,
+            rebalancer=SimpleNamespace(lock=nullcontext()),
             bridge=Bridge(runtime),
             state_root=runtime.state,
             watermark=None,

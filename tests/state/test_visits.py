@@ -309,29 +309,28 @@ class Driver:
         journal = SimpleNamespace(
             history=ran.history, snapshot_pending=lambda task: False, add_snapshots=lambda made: None
         )
-        cluster = SimpleNamespace(
+        rebalancer = SimpleNamespace(
             journal=journal,
             lock=nullcontext(),
             busy=lambda: self.busy,
             stats=SimpleNamespace(followed=0),
             loop=SimpleNamespace(config=SimpleNamespace(state_cleanup_delay_ms=cleanup_ms)),
             bridge=SimpleNamespace(app_id="app", executors=lambda: [self.executor]),
-            members=SimpleNamespace(
-                by_instance={"executor-2": self.member},
-                left_over=lambda roles, seconds: {},
+            state=SimpleNamespace(
+                members={"executor-2": self.member},
+                without_role=lambda seconds: {},
                 join=lambda *_: None,
-                followed=lambda *_: None,
+                caught_up_by=lambda *_: None,
+                following=lambda name: follows,
             ),
-            roles=lambda name: (),
-            following=lambda name: follows,
-            task_names=set(ran.history),
+            task_ids=set(ran.history),
         )
         programs = [
             SimpleNamespace(subtopology=number, databases=names, logged=names)
             for number, names in stores.items()
         ]
         self.followers = Followers(
-            cluster,
+            rebalancer,
             programs,
             checkpoint=ran.checkpoint,
             state_root=ran.state,
@@ -459,7 +458,7 @@ def test_a_snapshot_that_a_follower_has_begun_to_restore_is_spared_until_it_is_d
 
     shutil.rmtree(ran.copy(TaskId(0, 0), "2"))
     assert come() == {TaskId(0, 0): snapshot.attempt}
-    driver.followers._cluster.members.by_instance.clear()  # its executor is gone
+    driver.followers._state.members.clear()  # its executor is gone
     driver.followers.orders()
     assert journal.spared == set()
 

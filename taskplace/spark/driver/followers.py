@@ -12,8 +12,8 @@ from typing import Any
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import Executor, JobLostError
-from taskplace.spark.driver.cluster import Cluster
-from taskplace.spark.driver.members import Member
+from taskplace.spark.driver.cluster_state import Member
+from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.replication import send
 from taskplace.spark.messages import EMPTY, Orders, Position, Visit
 from taskplace.spark.worker.program import Program
@@ -37,7 +37,7 @@ class Followers:
 
     def __init__(
         self,
-        cluster: Cluster,
+        rebalancer: Rebalancer,
         programs: Sequence[Program],
         *,
         checkpoint: Path,
@@ -47,10 +47,10 @@ class Followers:
         share: float,
         compression: str | None,
     ) -> None:
-        self._cluster = cluster
-        self._journal = cluster.journal
+        self._rebalancer, self._state = rebalancer, rebalancer.state
+        self._journal = rebalancer.journal
         self._snapshot_interval, self._snapshot_bytes, self._share = snapshot_interval, snapshot_bytes, share
-        self._cleanup_seconds = cluster.loop.config.state_cleanup_delay_ms / 1000
+        self._cleanup_seconds = rebalancer.loop.config.state_cleanup_delay_ms / 1000
         # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
         # look for orphans again.
         self._began: dict[str, TaskId] = {}
@@ -60,7 +60,7 @@ class Followers:
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
-            "spark_app": cluster.bridge.app_id,
+            "spark_app": rebalancer.bridge.app_id,
             "stores": {p.subtopology: tuple(sorted(p.databases)) for p in programs},
             "logged": {p.subtopology: tuple(sorted(p.logged)) for p in programs},
             "compression": compression,
@@ -68,7 +68,7 @@ class Followers:
 
     def welcome(self) -> None:
         """Wait for executors and visit them all: at the first batch, and when no member is left."""
-        bridge = self._cluster.bridge
+        bridge = self._rebalancer.bridge
         for attempt in range(WELCOMES):
             executors = bridge.wait_for_executors(WAIT_FOR_EXECUTORS_SECONDS)
             if not executors:
@@ -78,7 +78,7 @@ class Followers:
                 self.absorb(send(bridge, orders, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
             except JobLostError as loss:
                 log.warning("executor %s was lost while it was welcomed; asking those that remain", loss)
-            if self._cluster.members.by_instance:
+            if self._state.members:
                 return
         raise TaskplaceError(f"no executor has come and stayed within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
 
@@ -89,13 +89,12 @@ class Followers:
         take turns at that: of N that always wait, each is served within N visits. While a batch runs, an executor is
         left alone after a visit for so long that visits take no more than their share of its slots.
         """
-        cluster = self._cluster
-        executors = cluster.bridge.executors()
-        with cluster.lock:
-            names = cluster.members.by_instance
+        rebalancer = self._rebalancer
+        executors = rebalancer.bridge.executors()
+        with rebalancer.lock:
+            names = self._state.members
             self._forget_the_gone()
-            roles = {name: {t for part in cluster.roles(name) for t in part} for name in names}
-            left_over = cluster.members.left_over(roles, self._cleanup_seconds)
+            left_over = self._state.without_role(self._cleanup_seconds)
             due = self._snapshots_due()
             self._spare_what_is_restored()
             found = []
@@ -105,7 +104,7 @@ class Followers:
                 if member is None:
                     found.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
                     continue
-                if cluster.busy() and time.monotonic() < self._rests.get(name, 0.0):
+                if rebalancer.busy() and time.monotonic() < self._rests.get(name, 0.0):
                     continue
                 behind, snapshots = self._in_turn(name, self._behind(name, member), due.get(name, ()))
                 what: dict[str, Any] = {
@@ -122,23 +121,23 @@ class Followers:
 
     def absorb(self, visits: Sequence[Visit]) -> bool:
         """Take in what visits report; return whether they got anything done."""
-        cluster = self._cluster
-        by_name = {executor.instance: executor for executor in cluster.bridge.executors()}
+        rebalancer = self._rebalancer
+        by_name = {executor.instance: executor for executor in rebalancer.bridge.executors()}
         progress = False
-        with cluster.lock:
+        with rebalancer.lock:
             for visit in visits:
                 executor = by_name.get(visit.instance)
                 if not visit.here or executor is None:
                     continue
-                member = cluster.members.by_instance.get(visit.instance)
+                member = self._state.members.get(visit.instance)
                 copies = visit.copies if member is None else self._merged(visit, member)
                 progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
                 progress = progress or visit.restored > 0  # of a snapshot, of which more is to come
-                cluster.members.join(executor, copies, visit.pid)
+                self._state.join(executor, copies, visit.pid)
                 share = min(1.0, self._share * executor.cores)  # of the one slot that a visit takes
                 self._rests[visit.instance] = time.monotonic() + visit.seconds * (1 / share - 1)
-                cluster.stats.followed += visit.replayed + visit.restored
-                cluster.members.followed(visit.instance, visit.replayed + visit.restored, visit.seconds)
+                rebalancer.stats.followed += visit.replayed + visit.restored
+                self._state.caught_up_by(visit.instance, visit.replayed + visit.restored, visit.seconds)
                 self._journal.add_snapshots(visit.snapshots)
                 for task, error in visit.errors.items():
                     log.warning("%s: %s cannot follow: %s", visit.instance, task, error)
@@ -150,18 +149,18 @@ class Followers:
 
     def _forget_the_gone(self) -> None:
         """Keep notes of members only: executors come and go for as long as the stream runs."""
-        there = self._cluster.members.by_instance
+        there = self._state.members
         for notes in (self._began, self._rests, self._sweeps):
             for name in notes.keys() - there.keys():
                 del notes[name]
 
     def _spare_what_is_restored(self) -> None:
         """Have snapshots kept that a follower has begun to restore, or on a busy stream it would begin for ever."""
-        there = self._cluster.members.by_instance
+        there = self._state.members
         self._restoring = {
             (name, task): attempt
             for (name, task), attempt in self._restoring.items()
-            if name in there and task in self._cluster.following(name)
+            if name in there and task in self._state.following(name)
         }
         self._journal.spared = frozenset((task, attempt) for (_, task), attempt in self._restoring.items())
 
@@ -171,7 +170,7 @@ class Followers:
         Of an active copy, what a batch has said meanwhile is newer than what the visit saw. Copies that nobody
         knew of come from attempts that lost, and are there to be cleaned up.
         """
-        following = set(self._cluster.following(visit.instance))
+        following = set(self._state.following(visit.instance))
         kept = {
             task: at
             for task, at in member.copies.items()
@@ -199,30 +198,32 @@ class Followers:
         history = self._journal.history
         return [
             task
-            for task in self._cluster.following(name)
+            for task in self._state.following(name)
             if task in history and member.copies.get(task, EMPTY) != history[task].end
         ]
 
     def _snapshots_due(self) -> dict[str, list[TaskId]]:
         """Return by instance the tasks to snapshot there: by a standby that is up to date, else by the active."""
         due: dict[str, list[TaskId]] = {}
-        cluster = self._cluster
+        rebalancer = self._rebalancer
         for task, history in self._journal.history.items():
             newest = history.snapshots[-1].version if history.snapshots else -1
             since = [change.size for change in history.changes if change.version > newest]
             if (
                 (len(since) < self._snapshot_interval and sum(since) < self._snapshot_bytes)
-                or task not in cluster.task_ids  # of a subtopology that an earlier version had
+                or task not in rebalancer.task_ids  # of a subtopology that an earlier version had
                 or self._journal.snapshot_pending(task)
             ):
                 continue
             holders = [
                 name
-                for name, member in cluster.members.by_instance.items()
+                for name, member in self._state.members.items()
                 if member.copies.get(task) == history.end and len(due.get(name, ())) < SNAPSHOTS_PER_VISIT
             ]
             if holders:
-                best = min(holders, key=lambda n: (task not in cluster.following(n), len(due.get(n, ())), n))
+                best = min(
+                    holders, key=lambda n: (task not in self._state.following(n), len(due.get(n, ())), n)
+                )
                 due.setdefault(best, []).append(task)
         return due
 

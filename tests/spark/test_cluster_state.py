@@ -1,0 +1,181 @@
+"""What the driver knows of its cluster: what is reported is what is planned from; no Spark needed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from taskplace import PlacementConfig, Task
+from taskplace.rebalance import RebalanceLoop
+from taskplace.spark.bridge import Executor
+from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import EMPTY, Change, Position, seal
+from taskplace.spark.state.files import write_file
+from topology import TaskId
+
+TASK = TaskId(0, 0)
+
+
+def at(batch):
+    return Position(batch, f"a{batch}", 10 * (batch + 1))
+
+
+@pytest.fixture
+def journal(tmp_path):
+    """Two commits of 10 records each to task 0_0."""
+    journal = Journal(tmp_path, {})
+    for batch in range(2):
+        name = f"changelog/0_0/{batch:010d}-a{batch}.arrow"
+        write_file(tmp_path / name, b"x", sync=False)
+        base = f"a{batch - 1}" if batch else ""
+        change = Change(batch, f"a{batch}", base, 10 * (batch + 1), 10, name, 1, seal(b"x"))
+        journal.commit(batch, 1, {TASK: change}, {}, {})
+    return journal
+
+
+@pytest.fixture
+def state(journal):
+    loop = RebalanceLoop(PlacementConfig(acceptable_recovery_lag=0))
+    return ClusterState(journal, loop, tags={"h1": {"zone": "a"}}, clock=lambda: 0.0)
+
+
+def test_a_visit_makes_a_member_and_what_it_found_is_what_the_engine_sees(state):
+    state.join(Executor("1", "h1", 4), {TASK: at(0)}, pid=1)
+    state.join(Executor("2", "h2", 2), {TASK: EMPTY}, pid=2)
+    first, second = state.instances()
+    assert (first.id, first.capacity, first.tags) == ("executor-1", 4, {"host": "h1", "zone": "a"})
+    assert first.lags == {TASK: 0}  # one commit behind: what the last one wrote is on its way
+    assert second.lags == {}  # a directory without anything in it is no copy
+
+
+def test_what_a_batch_moved_on_is_known_at_once(state):
+    state.join(Executor("1", "h1", 1), {}, pid=1)
+    state.moved("executor-1", TASK, at(1))
+    assert state.instances()[0].lags == {TASK: 0}
+    state.moved("executor-2", TASK, at(1))  # no member: nothing is known of it
+    assert [instance.id for instance in state.instances()] == ["executor-1"]
+
+
+def test_a_copy_that_a_visit_no_longer_finds_is_gone(state):
+    state.join(Executor("1", "h1", 1), {TASK: at(1)}, pid=1)
+    state.join(Executor("1", "h1", 1), {}, pid=1)
+    assert state.instances()[0].lags == {}
+    assert state.lags.most_caught_up(TASK) == ()
+
+
+def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
+    for name in "12":
+        state.join(Executor(name, "h", 1), {TASK: at(1)}, pid=1)
+    state._loop.look([Task(TASK, end_offset=20)], state.instances())
+    assert state.generation == 1
+    [owner] = state.owners().values()
+    state.draining.add(owner.instance)
+    other = "1" if owner.id == "2" else "2"
+    assert [member.executor.id for member in state.keep({other})] == [owner.id]
+    assert state.owners() == {TASK: None}
+    assert state.behind() == {TASK}
+    assert (state.gone, state.draining) == ({owner.instance}, set())
+    state._loop.look([Task(TASK, end_offset=20)], state.instances())
+    assert state.generation == 2
+    assert state.owners() == {TASK: state.members[f"executor-{other}"].executor}
+    assert state.behind() == frozenset()
+    state.join(owner, {}, pid=3)
+    assert state.gone == set()
+
+
+def test_a_follower_without_a_copy_has_all_of_it_to_apply(journal):
+    loop = RebalanceLoop(PlacementConfig(num_standby_replicas=1, acceptable_recovery_lag=0))
+    state = ClusterState(journal, loop)
+    state.join(Executor("1", "h", 1), {TASK: at(1)}, pid=1)
+    state.join(Executor("2", "h", 1), {}, pid=1)
+    loop.look([Task(TASK, end_offset=20)], state.instances())
+    assert [(view.active, view.standby, view.lag) for view in state.placement()] == [(1, 0, 0), (0, 1, 10)]
+    state.moved("executor-2", TASK, at(0))
+    assert [view.lag for view in state.placement()] == [0, 0]
+
+
+def test_the_rate_of_catching_up_is_measured_where_there_was_enough_to_do(state):
+    state.join(Executor("1", "h", 1), {}, pid=1)
+    state.caught_up_by("executor-1", 10, 1.0)
+    assert state.instances()[0].restore_rate is None
+    state.caught_up_by("executor-1", 10_000, 1.0)
+    state.caught_up_by("executor-1", 20_000, 1.0)
+    assert state.instances()[0].restore_rate == 15_000
+
+
+def test_a_copy_without_a_role_is_named_once_it_has_been_so_for_long_enough(journal):
+    now = [0.0]
+    loop = RebalanceLoop(PlacementConfig())
+    state = ClusterState(journal, loop, clock=lambda: now[0])
+    state.join(Executor("1", "h", 1), {TASK: at(1), TaskId(9, 9): at(1)}, pid=1)
+    loop.look([Task(TASK, end_offset=20)], state.instances())
+    assert state.without_role(60) == {}
+    now[0] = 61.0
+    assert state.without_role(60) == {"executor-1": [TaskId(9, 9)]}
+    state.join(Executor("1", "h", 1), {TASK: at(1)}, pid=1)
+    assert state.without_role(60) == {}
+
+
+class _Log:
+    """As much of a journal as lags depend on: how long each changelog is, and was one commit ago."""
+
+    def __init__(self):
+        self.end, self.settled, self.history = {}, {}, {}
+
+    def end_offset(self, task):
+        return self.end.get(task, 0)
+
+    def settled_offset(self, task):
+        return self.settled.get(task, 0)
+
+    def commit(self, task, records):
+        self.settled[task] = self.end_offset(task)
+        self.end[task] = self.end_offset(task) + records
+
+
+class Reports(RuleBasedStateMachine):
+    """Whatever is reported in whatever order: the index is what copies and the journal say at that moment."""
+
+    names, tasks = st.sampled_from("123"), st.builds(TaskId, st.just(0), st.integers(0, 2))
+
+    def __init__(self):
+        super().__init__()
+        self.log = _Log()
+        self.state = ClusterState(self.log, RebalanceLoop(PlacementConfig()))
+
+    @rule(name=names, copies=st.dictionaries(tasks, st.integers(0, 60)))
+    def visit(self, name, copies):
+        positions = {t: EMPTY if not offset else Position(1, "a", offset) for t, offset in copies.items()}
+        self.state.join(Executor(name, "h", 1), positions, pid=1)
+
+    @rule(name=names, task=tasks, offset=st.integers(0, 60))
+    def report(self, name, task, offset):
+        self.state.moved(f"executor-{name}", task, Position(1, "a", offset))
+
+    @rule(written=st.dictionaries(tasks, st.integers(0, 30)))
+    def commit(self, written):
+        for task, records in written.items():
+            self.log.commit(task, records)
+        self.state.committed(written)
+
+    @rule(alive=st.sets(names))
+    def lose(self, alive):
+        self.state.keep(alive)
+
+    @invariant()
+    def lags_are_those_of_the_moment(self):
+        self.state.lags.check()
+        for instance in self.state.instances():
+            assert instance.lags == {
+                task: max(0, self.log.settled_offset(task) - position.offset)
+                for task, position in self.state.members[instance.id].copies.items()
+                if position != EMPTY
+            }
+        assert {name for _, name, _ in self.state.lags} <= self.state.members.keys()
+
+
+TestReports = Reports.TestCase
+TestReports.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
