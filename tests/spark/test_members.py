@@ -6,9 +6,10 @@ import pytest
 
 from taskplace.group.executors import ExecutorGroup, Work
 from taskplace.spark.bridge import Executor
+from taskplace.spark.codec import seal
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.members import Members
-from taskplace.spark.messages import EMPTY, Change, Position, seal
+from taskplace.spark.messages import EMPTY, Change, Position
 from taskplace.spark.state.files import write_file
 from topology import TaskId
 

@@ -18,11 +18,6 @@ import msgspec
 from taskplace.errors import CheckpointError
 from topology.ids import TaskId
 
-#: Microseconds since 1970 (UTC); None: unknown yet.
-Watermark = int | None
-#: The columns of a table: name and type, as text.
-Columns = tuple[tuple[str, str], ...]
-
 if TYPE_CHECKING:
     Task = TaskId
 else:
