@@ -10,9 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from taskplace import PlacementConfig, Task
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.bridge import Executor
+from taskplace.spark.codec import seal
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import EMPTY, Change, Position, seal
+from taskplace.spark.messages import EMPTY, Change, Position
 from taskplace.spark.state.files import write_file
 from topology import TaskId
 

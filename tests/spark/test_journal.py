@@ -13,11 +13,12 @@ import pytest
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.bridge import Executor
+from taskplace.spark.codec import seal
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.messages import Change, Snapshot, seal
+from taskplace.spark.messages import Change, Snapshot
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import write_file
 from topology import TaskId

@@ -34,9 +34,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults
+from taskplace.spark.codec import seal
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import Change, Fence, History, Orders, Position, StagedFile, Visit, seal
+from taskplace.spark.messages import Change, Fence, History, Orders, Position, StagedFile, Visit
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import encode_changes, read_sealed, write_file
 from taskplace.spark.worker import follow, identity

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.bridge import Bridge
+from taskplace.spark.codec import unsealed
 from taskplace.spark.driver.programs import PARTITION, unite
-from taskplace.spark.messages import unsealed
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from placed_without_spark import Frame, World
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.codec import seal, sealed
 from taskplace.spark.driver.versions import read_manifest
-from taskplace.spark.messages import seal, sealed
 from taskplace.spark.placed import Placed
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from taskplace.spark.worker.hashing import partition_of

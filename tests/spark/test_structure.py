@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.codec import sealed
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import sealed
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology
 

@@ -16,7 +16,7 @@ from msgspec.structs import asdict
 from placed_without_spark import World
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.messages import sealed
+from taskplace.spark.codec import sealed
 from taskplace.spark.processors import (
     Aggregate,
     Count,

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from taskplace.spark.messages import Boundary, Change, Descriptor, History, Report, Setting, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import Boundary, Change, Descriptor, History, Report, Setting
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, max_
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy

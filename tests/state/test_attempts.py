@@ -13,7 +13,8 @@ import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark.bridge import JobLostError
-from taskplace.spark.messages import EMPTY, Descriptor, History, Report, called_off, reports_dir, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import EMPTY, Descriptor, History, Report, called_off, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,

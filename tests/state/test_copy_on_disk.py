@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.messages import Change, Fence, History, Position, Snapshot, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import meta as meta_module
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file

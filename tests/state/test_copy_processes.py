@@ -12,7 +12,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file

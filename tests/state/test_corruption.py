@@ -13,10 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
+from taskplace.spark.codec import seal
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import Change, History, Orders, Position, seal
+from taskplace.spark.messages import Change, History, Orders, Position
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, write_file

@@ -11,7 +11,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from taskplace.spark.messages import Change, History, Orders, Position, Question, Snapshot, Visit, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import Change, History, Orders, Position, Question, Snapshot, Visit
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import encode_records, record_batch, write_file
 from taskplace.spark.state.rows import RowCodec

@@ -11,8 +11,9 @@ import lmdb
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.codec import seal
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import EMPTY, History, Orders, Position, Snapshot, seal
+from taskplace.spark.messages import EMPTY, History, Orders, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, write_file

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.messages import History, Orders, Position, Question, Snapshot, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import History, Orders, Position, Question, Snapshot
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state import files
 from taskplace.spark.state.copy import Copy

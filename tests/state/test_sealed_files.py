@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.messages import seal
+from taskplace.spark.codec import seal
 from taskplace.spark.state import files
 from taskplace.spark.state.files import (
     decode_records,

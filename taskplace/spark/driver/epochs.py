@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.messages import Declaration, damaged, sealed, unsealed
+from taskplace.spark.codec import damaged, sealed, unsealed
+from taskplace.spark.messages import Declaration
 from taskplace.spark.state.files import create_exclusively, lasting_directory
 
 

@@ -34,9 +34,10 @@ from typing import Any
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark import faults
+from taskplace.spark.codec import sealed
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.versions import read_manifest
-from taskplace.spark.messages import Change, Declaration, History, Manifest, Snapshot, StagedFile, sealed
+from taskplace.spark.messages import Change, Declaration, History, Manifest, Snapshot, StagedFile
 from taskplace.spark.state.files import create_exclusively, sync_directory
 from taskplace.spark.worker.hashing import UNTYPED
 from topology import TaskId

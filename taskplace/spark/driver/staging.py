@@ -27,7 +27,8 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.messages import Columns, Report, SinkSchema, StagedFile, seal
+from taskplace.spark.codec import seal
+from taskplace.spark.messages import Columns, Report, SinkSchema, StagedFile
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.columns import text, untyped
 from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet

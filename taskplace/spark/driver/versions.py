@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.messages import SCHEMA, Manifest, damaged, decoded, encoded, unsealed
+from taskplace.spark.codec import damaged, decoded, encoded, unsealed
+from taskplace.spark.messages import SCHEMA, Manifest
 
 #: Returns the fields of a manifest as the next version has them; it may change what it is given.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]

@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.messages import seal
+from taskplace.spark.codec import seal
 from taskplace.spark.state.keys import LARGEST
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import faults
+from taskplace.spark.codec import seal
 from taskplace.spark.messages import (
     EMPTY,
     Boundary,
@@ -37,7 +38,6 @@ from taskplace.spark.messages import (
     called_off,
     change_file,
     report_file,
-    seal,
 )
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file

@@ -19,7 +19,8 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
-from taskplace.spark.messages import Boundary, Listing, Slice, decoded, encoded, seal
+from taskplace.spark.codec import decoded, encoded, seal
+from taskplace.spark.messages import Boundary, Listing, Slice
 from taskplace.spark.state.files import READ, read_sealed, write_file, write_options
 from taskplace.spark.worker.hashing import hashed_as, partition_of
 from taskplace.spark.worker.unify import conformed, united

@@ -11,17 +11,12 @@ import json
 from abc import ABC
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
 from taskplace.errors import CheckpointError
 from topology.ids import TaskId
-
-#: Microseconds since 1970 (UTC); None: unknown yet.
-Watermark = int | None
-#: The columns of a table: name and type, as text.
-Columns = tuple[tuple[str, str], ...]
 
 if TYPE_CHECKING:
     Task = TaskId
@@ -45,7 +40,8 @@ class Coded:
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
         """Return the message that `encode` wrote. Errors: `ValueError` saying where (`$.a.b`) what was expected."""
-        return decoded(cls, data)
+        found: Self = decoded(cls, data)
+        return found
 
 
 class Message(Coded, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,9 +55,6 @@ class Tally(Coded, msgspec.Struct, forbid_unknown_fields=True):
     """A message that its sender fills step by step; whoever gets it takes it as it is."""
 
 
-T = TypeVar("T")
-
-
 def _text(value: object) -> str:
     """Return the text of a key; nothing else is left for this to be asked for."""
     if isinstance(value, TaskId):
@@ -72,15 +65,17 @@ def _text(value: object) -> str:
 _encoder = msgspec.json.Encoder(enc_hook=_text)
 
 
-def decoded(kind: type[T], data: bytes | str) -> T:
+def decoded(kind: Any, data: bytes | str) -> Any:
     """Return a value of any type that messages may have. Errors: as `Message.decode`.
 
     >>> decoded(dict[str, int], '{"a": "b"}')
     Traceback (most recent call last):
-    msgspec.ValidationError: Expected `int`, got `str` - at `$[...]`
+    ValueError: Expected `int`, got `str` - at `$[...]`
     """
-    found: T = _decoder(cast(Any, kind)).decode(data)
-    return found
+    try:
+        return _decoder(kind).decode(data)
+    except msgspec.MsgspecError as error:
+        raise ValueError(str(error)) from None
 
 
 def encoded(value: object) -> bytes:
@@ -136,7 +131,7 @@ def unsealed(data: bytes) -> bytes:
 
 def _canonical(body: bytes) -> bytes:
     """Return JSON in the one form that checksums are of: keys in order, no spaces, nothing but ASCII."""
-    return json.dumps(msgspec.json.decode(body), sort_keys=True, separators=(",", ":")).encode()
+    return json.dumps(decoded(Any, body), sort_keys=True, separators=(",", ":")).encode()
 
 
 def damaged(path: Path, what: str, error: Exception) -> CheckpointError:
