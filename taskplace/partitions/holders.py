@@ -96,7 +96,9 @@ class Holders:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         assignment, standby, withheld = (
             {
-                reading.text(name, part): read_pairs(reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}")
+                reading.text(name, part): read_pairs(
+                    reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}"
+                )
                 for name, pairs in reading.mapping(top.get(part, {}), part).items()
             }
             for part in ("assignment", "standby", "withheld")

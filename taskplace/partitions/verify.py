@@ -91,7 +91,9 @@ def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
 
 
 def _ranges(s: Subscriptions, home: Mapping[TopicPartition, str]) -> Iterator[Violation]:
-    alike: dict[tuple[int, tuple[str, ...]], str] = {}  # the first topic with this count and these subscribers
+    alike: dict[
+        tuple[int, tuple[str, ...]], str
+    ] = {}  # the first topic with this count and these subscribers
     for topic, count in s.topics.items():
         names = tuple(name for name, m in s.members.items() if topic in m.topics)
         if not names or not count:

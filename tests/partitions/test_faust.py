@@ -16,7 +16,9 @@ from taskplace.partitions.verify import verify
 THREE = {"bar": 0, "baz": 0, "foo": 0}
 
 
-def workers(topics: Mapping[str, int], count: int, replicas: int, global_topics: tuple[str, ...] = ()) -> Subscriptions:
+def workers(
+    topics: Mapping[str, int], count: int, replicas: int, global_topics: tuple[str, ...] = ()
+) -> Subscriptions:
     members = {f"w{k:02}": Member(tuple(topics)) for k in range(count)}
     return Subscriptions(
         topics, members, assignor="copartitioned", replicas=replicas, global_topics=global_topics
@@ -154,7 +156,9 @@ def test_the_leader_is_who_has_the_only_partition_of_a_topic() -> None:
     s = next_question(s, made, come=2)
     more = assign_partitions(s)
     assert more.holders.of("__leader", 0).active == leader.active
-    members = {n: m for n, m in s.owning(more.assignment, standby=more.standby).members.items() if n != leader.active}
+    members = {
+        n: m for n, m in s.owning(more.assignment, standby=more.standby).members.items() if n != leader.active
+    }
     after = assign_partitions(Subscriptions(topics, members, assignor="copartitioned", replicas=1))
     assert after.holders.of("__leader", 0).active in more.holders.of("__leader", 0).standby
 
@@ -203,9 +207,7 @@ def test_every_worker_holds_all_of_a_global_topic_whoever_comes_and_goes(
         assert not made.followup
         again = assign_partitions(next_question(s, made))
         assert (again.assignment, again.standby, again.moved) == (made.assignment, made.standby, 0)
-        tasks = [
-            len({(topics[tp.topic], tp.partition) for tp in held}) for held in made.assignment.values()
-        ]
+        tasks = [len({(topics[tp.topic], tp.partition) for tp in held}) for held in made.assignment.values()]
         assert max(tasks) - min(tasks) <= 1
         gone = data.draw(st.integers(0, len(s.members) - 1))
         s = next_question(s, made, gone=gone)

@@ -63,7 +63,9 @@ def test_every_assigned_partition_has_one_holder_and_withheld_ones_none(
 
 
 def test_a_withheld_partition_is_on_nobody_and_its_next_member_follows_it() -> None:
-    s = Subscriptions({"t": 2}, {"a": Member(["t"], [("t", 0), ("t", 1)]), "b": Member(["t"], url="http://b")})
+    s = Subscriptions(
+        {"t": 2}, {"a": Member(["t"], [("t", 0), ("t", 1)]), "b": Member(["t"], url="http://b")}
+    )
     made = assign_partitions(s, "copartitioned", cooperative=True)
     (tp,) = made.withheld["b"]
     assert made.holders.of(*tp) == Location(tp, None, ("b",), None, ("http://b",))

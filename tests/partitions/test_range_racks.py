@@ -277,9 +277,7 @@ def test_without_racks_it_is_range_as_ever(s: Subscriptions) -> None:
 
 
 def test_who_gets_one_more_is_a_matter_of_racks() -> None:
-    s = Subscriptions(
-        {"t": 1}, {"A": Member(["t"], rack="a"), "B": Member(["t"], rack="b")}, {"t": [["b"]]}
-    )
+    s = Subscriptions({"t": 1}, {"A": Member(["t"], rack="a"), "B": Member(["t"], rack="b")}, {"t": [["b"]]})
     assert (by_us(s), plain(s)) == ({("t", 0): "B"}, {("t", 0): "A"})
 
 
@@ -308,6 +306,4 @@ def test_round_robin_looks_at_no_racks() -> None:
     topics, heard = GROUPS["even"]
     s = fleet(topics, 1, "abc", "cab", heard)
     bare = Subscriptions(s.topics, {name: Member(m.topics) for name, m in s.members.items()})
-    assert (
-        assign_partitions(s, "round_robin").assignment == assign_partitions(bare, "round_robin").assignment
-    )
+    assert assign_partitions(s, "round_robin").assignment == assign_partitions(bare, "round_robin").assignment
