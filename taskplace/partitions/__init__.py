@@ -1,8 +1,9 @@
 """Partition-level assignment for consumer groups: KIP-54's sticky assignor, exact, and Faust's copartitioned one.
 
-Reading order: `subscriptions` (the question), `result` (the answer), `assignors` (the modes), `columns`, `loads` (how
-many for each), `optimal` (how many of what), `deal` (which), `classic`, `rack_range`, `cooperative`, `copartitioned`,
-`together`, `holders` (who has what, and where), `listener`, `verify`. `kafka_python` fits them into a real consumer group; it is imported only by those who want that.
+Reading order: `subscriptions` (the question), `result` (the answer), `holders` (who has what, and where), `assignors`
+(the modes), `columns`, `loads` (how many for each), `optimal` (how many of what), `deal` (which), `classic`,
+`rack_range`, `cooperative`, `copartitioned`, `together`, `listener`, `verify`. `kafka_python` fits them into a real
+consumer group; it is imported only by those who want that.
 """
 
 from taskplace.partitions.assignors import assign_partitions

@@ -72,7 +72,8 @@ class Subscriptions:
     (it is dropped). The order of members, topics and partitions means nothing.
 
     Errors: `InputError` for no member at all, a bad count, more than `MOST_PARTITIONS` in all,
-    racks that do not match a count, a global topic that does not exist, and, when it is used, an owned partition that is no pair.
+    racks that do not match a count, a global topic that does not exist, and, when it is used, an
+    owned partition that is no pair.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
     >>> s.members["C0"].topics

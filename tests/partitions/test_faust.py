@@ -266,7 +266,7 @@ def test_a_global_topic_of_its_own_count_goes_to_who_has_it_already() -> None:
     assert sizes == {"a": (1, 2), "b": (1, 2), "c": (1, 2)}
     loads = [len(held) for held in made.assignment.values()]
     assert max(loads) - min(loads) <= 1
-    two = Subscriptions({"codes": 2}, {n: m for n, m in s.members.items()}, global_topics=["codes"])
+    two = Subscriptions({"codes": 2}, s.members, global_topics=["codes"])
     home = home_of(assign_partitions(two, "copartitioned").assignment)
     assert set(home.values()) == {"b", "c"}
 

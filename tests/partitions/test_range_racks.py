@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-import hypothesis.strategies as st
 import pytest
 from groups import figures, home_of, subscriptions
 from hypothesis import given, settings
