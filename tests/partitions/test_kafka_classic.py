@@ -83,6 +83,20 @@ def asked(topics: dict[str, int], members: dict[str, str]) -> Subscriptions:
     )
 
 
+def placed(s: Subscriptions, replicas: str, members: str) -> Subscriptions:
+    """Return the same with replicas of every partition on all of `replicas`, and members in turn on `members`."""
+    told = {
+        name: replace(m, rack=members[k % 3] if members else None)
+        for k, (name, m) in enumerate(s.members.items())
+    }
+    return Subscriptions(s.topics, told, {t: [list(replicas)] * n for t, n in s.topics.items()})
+
+
+RACKS = pytest.mark.parametrize(
+    "racks", [("", ""), ("abc", ""), ("", "abc"), ("abc", "abc")], ids=["none", "replicas", "members", "both"]
+)
+
+
 @pytest.mark.parametrize("mode", ["range", "round_robin"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_the_tables(case: Case, mode: str) -> None:
@@ -92,19 +106,12 @@ def test_the_tables(case: Case, mode: str) -> None:
     assert tables(made.assignment) == dict(sorted(getattr(case, mode).items()))
 
 
-@pytest.mark.parametrize(
-    "racks", [("abc", ""), ("", "abc"), ("abc", "abc")], ids=["replicas", "members", "both"]
-)
+@RACKS
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_racks_change_no_range_if_a_side_is_unknown_or_replicas_are_on_all(
     case: Case, racks: tuple[str, str]
 ) -> None:
-    s = asked(case.topics, case.members)
-    members = {
-        name: replace(m, rack=racks[1][k % 3] if racks[1] else None)
-        for k, (name, m) in enumerate(s.members.items())
-    }
-    s = Subscriptions(s.topics, members, {t: [list(racks[0])] * n for t, n in s.topics.items()})
+    s = placed(asked(case.topics, case.members), *racks)
     made = assign_partitions(s, "range")
     assert verify(s, made) == []
     assert tables(made.assignment) == dict(sorted(case.range.items())) and made.rack_misses == 0
@@ -120,12 +127,13 @@ STATIC = {
 }  # fmt: skip
 
 
+@RACKS
 @pytest.mark.parametrize(("mode", "topics", "found"), STATIC.values(), ids=STATIC)
 def test_static_members_keep_theirs_when_a_dynamic_one_is_replaced(
-    mode: str, topics: dict[str, int], found: list[str]
+    mode: str, topics: dict[str, int], found: list[str], racks: tuple[str, str]
 ) -> None:
     for last in ("c4", "c5"):
-        s = asked(topics, {"c1=i1": BOTH, "c2=i2": BOTH, "c3=i3": BOTH, last: BOTH})
+        s = placed(asked(topics, {"c1=i1": BOTH, "c2=i2": BOTH, "c3=i3": BOTH, last: BOTH}), *racks)
         assert tables(assign_partitions(s, mode).assignment) == dict(
             zip(("c1", "c2", "c3", last), found, strict=True)
         )
@@ -137,10 +145,13 @@ RENAMED = {
 }
 
 
+@RACKS
 @pytest.mark.parametrize("mode", RENAMED)
-def test_static_members_keep_theirs_when_they_come_back_under_other_names(mode: str) -> None:
+def test_static_members_keep_theirs_when_they_come_back_under_other_names(
+    mode: str, racks: tuple[str, str]
+) -> None:
     for names in (("c1", "c2", "c3"), ("c1", "c5", "c4")):
-        s = asked({"t1": 5, "t2": 5}, {f"{n}=i{k}": BOTH for k, n in enumerate(names, 1)})
+        s = placed(asked({"t1": 5, "t2": 5}, {f"{n}=i{k}": BOTH for k, n in enumerate(names, 1)}), *racks)
         assert tables(assign_partitions(s, mode).assignment) == dict(
             sorted(zip(names, RENAMED[mode], strict=True))
         )

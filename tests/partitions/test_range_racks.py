@@ -306,3 +306,16 @@ def test_round_robin_looks_at_no_racks() -> None:
     s = fleet(topics, 1, "abc", "cab", heard)
     bare = Subscriptions(s.topics, {name: Member(m.topics) for name, m in s.members.items()})
     assert assign_partitions(s, "round_robin").assignment == assign_partitions(bare, "round_robin").assignment
+
+
+def test_topics_that_belong_together_are_matched_as_soon_as_racks_count_for_any_topic() -> None:
+    members = {
+        f"c{k}": Member(["t", "u", *more], rack=rack)
+        for k, (rack, more) in enumerate([("c", ""), ("a", "v")])
+    }
+    everywhere = {"t": [["a", "b"]], "u": [["a", "b"]]}
+    alone = Subscriptions({"t": 1, "u": 1, "v": 2}, members, {**everywhere, "v": [["a"], ["a"]]})
+    beside = Subscriptions({"t": 1, "u": 1, "v": 2}, members, {**everywhere, "v": [["a"], ["b"]]})
+    for s, name in ((alone, "c0"), (beside, "c1")):
+        assert {by_kafka(s)[TopicPartition(t, 0)] for t in "tu"} == {name}
+        assert {by_us(s)[TopicPartition(t, 0)] for t in "tu"} == {"c1"}
