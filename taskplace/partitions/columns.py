@@ -46,12 +46,12 @@ class Columns:
     """[n] which set of racks has replicas of the partition."""
     misses: Bools
     """[S, m] whether the member's rack is known, those of the set are, and it is not among them."""
-    racked: Bools
-    """[m] whether the member's rack is known."""
     order: Ints
     """[m] members as Kafka orders them for `range`, `round_robin`: static ones first, by their instance id."""
     missing: tuple[str, ...]
     """Topics that somebody subscribes to and that do not exist."""
+    racked: Bools
+    """[m] whether the member's rack is known."""
 
     @property
     def n(self) -> int:
@@ -101,9 +101,9 @@ def build(s: Subscriptions) -> Columns:
         claimant,
         rack_set,
         misses,
-        np.array([m.rack is not None for m in s.members.values()], np.bool_),
         np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
         tuple(sorted(missing)),
+        np.array([m.rack is not None for m in s.members.values()], np.bool_),
     )
 
 

@@ -62,11 +62,10 @@ class Member:
 class Subscriptions:
     """The members of a group and the topics there are.
 
-    `topics`: partition counts. `racks`: per topic, the racks of the replicas of each partition (optional).
+    `topics`: partition counts. `global_topics`: those that every subscriber holds whole, active or standby, whatever
+    `replicas` says (Faust's global tables), for `copartitioned`. `racks`: per topic, the racks of the replicas of each partition (optional).
     `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` says otherwise.
     `replicas`, `seed`: standbys per partition and the seed of their spread, for `copartitioned`.
-    `global_topics`: topics that every subscriber holds whole, active or standby, whatever `replicas` says
-    (Faust's global tables), for `copartitioned`.
 
     Properties: a topic that is subscribed to need not exist (a warning), what is owned need not exist any more
     (it is dropped). The order of members, topics and partitions means nothing.
@@ -84,12 +83,12 @@ class Subscriptions:
 
     topics: Mapping[str, int]
     members: Mapping[str, Member]
+    global_topics: Sequence[str] = field(default=(), kw_only=True)
     racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     assignor: str = "fair_sticky"
     cooperative: bool = False
     replicas: int = 0
     seed: int = 0
-    global_topics: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for part in ("topics", "members", "racks"):
@@ -180,10 +179,10 @@ class Subscriptions:
             for t, n in self.topics.items()
         }
         out: dict[str, Any] = {"schema": SCHEMA, "assignor": self.assignor}
+        out |= {"global_topics": list(self.global_topics)} if self.global_topics else {}
         out |= {"cooperative": True} if self.cooperative else {}
         out |= {"replicas": self.replicas} if self.replicas else {}
         out |= {"seed": self.seed} if self.seed else {}
-        out |= {"global_topics": list(self.global_topics)} if self.global_topics else {}
         return {**out, "topics": topics, "members": {n: _member_dict(m) for n, m in self.members.items()}}
 
     @classmethod
@@ -224,7 +223,7 @@ rack, instance_id, standby, url; did you mean 'topics'?
             reading.boolean(top.get("cooperative", False), "cooperative"),
             reading.integer(top.get("replicas", 0), "replicas") or 0,
             reading.integer(top.get("seed", 0), "seed") or 0,
-            tuple(reading.listing(top.get("global_topics", ()), "global_topics")),
+            global_topics=tuple(reading.listing(top.get("global_topics", ()), "global_topics")),
         )
 
     @classmethod

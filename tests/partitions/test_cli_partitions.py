@@ -69,6 +69,46 @@ def test_standbys_and_warnings_are_shown(file: Path, capsys: pytest.CaptureFixtu
     assert "warning: 2 of 2 partitions get 1 of the 2 standbys asked for" in out
 
 
+def test_bad_input_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["partitions", str(file), "--assignor", "rang"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.count("\n") == 1
+    assert "assignor: found 'rang'" in said.err and "did you mean 'range'?" in said.err
+    file.write_text("{")
+    assert main(["partitions", str(file)]) == 2
+
+
+@pytest.mark.parametrize(
+    ("topics", "found"),
+    [
+        ({"t": 2**62}, "topics.t: found 4611686018427387904"),
+        ({"t": 2**31 - 1}, "topics.t: found 2147483647"),
+        ({"t": {"partitions": 2**63 - 1}}, "topics.t.partitions: found 9223372036854775807"),
+        ({"t": 6_000_000, "u": 6_000_000}, "topics: found 12000000"),
+        ({"\ud800": 1}, "topics: found"),
+    ],
+)
+def test_counts_that_nobody_can_list_are_bad_input(
+    file: Path, topics: dict[str, Any], found: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.write_text(json.dumps({"topics": topics, "members": {"C0": {"topics": ["t"]}}}))
+    assert main(["partitions", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert found in said and "Traceback" not in said
+
+
+def test_more_replicas_than_there_can_be_are_a_warning(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = {name: {"topics": ["t"]} for name in "ab"}
+    file.write_text(
+        json.dumps({"assignor": "copartitioned", "replicas": 2**62, "topics": {"t": 2}, "members": members})
+    )
+    assert main(["partitions", str(file)]) in (0, 2)
+    said = "".join(capsys.readouterr())
+    assert "get 1 of the 4611686018427387904 standbys" in said or "replicas: found" in said
+
+
 WORKERS: dict[str, Any] = {
     "assignor": "copartitioned",
     "global_topics": ["codes"],
@@ -130,43 +170,3 @@ def test_a_key_whose_partition_is_withheld_is_on_nobody(
         assert main(["partitions", str(file), "--assignor", "cooperative", "--key", "t", key]) == 0
         out.add(capsys.readouterr().out.split("]  ")[1])
     assert out == {"nobody yet\n", "a\n"}
-
-
-def test_bad_input_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["partitions", str(file), "--assignor", "rang"]) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.count("\n") == 1
-    assert "assignor: found 'rang'" in said.err and "did you mean 'range'?" in said.err
-    file.write_text("{")
-    assert main(["partitions", str(file)]) == 2
-
-
-@pytest.mark.parametrize(
-    ("topics", "found"),
-    [
-        ({"t": 2**62}, "topics.t: found 4611686018427387904"),
-        ({"t": 2**31 - 1}, "topics.t: found 2147483647"),
-        ({"t": {"partitions": 2**63 - 1}}, "topics.t.partitions: found 9223372036854775807"),
-        ({"t": 6_000_000, "u": 6_000_000}, "topics: found 12000000"),
-        ({"\ud800": 1}, "topics: found"),
-    ],
-)
-def test_counts_that_nobody_can_list_are_bad_input(
-    file: Path, topics: dict[str, Any], found: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file.write_text(json.dumps({"topics": topics, "members": {"C0": {"topics": ["t"]}}}))
-    assert main(["partitions", str(file)]) == 2
-    said = capsys.readouterr().err
-    assert found in said and "Traceback" not in said
-
-
-def test_more_replicas_than_there_can_be_are_a_warning(
-    file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    members = {name: {"topics": ["t"]} for name in "ab"}
-    file.write_text(
-        json.dumps({"assignor": "copartitioned", "replicas": 2**62, "topics": {"t": 2}, "members": members})
-    )
-    assert main(["partitions", str(file)]) in (0, 2)
-    said = "".join(capsys.readouterr())
-    assert "get 1 of the 4611686018427387904 standbys" in said or "replicas: found" in said
