@@ -63,7 +63,8 @@ class Subscriptions:
     """The members of a group and the topics there are.
 
     `topics`: partition counts. `global_topics`: those that every subscriber holds whole, active or standby, whatever
-    `replicas` says (Faust's global tables), for `copartitioned`. `racks`: per topic, the racks of the replicas of each partition (optional).
+    `replicas` says (Faust's global tables), for `copartitioned`. `racks`: per topic, the racks of the replicas of
+    each partition (optional).
     `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` says otherwise.
     `replicas`, `seed`: standbys per partition and the seed of their spread, for `copartitioned`.
 
