@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
 from taskplace.model import reading
-from taskplace.partitions.subscriptions import Pair, read_pairs
+from taskplace.partitions.subscriptions import Pair, _pairs
 from topology.node import TopicPartition
 
 SCHEMA = "taskplace.partition_assignment/1"
@@ -96,9 +96,7 @@ class Holders:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         assignment, standby, withheld = (
             {
-                reading.text(name, part): read_pairs(
-                    reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}"
-                )
+                reading.text(name, part): _pairs(reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}")
                 for name, pairs in reading.mapping(top.get(part, {}), part).items()
             }
             for part in ("assignment", "standby", "withheld")

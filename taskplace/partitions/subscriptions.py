@@ -55,7 +55,7 @@ class Member:
             reading.text(topic, f"topics[{k}]")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
         for name in ("owned", "standby"):
-            object.__setattr__(self, name, read_pairs(getattr(self, name), name))
+            object.__setattr__(self, name, _pairs(getattr(self, name), name))
 
 
 @dataclass(frozen=True)
@@ -196,8 +196,15 @@ class Subscriptions:
 rack, instance_id, standby, url; did you mean 'topics'?
         """
         known = (
-            "schema", "assignor", "cooperative", "replicas", "seed", "global_topics", "topics", "members"
-        )  # fmt: skip
+            "schema",
+            "global_topics",
+            "assignor",
+            "cooperative",
+            "replicas",
+            "seed",
+            "topics",
+            "members",
+        )
         top = reading.mapping(value, "subscriptions", known)
         if top.get("schema", SCHEMA) != SCHEMA:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
@@ -238,7 +245,7 @@ rack, instance_id, standby, url; did you mean 'topics'?
             raise InputError(where, found=error.msg, expected="a JSON document") from None
 
 
-def read_pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
+def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
     """Return the pairs as topic partitions, in their order; what is one already is not made again."""
     if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
         raise InputError(name, found=pairs, expected="a list of (topic, partition)")
@@ -263,7 +270,7 @@ def _read_member(value: Any, path: str) -> Member:
     topics = reading.listing(m.get("topics", ()), f"{path}.topics")
     names = [reading.text(t, f"{path}.topics[{k}]") for k, t in enumerate(topics)]
     pairs = {
-        key: read_pairs(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
+        key: _pairs(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
         for key in ("owned", "standby")
     }
     rack, instance, url = (
