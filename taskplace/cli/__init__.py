@@ -107,6 +107,12 @@ def _parser() -> argparse.ArgumentParser:
     partitions.add_argument("file", metavar="FILE", help="a subscriptions.json; - is standard input")
     partitions.add_argument("--output", choices=("text", "json"), default="text")
     partitions.add_argument("--assignor", metavar="NAME", help="instead of the file's")
+    partitions.add_argument(
+        "--key",
+        nargs=2,
+        metavar=("TOPIC", "KEY"),
+        help="who has the partition of this key, and where; 0 if found",
+    )
     partitions.set_defaults(command=_partitions)
     return parser
 

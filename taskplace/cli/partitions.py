@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable
 from itertools import groupby
@@ -10,6 +11,7 @@ from itertools import groupby
 from taskplace.cli import codes
 from taskplace.cli.engine import _json
 from taskplace.errors import InvalidPlan
+from taskplace.partitioner import partition_for_key
 from taskplace.partitions import PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.verify import violations
 
@@ -24,22 +26,29 @@ def partitions(args: argparse.Namespace) -> int:
     broken = next(violations(subscriptions, made), None)
     if broken is not None:
         raise InvalidPlan(str(broken))
+    if args.key is not None:
+        _print_location(made, *args.key, as_json=args.output == "json")
+        return codes.DONE
     if args.output == "json":
         sys.stdout.write(made.to_json())
     else:
-        _print(made)
+        _print(made, subscriptions.global_topics if made.assignor == "copartitioned" else ())
     return codes.MOVES if made.moved or made.followup else codes.DONE
 
 
-def _print(made: PartitionAssignment) -> None:
+def _print(made: PartitionAssignment, everywhere: Iterable[str]) -> None:
     width = max(len(name) for name in made.assignment)
     for name, held in made.assignment.items():
         print(f"{name:<{width}}  {len(held)}: {compact(held)}")
+        if name in made.urls:
+            print(f"{'':<{width}}  {_at(made.urls[name])}")
         for what, more in (("follows", made.standby.get(name)), ("after them", made.withheld.get(name))):
             if more:
                 print(f"{'':<{width}}  {what} {len(more)}: {compact(more)}")
     if made.unassigned:
         print(f"unassigned, nobody subscribes: {', '.join(made.unassigned)}")
+    if everywhere:
+        print(f"on every subscriber: {', '.join(everywhere)}")
     for warning in made.warnings:
         print(f"warning: {warning}")
     misses = f", {made.rack_misses} away from their racks" if made.rack_misses else ""
@@ -47,6 +56,22 @@ def _print(made: PartitionAssignment) -> None:
     print(
         f"balance score {made.balance_score}, {made.preserved} preserved, {made.moved} moved{misses}{later}"
     )
+
+
+def _at(url: str | None, before: str = "") -> str:
+    return "" if url is None else f"{before}at {url}"
+
+
+def _print_location(made: PartitionAssignment, topic: str, key: str, *, as_json: bool) -> None:
+    """Print who has the partition to which Kafka's producers send a key."""
+    found = made.holders.of_key(topic, key.encode(), partition_for_key)
+    if as_json:
+        print(json.dumps({**found._asdict(), "partition": list(found.partition)}))
+        return
+    active = "nobody yet" if found.active is None else f"{found.active}{_at(found.url, ' ')}"
+    print(f"{compact([found.partition])}  {active}")
+    for name, url in zip(found.standby, found.standby_urls, strict=True):
+        print(f"  followed by {name}{_at(url, ' ')}")
 
 
 def compact(held: Iterable[TopicPartition]) -> str:

@@ -15,6 +15,7 @@ Names in brackets are Kafka's, and mean the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,8 @@ def assign_partitions(
     c = s.columns
     goal = MODES[mode](c)
     check_complete(c, goal)
-    return make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
+    made = make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
+    return replace(made, urls=s.urls) if s.urls else made
 
 
 def check_complete(c: Columns, goal: Ints) -> None:

@@ -1,7 +1,8 @@
 """`range` and `round_robin`, as Kafka's consumer does them; here to compare with, and for groups that want them.
 
-Both have no memory, and look at no racks. Members take their turns in Kafka's order: static members first, by instance
-id, then the others by name.
+Both have no memory. Members take their turns in Kafka's order: static members first, by instance id, then the others
+by name. `range` looks at racks where they are known (`taskplace.partitions.rack_range`); `round_robin` looks at none,
+as in Kafka.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import numpy as np
 
 from taskplace.partitions.columns import Columns, Ints
+from taskplace.partitions.rack_range import range_near_racks
 
 
 def range_(c: Columns) -> Ints:
     """Return the member of each partition: of every topic, a run of neighbours to each subscriber.
 
     The first members get one more if it does not divide. Topics with equal counts and subscribers are split
-    alike, so partition p of all of them meets on one member. O(n + topics * members).
+    alike, so partition p of all of them meets on one member. If racks are known, they decide which partitions a
+    member gets, and which members get one more. O(n + topics * members) without racks.
     """
+    if c.racked.any() and c.rack_set.any():
+        return range_near_racks(c)
     goal = np.full(c.n, -1, np.int64)
     for t in range(len(c.topics)):
         members = c.order[c.subscribed[t, c.order]]

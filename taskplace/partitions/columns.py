@@ -50,6 +50,8 @@ class Columns:
     """[m] members as Kafka orders them for `range`, `round_robin`: static ones first, by their instance id."""
     missing: tuple[str, ...]
     """Topics that somebody subscribes to and that do not exist."""
+    racked: Bools
+    """[m] whether the member's rack is known."""
 
     @property
     def n(self) -> int:
@@ -101,6 +103,7 @@ def build(s: Subscriptions) -> Columns:
         misses,
         np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
         tuple(sorted(missing)),
+        np.array([m.rack is not None for m in s.members.values()], np.bool_),
     )
 
 

@@ -3,7 +3,8 @@
 **Idea.** Nobody has declared a topology, so any two topics with the same number of partitions and the same
 subscribers may be joined: they form a group, and partition p of all of them is one task. Where tasks and their
 standbys belong is then what the placement engine decides; a member is an instance, and every copy counts as
-caught up, because members do not tell their lags.
+caught up, because members do not tell their lags. A global topic is active on one member too, with its group, and
+a standby on all others.
 
 Properties:
 - co-partitioned: partition p of all topics of a group is on one member, and so are their standbys;
@@ -18,17 +19,20 @@ Properties:
   group's is. If it came to one member after the other, no more partitions move than balance needs;
 - topics with the same count and different subscribers: who subscribes to both gets the same partition numbers, as far
   as each of them stays balanced (`taskplace.partitions.together`);
-- standbys that cannot be placed are a warning with counts and remedy, never silence.
+- standbys that cannot be placed are a warning with counts and remedy, never silence;
+- every subscriber of a global topic has all of its partitions, active or standby. These standbys are none of the
+  `replicas`: they are not spread, not balanced and not warned of, and who follows a global topic has no copy of the
+  other topics of its group.
 
 Non-goals: racks; topics with different subscribers are balanced separately.
 
-Source: Faust's partition assignor, "PartitionGrouper", "StickyAssignor" and "Concerns".
+Source: Faust's partition assignor, "PartitionGrouper", "StickyAssignor" and "Concerns"; its code for global tables.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -42,7 +46,7 @@ from taskplace.partitions.columns import Bools, Columns, Ints, locate
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
 from taskplace.partitions.subscriptions import Subscriptions
-from taskplace.partitions.together import open_questions, settle
+from taskplace.partitions.together import open_questions, settle, settle_everywhere
 from taskplace.planner import plan
 from topology.ids import TaskId
 
@@ -71,37 +75,45 @@ class CopartitionedAssignor:
         c = of_type(s, Subscriptions, "subscriptions").columns
         number = {topic: k for k, topic in enumerate(c.topics)}
         followed, follower = locate([m.standby for m in s.members.values()], number, c.start)
+        everywhere = np.isin(np.arange(len(c.topics)), [number[t] for t in s.global_topics])
         goal = np.full(c.n, -1, np.int64)
         copies: list[tuple[Ints, int]] = []  # (partitions, the member that follows them)
         warnings: list[str] = []
         followup = False
         settled: dict[int, list[Ints]] = {}  # homes of partition numbers, by the count of their topics
         for members, groups in _by_subscribers(c).items():
-            placed = _place(self, c, members, groups, followed * c.m + follower, settled)
-            for group, homes in zip(groups, placed.homes, strict=True):
-                settled.setdefault(group.size, []).append(homes)
-            followup |= placed.followup
-            goal[placed.partitions] = placed.active
-            copies += placed.copies
-            lacking = min(self.replicas, len(members) - 1)
-            if lacking < self.replicas:
-                count = len(placed.partitions)
-                warnings.append(
-                    f"{count} of {count} partitions get {lacking} of the {self.replicas} standbys asked for: "
-                    f"{len(members)} members subscribe to {c.topics[groups[0].topics[0]]}; "
-                    f"add {self.replicas - lacking} to place them all"
-                )
+            # Everybody has a copy of a group of global topics alone: there is no standby to place or to wait for.
+            normal = [group for group in groups if not everywhere[list(group.topics)].all()]
+            alone = [group for group in groups if everywhere[list(group.topics)].all()]
+            base = np.zeros(len(members), np.int64)
+            if normal:
+                of_groups = ~everywhere[c.topic[followed]]
+                copy = (followed * c.m + follower)[of_groups]
+                placed = _place(self, c, members, normal, copy, settled)
+                for group, homes in zip(normal, placed.homes, strict=True):
+                    settled.setdefault(group.size, []).append(homes)
+                followup |= placed.followup
+                goal[placed.partitions] = placed.active
+                copies += placed.copies
+                base = placed.loads
+                warnings += _lacking(self.replicas, c, members, normal, everywhere)
+            if alone:
+                for group, homes in _place_alone(c, members, alone, (followed, follower), settled, base):
+                    settled.setdefault(group.size, []).append(homes)
+                    goal[c.start[list(group.topics)][:, None] + np.arange(group.size)] = homes
         wait = held_elsewhere(c, goal) if cooperative else np.zeros(0, np.int64)
         made = make(c, goal, "copartitioned", wait)
         following = np.zeros((c.m, c.n), np.bool_)
         for partitions, member in copies:
             following[member, partitions] = True
         following[goal[wait], wait] = True
+        _follow_everywhere(c, following, everywhere, goal, wait)
         return replace(
             made,
             standby=_standbys(c, following),
             followup=followup or made.followup,
-            warnings=(*made.warnings, *warnings),
+            warnings=(*made.warnings, *warnings, *_without(c, everywhere)),
+            urls=s.urls,
         )
 
 
@@ -121,6 +133,8 @@ class Placed(NamedTuple):
     followup: bool
     homes: list[Ints]
     """Per group, the member of each partition number, or -1 while it waits for a copy elsewhere."""
+    loads: Ints
+    """How many tasks each of the members is to have: floor or ceiling of its share."""
 
 
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
@@ -194,7 +208,71 @@ def _place(
         for t in active_of[names[m]]:
             if t not in waits:
                 at[t.subtopology][t.partition] = m
-    return Placed(np.concatenate(partitions), np.concatenate(homes), copies, bool(waits), list(at.values()))
+    loads = np.array([len(made.target[names[m]].active) for m in members], np.int64)
+    return Placed(
+        np.concatenate(partitions), np.concatenate(homes), copies, bool(waits), list(at.values()), loads
+    )
+
+
+def _place_alone(
+    c: Columns,
+    members: Sequence[int],
+    groups: Sequence[Group],
+    copies: tuple[Ints, Ints],
+    settled: Mapping[int, Sequence[Ints]],
+    base: Ints,
+) -> Iterator[tuple[Group, Ints]]:
+    """Yield the member of each partition number of groups of global topics; `base`: tasks the members have already."""
+    number = np.full(c.m + 1, -1, np.int64)
+    number[list(members)] = np.arange(len(members))
+    owner, near, holds = {}, {}, {}
+    following = np.zeros((c.m, c.n), np.bool_)
+    following[copies[1], copies[0]] = True
+    for g, group in enumerate(groups):
+        part = c.start[list(group.topics)][:, None] + np.arange(group.size)
+        owner[g] = number[c.owner[part]]
+        near[g] = [number[homes] for homes in settled.get(group.size, ())]
+        holds[g] = np.asarray(following[list(members)][:, part].all(axis=1))
+    found = settle_everywhere(owner, holds, near, base)
+    back = np.array(members, np.int64)
+    for g, group in enumerate(groups):
+        yield group, back[found[g]]
+
+
+def _lacking(
+    replicas: int, c: Columns, members: Sequence[int], groups: Sequence[Group], everywhere: Bools
+) -> list[str]:
+    """Return the warning that there are too few members for the standbys of topics that are not global."""
+    placed = min(replicas, len(members) - 1)
+    if placed == replicas:
+        return []
+    topics = [(t, group.size) for group in groups for t in group.topics if not everywhere[t]]
+    count = sum(size for _, size in topics)
+    return [
+        f"{count} of {count} partitions get {placed} of the {replicas} standbys asked for: "
+        f"{len(members)} members subscribe to {c.topics[topics[0][0]]}; "
+        f"add {replicas - placed} to place them all"
+    ]
+
+
+def _follow_everywhere(c: Columns, following: Bools, everywhere: Bools, goal: Ints, wait: Ints) -> None:
+    """Make all subscribers of global topics follow what is not active on them."""
+    of_global = np.flatnonzero(everywhere[c.topic])
+    following[:, of_global] = c.subscribed[c.topic[of_global]].T
+    active = np.setdiff1d(of_global[goal[of_global] >= 0], wait)
+    following[goal[active], active] = False
+
+
+def _without(c: Columns, everywhere: Bools) -> Iterator[str]:
+    """Yield a warning for each global topic that some members, but not all, subscribe to."""
+    for t in np.flatnonzero(everywhere & c.subscribed.any(axis=1)).tolist():
+        names = [c.members[m] for m in np.flatnonzero(~c.subscribed[t]).tolist()]
+        if names:
+            some = ", ".join(names[:5])
+            yield (
+                f"{len(names)} of {c.m} members do not subscribe to the global topic {c.topics[t]} "
+                f"and have no copy of it: {some}; subscribe them"
+            )
 
 
 def _owners(

@@ -6,15 +6,15 @@ import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from taskplace.partitions.columns import Columns, Ints
+from taskplace.partitions.holders import SCHEMA, Holders
 from taskplace.partitions.loads import balance_score
 from topology.node import TopicPartition
-
-SCHEMA = "taskplace.partition_assignment/1"
 
 Held = tuple[TopicPartition, ...]
 
@@ -31,6 +31,7 @@ class PartitionAssignment:
     `withheld`: partitions that each member gets once their present owner has let them go (`cooperative`); score
     and moves are those of the assignment with them. `standby`: replicas (`copartitioned`).
     `followup`: assign again, as this is not all yet. `warnings`: what could not be met, with counts and remedy.
+    `urls`: of the members that have told one; `holders` says who has what, and where it is reached.
 
     >>> PartitionAssignment({"C0": (TopicPartition("t0", 0),)}, "fair").to_dict()["assignment"]
     {'C0': [['t0', 0]]}
@@ -47,6 +48,17 @@ class PartitionAssignment:
     standby: Mapping[str, Held] = field(default_factory=dict)
     followup: bool = False
     warnings: tuple[str, ...] = ()
+    urls: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def holders(self) -> Holders:
+        """Who holds each partition, active and standby, and where it is reached; computed once.
+
+        >>> made = PartitionAssignment({"C0": (TopicPartition("t0", 0),)}, "fair", urls={"C0": "http://c0"})
+        >>> made.holders.of("t0", 0).url
+        'http://c0'
+        """
+        return Holders(self.assignment, self.standby, self.withheld, self.urls)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a "taskplace.partition_assignment/1" dict; equal assignments give equal dicts, keys in the same
@@ -65,6 +77,7 @@ class PartitionAssignment:
             "preserved": self.preserved,
             "rack_misses": self.rack_misses,
             "warnings": list(self.warnings),
+            "urls": dict(sorted(self.urls.items())),
         }
 
     def to_json(self) -> str:

@@ -30,6 +30,7 @@ class Member:
     `topics`: subscribed to. `owned`: (topic, partition) pairs it has now, as of its `generation` (-1: unknown,
     older than any). `rack`: where it is. `instance_id`: of a static member; it orders `range` and
     `round_robin`, as it does in Kafka. `standby`: partitions it follows as a replica (`copartitioned` only).
+    `url`: where other members reach it; the answer passes it on (`taskplace.partitions.holders`).
 
     >>> Member(["t0"], [("t0", 0)]).owned
     (TopicPartition(topic='t0', partition=0),)
@@ -41,12 +42,15 @@ class Member:
     rack: str | None = None
     instance_id: str | None = None
     standby: Sequence[Pair] = ()
+    url: str | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
             # A text would be taken for its letters.
             raise InputError("topics", found=self.topics, expected="a list of topics")
         reading.integer(self.generation, "generation", NO_GENERATION)
+        if self.url is not None:
+            reading.text(self.url, "url")
         for k, topic in enumerate(self.topics):
             reading.text(topic, f"topics[{k}]")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
@@ -58,7 +62,9 @@ class Member:
 class Subscriptions:
     """The members of a group and the topics there are.
 
-    `topics`: partition counts. `racks`: per topic, the racks of the replicas of each partition (optional).
+    `topics`: partition counts. `global_topics`: those that every subscriber holds whole, active or standby, whatever
+    `replicas` says (Faust's global tables), for `copartitioned`. `racks`: per topic, the racks of the replicas of
+    each partition (optional).
     `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` says otherwise.
     `replicas`, `seed`: standbys per partition and the seed of their spread, for `copartitioned`.
 
@@ -66,7 +72,8 @@ class Subscriptions:
     (it is dropped). The order of members, topics and partitions means nothing.
 
     Errors: `InputError` for no member at all, a bad count, more than `MOST_PARTITIONS` in all,
-    racks that do not match a count, and, when it is used, an owned partition that is no pair.
+    racks that do not match a count, a global topic that does not exist, and, when it is used, an
+    owned partition that is no pair.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
     >>> s.members["C0"].topics
@@ -77,6 +84,7 @@ class Subscriptions:
 
     topics: Mapping[str, int]
     members: Mapping[str, Member]
+    global_topics: Sequence[str] = field(default=(), kw_only=True)
     racks: Mapping[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     assignor: str = "fair_sticky"
     cooperative: bool = False
@@ -114,11 +122,19 @@ class Subscriptions:
                 )
         reading.integer(self.replicas, "replicas")
         reading.integer(self.seed, "seed")
+        if isinstance(self.global_topics, str) or not isinstance(self.global_topics, Iterable):
+            raise InputError("global_topics", found=self.global_topics, expected="a list of topics")
+        for k, topic in enumerate(self.global_topics):
+            if reading.text(topic, f"global_topics[{k}]") not in self.topics:
+                hint = reading.nearest(topic, self.topics)
+                expected = "a topic with a partition count"
+                raise InputError(f"global_topics[{k}]", found=topic, expected=expected, hint=hint)
         set_ = object.__setattr__
         set_(self, "topics", dict(sorted(self.topics.items())))
         set_(self, "members", dict(sorted(self.members.items())))
         racks_ = {t: tuple(tuple(sorted(set(r))) for r in rs) for t, rs in sorted(self.racks.items())}
         set_(self, "racks", racks_)
+        set_(self, "global_topics", tuple(sorted(set(self.global_topics))))
 
     @cached_property
     def columns(self) -> Columns:
@@ -126,6 +142,11 @@ class Subscriptions:
         from taskplace.partitions import columns  # which needs numpy
 
         return columns.build(self)
+
+    @property
+    def urls(self) -> dict[str, str]:
+        """The URL of every member that has told one."""
+        return {name: m.url for name, m in self.members.items() if m.url is not None}
 
     def owning(
         self,
@@ -159,6 +180,7 @@ class Subscriptions:
             for t, n in self.topics.items()
         }
         out: dict[str, Any] = {"schema": SCHEMA, "assignor": self.assignor}
+        out |= {"global_topics": list(self.global_topics)} if self.global_topics else {}
         out |= {"cooperative": True} if self.cooperative else {}
         out |= {"replicas": self.replicas} if self.replicas else {}
         out |= {"seed": self.seed} if self.seed else {}
@@ -171,9 +193,18 @@ class Subscriptions:
         >>> Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topic": ["t0"]}}})
         Traceback (most recent call last):
         taskplace.errors.InputError: members.C0.topic: found 'topic', expected one of topics, owned, generation, \
-rack, instance_id, standby; did you mean 'topics'?
+rack, instance_id, standby, url; did you mean 'topics'?
         """
-        known = ("schema", "assignor", "cooperative", "replicas", "seed", "topics", "members")
+        known = (
+            "schema",
+            "global_topics",
+            "assignor",
+            "cooperative",
+            "replicas",
+            "seed",
+            "topics",
+            "members",
+        )
         top = reading.mapping(value, "subscriptions", known)
         if top.get("schema", SCHEMA) != SCHEMA:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
@@ -200,6 +231,7 @@ rack, instance_id, standby; did you mean 'topics'?
             reading.boolean(top.get("cooperative", False), "cooperative"),
             reading.integer(top.get("replicas", 0), "replicas") or 0,
             reading.integer(top.get("seed", 0), "seed") or 0,
+            global_topics=tuple(reading.listing(top.get("global_topics", ()), "global_topics")),
         )
 
     @classmethod
@@ -230,7 +262,7 @@ def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
     return tuple(made)
 
 
-_MEMBER_KEYS = ("topics", "owned", "generation", "rack", "instance_id", "standby")
+_MEMBER_KEYS = ("topics", "owned", "generation", "rack", "instance_id", "standby", "url")
 
 
 def _read_member(value: Any, path: str) -> Member:
@@ -241,9 +273,9 @@ def _read_member(value: Any, path: str) -> Member:
         key: _pairs(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
         for key in ("owned", "standby")
     }
-    rack, instance = (
+    rack, instance, url = (
         None if m.get(key) is None else reading.text(m[key], f"{path}.{key}")
-        for key in ("rack", "instance_id")
+        for key in ("rack", "instance_id", "url")
     )
     generation = reading.integer(m.get("generation", NO_GENERATION), f"{path}.generation", NO_GENERATION)
     return Member(
@@ -253,6 +285,7 @@ def _read_member(value: Any, path: str) -> Member:
         rack,
         instance,
         pairs["standby"],
+        url,
     )
 
 
@@ -270,7 +303,7 @@ def _member_dict(member: Member) -> dict[str, Any]:
     }
     if member.generation != NO_GENERATION:
         out["generation"] = member.generation
-    for key in ("rack", "instance_id"):
+    for key in ("rack", "instance_id", "url"):
         if getattr(member, key) is not None:
             out[key] = getattr(member, key)
     if member.standby:

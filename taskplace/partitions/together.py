@@ -52,6 +52,28 @@ def settle(
     return found
 
 
+def settle_everywhere(
+    owner: Mapping[int, Ints], holds: Mapping[int, Bools], near: Mapping[int, Sequence[Ints]], base: Ints
+) -> dict[int, Ints]:
+    """Return, per group and partition number, its member, where all members have a copy or soon will.
+
+    As in `settle`, but nothing waits for a copy. `holds[g]`: [m, size] who says it has one; among homes that are
+    as good otherwise, such a member is preferred. `base`: [m] tasks of other groups, floor or ceiling of the share;
+    the sum of both is floor or ceiling, too.
+
+    >>> settle_everywhere({0: np.array([[0, -1]])}, {0: np.zeros((2, 2), bool)}, {0: []}, np.array([1, 0]))[0].tolist()
+    [0, 1]
+    """
+    m = len(base)
+    gain = _gains(owner, near, m)
+    numbers = sum(worth.shape[1] for worth in gain.values())
+    most = max(int(worth.max(initial=0)) for worth in gain.values())
+    nodes = numbers + (m + 1) * len(gain) + m + 2
+    if (most + 1) * (numbers + 1) <= cost_budget(nodes):  # or else it is left out
+        gain = {g: worth * (numbers + 1) + holds[g] for g, worth in gain.items()}
+    return _flow(gain, m, base)
+
+
 def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]) -> bool:
     """Return whether any partition number has more than one home to choose from, or weighs more than another."""
     for held in owner.values():
@@ -86,12 +108,16 @@ def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int
     return found
 
 
-def _flow(gain: Mapping[int, Ints], m: int) -> dict[int, Ints]:
-    """Return the home of each partition number: balanced, and of the highest gain."""
+def _flow(gain: Mapping[int, Ints], m: int, base: Ints | None = None) -> dict[int, Ints]:
+    """Return the home of each partition number: balanced, together with a `base` if there is one, and of the highest
+    gain.
+    """
     net = Network()
     member, sink = net.nodes(m), net.nodes(1)
     total = sum(g.shape[1] for g in gain.values())
-    low, high = floors_and_ceilings(total, np.ones(m, np.int64))
+    has = np.zeros(m, np.int64) if base is None else base
+    low, high = floors_and_ceilings(total + int(has.sum()), np.ones(m, np.int64))
+    low, high = np.maximum(low - has, 0), high - has
     net.arcs(member, np.full(m, sink[0]), high, 0, low=low)
     arcs = {}
     for g, worth in gain.items():

@@ -22,8 +22,11 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
     - figures: score, preserved and moved are what the assignment says;
     - balanced (`fair_sticky`, `fair`): KIP-54's definition; no move of one partition improves the score;
     - kept (`sticky_fair`): nobody loses what it may keep;
+    - ranges (`range`): of each topic, every subscriber has the floor or the ceiling of its share; partition p of
+      all topics with the same count and subscribers is on one member;
     - apart (if anything is withheld): nobody is given what it does not own while another claims it;
-    - standby: no partition twice on one member; only subscribers follow.
+    - standby: no partition twice on one member; only subscribers follow;
+    - everywhere (`copartitioned`): each subscriber of a global topic holds or follows all of its partitions.
 
     >>> s = Subscriptions.from_dict({"topics": {"t": 1}, "members": {"C0": {"topics": ["t"]}}})
     >>> [str(v) for v in violations(s, PartitionAssignment({"C0": ()}, "fair"))]
@@ -73,6 +76,10 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
         for tp, name in owner.items():
             if tp.topic in topics_of[name] and home.get(tp) != name:
                 yield Violation("kept", f"{_text(tp)} is taken from {name}")
+    if made.assignor == "range":
+        yield from _ranges(s, home)
+    if made.assignor == "copartitioned":
+        yield from _everywhere(s, made)
     if made.withheld:
         yield from _apart(s, made, owner)
     yield from _standbys(made, topics_of)
@@ -81,6 +88,35 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
 def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
     """Return every invariant that `made` breaks; none is right."""
     return list(violations(s, made))
+
+
+def _ranges(s: Subscriptions, home: Mapping[TopicPartition, str]) -> Iterator[Violation]:
+    alike: dict[
+        tuple[int, tuple[str, ...]], str
+    ] = {}  # the first topic with this count and these subscribers
+    for topic, count in s.topics.items():
+        names = tuple(name for name, m in s.members.items() if topic in m.topics)
+        if not names or not count:
+            continue
+        here = [home.get(TopicPartition(topic, p)) for p in range(count)]
+        low, high = count // len(names), -(-count // len(names))
+        for name, found in ((name, here.count(name)) for name in names):
+            if not low <= found <= high:
+                yield Violation("ranges", f"{name} has {found} of {topic}, and its share is {low} to {high}")
+        first = alike.setdefault((count, names), topic)
+        apart = [p for p in range(count) if home.get(TopicPartition(first, p)) != here[p]]
+        if apart:
+            yield Violation("ranges", f"{first}[{apart[0]}] and {topic}[{apart[0]}] are on two members")
+
+
+def _everywhere(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violation]:
+    for name, member in s.members.items():
+        held = {*made.assignment.get(name, ()), *made.standby.get(name, ())}
+        for topic in s.global_topics:
+            if topic in member.topics:
+                lacks = {TopicPartition(topic, p) for p in range(s.topics[topic])} - held
+                for tp in sorted(lacks)[:1]:
+                    yield Violation("everywhere", f"{name} has no copy of {_text(tp)}")
 
 
 def _apart(

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from taskplace.cli import main
+from taskplace.partitioner import partition_for_key
 from taskplace.partitions import assign_partitions
 
 GROUP: dict[str, Any] = {
@@ -106,3 +107,66 @@ def test_more_replicas_than_there_can_be_are_a_warning(
     assert main(["partitions", str(file)]) in (0, 2)
     said = "".join(capsys.readouterr())
     assert "get 1 of the 4611686018427387904 standbys" in said or "replicas: found" in said
+
+
+WORKERS: dict[str, Any] = {
+    "assignor": "copartitioned",
+    "global_topics": ["codes"],
+    "topics": {"orders": 2, "codes": 1},
+    "members": {
+        "w0": {"topics": ["orders", "codes"], "url": "http://w0:6066", "owned": [["orders", 0]]},
+        "w1": {"topics": ["orders", "codes"], "owned": [["orders", 1], ["codes", 0]]},
+        "w2": {"topics": []},
+    },
+}
+
+
+def test_urls_and_global_topics_are_shown(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(json.dumps(WORKERS))
+    assert main(["partitions", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "w0  1: orders[0]",
+        "    at http://w0:6066",
+        "    follows 1: codes[0]",
+        "w1  2: codes[0] orders[1]",
+        "w2  0: -",
+        "on every subscriber: codes",
+        "warning: 1 of 3 members do not subscribe to the global topic codes and have no copy of it: w2; "
+        "subscribe them",
+        "balance score 4, 3 preserved, 0 moved",
+    ]
+
+
+def test_who_has_a_key(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(json.dumps(WORKERS))
+    said = set()
+    for key in "abcdef":
+        assert main(["partitions", str(file), "--key", "orders", key]) == 0
+        number = partition_for_key(key.encode(), 2)
+        said.add(capsys.readouterr().out)
+        assert f"orders[{number}]  {('w0 at http://w0:6066', 'w1')[number]}\n" in said
+    assert len(said) == 2
+    assert main(["partitions", str(file), "--key", "codes", "a"]) == 0
+    assert capsys.readouterr().out == "codes[0]  w1\n  followed by w0 at http://w0:6066\n"
+    assert main(["partitions", str(file), "--key", "codes", "a", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "partition": ["codes", 0],
+        "active": "w1",
+        "standby": ["w0"],
+        "url": None,
+        "standby_urls": ["http://w0:6066"],
+    }
+    assert main(["partitions", str(file), "--key", "code", "a"]) == 2
+    assert "did you mean 'codes'?" in capsys.readouterr().err
+
+
+def test_a_key_whose_partition_is_withheld_is_on_nobody(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    members = {"a": {"topics": ["t"], "owned": [["t", 0], ["t", 1]]}, "b": {"topics": ["t"]}}
+    file.write_text(json.dumps({"topics": {"t": 2}, "members": members}))
+    out = set()
+    for key in "abcdef":
+        assert main(["partitions", str(file), "--assignor", "cooperative", "--key", "t", key]) == 0
+        out.add(capsys.readouterr().out.split("]  ")[1])
+    assert out == {"nobody yet\n", "a\n"}

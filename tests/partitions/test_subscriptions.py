@@ -55,6 +55,10 @@ GOOD: dict[str, Any] = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"], 
         ({"members": {"C0": {"generation": -2}}}, "members.C0.generation: found -2"),
         ({"members": {"C0": {"rack": ""}}}, "members.C0.rack: found ''"),
         ({"replicas": -1}, "replicas: found -1"),
+        ({"members": {"C0": {"url": ""}}}, "members.C0.url: found '', expected a text"),
+        ({"members": {"C0": {"url": 80}}}, "members.C0.url: found 80"),
+        ({"global_topics": "t"}, "global_topics: found 't', expected a list"),
+        ({"global_topics": [1]}, "global_topics[0]: found 1, expected a text"),
         ({"schema": "taskplace.problem/1"}, "schema: found 'taskplace.problem/1'"),
         ({"asignor": "fair"}, "did you mean 'assignor'?"),
         ({"assignor": "stiky"}, "assignor: found 'stiky', expected one of fair_sticky, "),
@@ -70,12 +74,40 @@ def test_bad_input_is_one_error_with_its_path(change: dict[str, Any], message: s
             jsonschema.Draft202012Validator(schema("subscriptions")).validate(document)
 
 
+def test_a_global_topic_has_to_exist() -> None:
+    with pytest.raises(InputError) as error:
+        taskplace.assign_partitions({**GOOD, "topics": {"codes": 1}, "global_topics": ["code"]})
+    assert "global_topics[0]: found 'code', expected a topic with a partition count" in str(error.value)
+    assert "did you mean 'codes'?" in str(error.value)
+
+
+@given(st.sets(st.sampled_from(["t", "u", "v"])), st.sampled_from([None, "http://a:6066/"]))
+def test_global_topics_and_urls_go_round(everywhere: set[str], url: str | None) -> None:
+    topics = {"t": 1, "u": 2, "v": 0}
+    members = {"a": Member(["t"], url=url), "b": Member(["u"])}
+    s = Subscriptions(topics, members, global_topics=[*everywhere, *everywhere])
+    document = json.loads(json.dumps(s.to_dict()))
+    jsonschema.Draft202012Validator(schema("subscriptions")).validate(document)
+    back = Subscriptions.from_dict(document)
+    assert back == s and back.global_topics == tuple(sorted(everywhere))
+    for mode in ("fair_sticky", "copartitioned"):
+        made = assign_partitions(back, mode)
+        assert made.urls == ({"a": url} if url else {})
+        jsonschema.Draft202012Validator(schema("partition_assignment")).validate(json.loads(made.to_json()))
+    asked_again = s.owning(made.assignment)
+    assert (asked_again.global_topics, asked_again.urls) == (s.global_topics, s.urls)
+
+
 def test_typed_values_are_judged_too() -> None:
     for make in (
         lambda: Subscriptions({"t": 1.5}, {"A": Member(["t"])}),  # type: ignore[dict-item]
         lambda: Subscriptions({"t": 1}, {"A": {"topics": ["t"]}}),  # type: ignore[dict-item]
         lambda: Subscriptions({"t": 1}, {"A": Member(["t"])}, {"u": [["a"]]}),
         lambda: Member("t0"),
+        lambda: Member(["t"], url=""),
+        lambda: Member(["t"], url=80),  # type: ignore[arg-type]
+        lambda: Subscriptions({"t": 1}, {"A": Member(["t"])}, global_topics="t"),
+        lambda: Subscriptions({"t": 1}, {"A": Member(["t"])}, global_topics=3),  # type: ignore[arg-type]
         lambda: Subscriptions({"t": 1}, {"A": Member(["t"], [("t", None)])}),  # type: ignore[list-item]
         lambda: assign_partitions(
             Subscriptions({"t": 1}, {"A": Member(["t"], [TopicPartition("t", "0x")])})  # type: ignore[arg-type]
@@ -116,5 +148,12 @@ def test_verification_sees_what_is_wrong() -> None:
     assert broken({"A": (t0,), "B": (t1,)}, unassigned=()) == {"unassigned"}
     assert broken({"B": (t0,)}, withheld={"A": (t1,)}, preserved=0, moved=1) == {"apart"}
     assert broken({"A": (t0,), "B": (t1,)}, standby={"A": (t0,)}) == {"standby"}
+    level = {"A": (t0, t1), "B": ()}
+    assert {v.invariant for v in verify(s, PartitionAssignment(level, "range", ("u",), 2, 0, 1))} == {
+        "ranges"
+    }
+    pair = Subscriptions({"t": 2, "v": 2}, {n: Member(["t", "v"]) for n in "AB"})
+    crossed = {"A": (t0, TopicPartition("v", 1)), "B": (t1, TopicPartition("v", 0))}
+    assert {v.invariant for v in verify(pair, PartitionAssignment(crossed, "range"))} == {"ranges"}
     kept = PartitionAssignment({"A": (t1,), "B": (t0,)}, "sticky_fair", ("u",), moved=1)
     assert {v.invariant for v in verify(s, kept)} == {"kept"}

@@ -1,0 +1,149 @@
+"""Who holds a partition, active and standby, and at which URL: what a worker needs to pass a request on.
+
+**Idea.** An assignment lists partitions by member. A request comes with a key, and has to get to the member whose
+state has that key: key to partition by the function that the producers use, partition to member, member to URL. Every
+member can answer that for all others, from the document of the assignment alone.
+
+Properties:
+- every partition of a topic that somebody subscribes to is known; its standbys are sorted by name;
+- a partition that is withheld (`cooperative`) has no active member until the next assignment. Its standbys hold state
+  as of the last record they have read;
+- a member that has told no URL is named without one;
+- a function of the assignment alone: `Holders.from_dict` makes the same from the JSON document.
+
+Errors: `InputError` for a topic or partition that the assignment does not have, naming the nearest topic.
+
+Non-goals: sending the request. An assignment says who holds a partition once all members follow it; a member that
+is asked too early or too late has to say so itself.
+
+Source: Faust's partition assignor (`key_store`, `table_metadata`), Kafka Streams' `KeyQueryMetadata`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from taskplace.partitions.subscriptions import Pair, _pairs
+from topology.node import TopicPartition
+
+SCHEMA = "taskplace.partition_assignment/1"
+
+
+class Location(NamedTuple):
+    """Who holds one partition: the member it is `active` on (None while it is withheld), and its standbys.
+
+    `url`: of the active member, `standby_urls`: of the standbys, in their order; None for one that has told none.
+    """
+
+    partition: TopicPartition
+    active: str | None
+    standby: tuple[str, ...]
+    url: str | None
+    standby_urls: tuple[str | None, ...]
+
+
+class Holders:
+    """Partition to members to URLs, of one assignment.
+
+    >>> holders = Holders({"a": [("t", 0)], "b": [("t", 1)]}, {"b": [("t", 0)]}, urls={"b": "http://b:6066"})
+    >>> holders.of("t", 1).url
+    'http://b:6066'
+    >>> holders.of_key("t", b"k", lambda key, partitions: len(key) % partitions).active
+    'b'
+    >>> [(location.active, location.standby) for location in holders.of_topic("t")]
+    [('a', ('b',)), ('b', ())]
+    """
+
+    def __init__(
+        self,
+        assignment: Mapping[str, Iterable[Pair]],
+        standby: Mapping[str, Iterable[Pair]] | None = None,
+        withheld: Mapping[str, Iterable[Pair]] | None = None,
+        urls: Mapping[str, str] | None = None,
+    ) -> None:
+        self._urls = dict(urls or {})
+        self._active: dict[Pair, str | None] = {}
+        for name, pairs in assignment.items():
+            for topic, partition in pairs:
+                if (topic, partition) in self._active:
+                    other = self._active[topic, partition]
+                    found = f"{topic}[{partition}] on {other} and on {name}"
+                    raise InputError("assignment", found=found, expected="every partition on one member")
+                self._active[topic, partition] = name
+        for pairs in (withheld or {}).values():
+            for topic, partition in pairs:
+                self._active.setdefault((topic, partition), None)
+        self._standby: dict[Pair, list[str]] = {}
+        for name in sorted(standby or {}):
+            for topic, partition in (standby or {})[name]:
+                self._standby.setdefault((topic, partition), []).append(name)
+        self._counts: dict[str, int] = {}
+        for topic, partition in self._active:
+            self._counts[topic] = max(self._counts.get(topic, 0), partition + 1)
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Holders:
+        """Return the holders that a "taskplace.partition_assignment/1" dict describes.
+
+        >>> Holders.from_dict({"assignment": {"a": [["t", 0]]}, "urls": {"a": "http://a"}}).of("t", 0).url
+        'http://a'
+        """
+        top = reading.mapping(value, "assignment")
+        if top.get("schema", SCHEMA) != SCHEMA:
+            raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
+        assignment, standby, withheld = (
+            {
+                reading.text(name, part): _pairs(reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}")
+                for name, pairs in reading.mapping(top.get(part, {}), part).items()
+            }
+            for part in ("assignment", "standby", "withheld")
+        )
+        urls = reading.mapping(top.get("urls", {}), "urls")
+        return cls(
+            assignment,
+            standby,
+            withheld,
+            {reading.text(name, "urls"): reading.text(url, f"urls.{name}") for name, url in urls.items()},
+        )
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """How many partitions each topic has, by name."""
+        return dict(sorted(self._counts.items()))
+
+    def of(self, topic: str, partition: int) -> Location:
+        """Return who holds a partition; O(standbys)."""
+        count = self._count(topic)
+        reading.integer(partition, f"{topic}.partition", most=count - 1)
+        pair = (topic, partition)
+        active = self._active.get(pair)
+        standby = tuple(self._standby.get(pair, ()))
+        return Location(
+            TopicPartition(topic, partition),
+            active,
+            standby,
+            None if active is None else self._urls.get(active),
+            tuple(map(self._urls.get, standby)),
+        )
+
+    def of_key(self, topic: str, key: bytes, partition_for: Callable[[bytes, int], int]) -> Location:
+        """Return who holds the partition of a key; O(key).
+
+        `partition_for(key, partitions)`: the function by which records get to the topic's partitions;
+        `taskplace.partitioner.partition_for_key` for Kafka's own producers.
+        """
+        return self.of(topic, int(partition_for(key, self._count(topic))))
+
+    def of_topic(self, topic: str) -> tuple[Location, ...]:
+        """Return who holds each partition of a topic, by number; O(partitions)."""
+        return tuple(self.of(topic, partition) for partition in range(self._count(topic)))
+
+    def _count(self, topic: str) -> int:
+        count = self._counts.get(topic)
+        if count is None:
+            hint = reading.nearest(topic, self._counts)
+            raise InputError("topic", found=topic, expected="a topic that is assigned", hint=hint)
+        return count

@@ -1,0 +1,236 @@
+"""`range` where racks are known: the fewest rack misses that its balance and its co-partitioning allow.
+
+**Idea.** Kafka's own rule (KIP-881) gives each consumer the partitions of its rack first, one after the other, and
+deals out the rest as ranges. It never looks back, so it can leave misses that an exchange would avoid. Here the rule
+is the reference: what it gives is kept where it already has the fewest misses, and otherwise a minimum-cost flow
+finds the fewest misses, and among those assignments the one that differs from the rule in the fewest partitions.
+
+Properties:
+- balanced as `range`: of each topic, every subscriber has the floor or the ceiling of its share, and as many have
+  the ceiling. Racks decide who does, as they do in Kafka. With equal subscriptions the balance score is never worse
+  than that of `range` without racks, which gives every topic's remainder to the same first members;
+- co-partitioned as `range`: partition p of all topics with the same count and subscribers is on one member;
+- the fewest misses: exact, for each set of co-partitioned topics;
+- Kafka's own answer wherever that has the fewest misses, so that a leader of either kind decides alike;
+- a function of the columns alone.
+
+Shapes: a set of co-partitioned topics has `size` partition numbers. Those with the same racks in all topics are a
+*class*, members that match and miss the same are a *kind*; the flow has classes * kinds arcs, and one for each
+class and member that the rule brings together.
+
+Non-goals: misses are not weighed against co-partitioning or balance. Topics with different subscribers are
+independent, as in `range`.
+
+Source: KIP-881, "Rack-aware Partition Assignment for Kafka Consumers"; Kafka's RangeAssignor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from taskplace.errors import TaskplaceError
+from taskplace.model.flow import Network
+from taskplace.partitions.columns import Bools, Columns, Ints
+
+
+class Together(NamedTuple):
+    """Topics with the same number of partitions, `size`, and the same subscribers; K classes, R kinds."""
+
+    topics: Ints
+    members: Ints
+    """Subscribers in Kafka's order; below, a member is its place among these."""
+    size: int
+    floor: int
+    more: int
+    """How many members have one more than the floor."""
+    of: Ints
+    """[size] the class of each partition number."""
+    kind: Ints
+    """The kind of each member."""
+    matches: Bools
+    """[K, R] whether the racks match in all topics, as Kafka defines it: a member without a rack matches all."""
+    misses: Ints
+    """[K, R] how many topics' partitions would be away from their racks."""
+
+
+def range_near_racks(c: Columns) -> Ints:
+    """Return the member of each partition, -1 for nobody: the fewest misses, then as near to Kafka's rule as can be."""
+    in_force = _in_force(c)
+    goal = np.full(c.n, -1, np.int64)
+    for s in sets(c):
+        home = _rule(c, s, in_force)
+        if s.misses[s.of, s.kind[home]].any():
+            home = _fewest(s, home)
+        goal[c.start[s.topics][:, None] + np.arange(s.size)] = s.members[home]
+    return goal
+
+
+def kafkas_range(c: Columns) -> Ints:
+    """Return the member of each partition by Kafka's own rule alone: the reference."""
+    in_force = _in_force(c)
+    goal = np.full(c.n, -1, np.int64)
+    for s in sets(c):
+        goal[c.start[s.topics][:, None] + np.arange(s.size)] = s.members[_rule(c, s, in_force)]
+    return goal
+
+
+def sets(c: Columns) -> Iterator[Together]:
+    """Yield the sets of co-partitioned topics that have partitions and subscribers."""
+    counts = np.diff(c.start)
+    found: dict[tuple[int, bytes], list[int]] = {}
+    for t in np.flatnonzero((counts > 0) & c.subscribed.any(axis=1)).tolist():
+        found.setdefault((int(counts[t]), c.subscribed[t].tobytes()), []).append(t)
+    for (size, _), topics in found.items():
+        members = c.order[c.subscribed[topics[0], c.order]]
+        racks = np.stack([c.rack_set[c.start[t] : c.start[t + 1]] for t in topics])
+        rows, of = np.unique(racks, axis=1, return_inverse=True)
+        looks, kind = np.unique(
+            np.vstack([c.misses[:, members], c.racked[members]]), axis=1, return_inverse=True
+        )
+        misses, racked = looks[:-1], looks[-1]
+        # The empty set of racks (number 0) matches no member whose rack is known, and misses none.
+        match = ~racked | (~misses & (np.arange(len(misses)) > 0)[:, None])
+        floor, more = divmod(size, len(members))
+        yield Together(
+            np.array(topics, np.int64),
+            members,
+            size,
+            floor,
+            more,
+            of.reshape(-1),
+            kind.reshape(-1),
+            match[rows].all(axis=0),
+            misses[rows].sum(axis=0),
+        )
+
+
+def _in_force(c: Columns) -> Bools:
+    """Return, per topic, whether Kafka looks at racks: replicas are in some of the racks only, consumers in one of
+    them.
+    """
+    found = np.zeros(len(c.topics), np.bool_)
+    for t in range(len(c.topics)):
+        racks = np.unique(c.rack_set[c.start[t] : c.start[t + 1]])
+        known = c.subscribed[t] & c.racked
+        found[t] = len(racks) > 1 and not c.misses[racks[racks > 0]][:, known].all()
+    return found
+
+
+def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:
+    """Return the member of each partition number by Kafka's rule.
+
+    Several topics together are looked at as soon as racks count for any topic of the group at all; one alone, if
+    they count for it.
+    """
+    seats = _Seats(s)
+    if in_force.any() and len(s.topics) > 1:
+        _match_by_number(s, seats)
+    elif in_force[s.topics].any():
+        _match_by_member(s, seats)
+    rest = np.flatnonzero(seats.home < 0).tolist()
+    at = 0
+    for i in range(len(s.members)):
+        count = seats.room(i)
+        seats.take(i, rest[at : at + count])
+        at += count
+    return seats.home
+
+
+class _Seats:
+    """Who has what so far: each member may have the floor, and one more while there are more to give."""
+
+    def __init__(self, s: Together) -> None:
+        self.home = np.full(s.size, -1, np.int64)
+        self._floor, self._more = s.floor, s.more
+        self._has = [0] * len(s.members)
+
+    def room(self, i: int) -> int:
+        """Return how many more member `i` may have; it never grows."""
+        return max(0, self._floor + (self._more > 0) - self._has[i])
+
+    def take(self, i: int, numbers: Sequence[int]) -> None:
+        """Give member `i` these partition numbers."""
+        self.home[numbers] = i
+        self._has[i] += len(numbers)
+        if numbers and self._has[i] > self._floor:
+            self._more -= 1
+
+
+def _match_by_number(s: Together, seats: _Seats) -> None:
+    """Give each partition number, in turn, to the first member with room whose rack matches in all topics."""
+    waiting = [np.flatnonzero(s.kind == k).tolist() for k in range(s.matches.shape[1])]
+    first = [0] * len(waiting)  # of each kind: those before it have no room left
+    kinds = [np.flatnonzero(row).tolist() for row in s.matches]
+    for p, k in enumerate(s.of.tolist()):
+        best = len(s.members)
+        for r in kinds[k]:
+            queue = waiting[r]
+            while first[r] < len(queue) and not seats.room(queue[first[r]]):
+                first[r] += 1
+            if first[r] < len(queue):
+                best = min(best, queue[first[r]])
+        if best < len(s.members):
+            seats.take(best, [p])
+
+
+def _match_by_member(s: Together, seats: _Seats) -> None:
+    """Give each member, in turn, the first partition numbers that match its rack, as many as it may have."""
+    near = [np.flatnonzero(column[s.of]).tolist() for column in s.matches.T]
+    first = [0] * len(near)  # of each kind: those before it are taken
+    for i, r in enumerate(s.kind.tolist()):
+        taken: list[int] = []
+        count = seats.room(i)
+        while len(taken) < count and first[r] < len(near[r]):
+            p = near[r][first[r]]
+            if seats.home[p] < 0:
+                taken.append(p)
+            first[r] += 1
+        seats.take(i, taken)
+
+
+def _fewest(s: Together, rule: Ints) -> Ints:
+    """Return the member of each partition number: fewest misses, then fewest that differ from `rule`.
+
+    A class goes to a member it goes to by the rule, or to any member of a kind, which counts as different. A miss
+    outweighs all differences. Costs stay below (size + 1) * topics, which fits any number of partitions there may be.
+    """
+    classes, kinds = s.misses.shape
+    m = len(s.members)
+    miss = s.size + 1
+    net = Network()
+    node, hub, member, sink = net.nodes(classes), net.nodes(kinds), net.nodes(m), net.nodes(1)
+    pair, count = np.unique(s.of * m + rule, return_counts=True)
+    row, column = np.divmod(pair, m)
+    keep = net.arcs(node[row], member[column], count, miss * s.misses[row, s.kind[column]])
+    supply = np.bincount(s.of, minlength=classes)
+    rows, columns = (grid.ravel() for grid in np.indices((classes, kinds)))
+    other = net.arcs(node[rows], hub[columns], supply[rows], miss * s.misses[rows, columns] + 1)
+    spread = net.arcs(hub[s.kind], member, s.floor + 1, 0)
+    net.arcs(member, np.full(m, sink[0]), s.floor + (s.more > 0), 0, low=s.floor)
+    net.supply(node, supply)
+    net.supply(sink, -s.size)
+    flow = net.solve()
+    if flow is None:
+        raise TaskplaceError(f"{s.size} partition numbers do not fit on {m} members: a defect of this module")
+    return _deal(s, rule, (pair, flow[keep]), flow[other].reshape(classes, kinds), flow[spread])
+
+
+def _deal(s: Together, rule: Ints, kept: tuple[Ints, Ints], other: Ints, spread: Ints) -> Ints:
+    """Return the member of each partition number, in order: lowest numbers stay, the others are dealt as ranges."""
+    home = np.full(s.size, -1, np.int64)
+    at = s.of * len(s.members) + rule
+    order = np.argsort(at, kind="stable")
+    pair, count = kept
+    begin = np.searchsorted(at[order], pair)
+    stay = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
+    home[order[stay]] = rule[order[stay]]
+    free = np.flatnonzero(home < 0)
+    free = free[np.argsort(s.of[free], kind="stable")]
+    to = np.repeat(np.tile(np.arange(other.shape[1]), len(other)), other.ravel())  # a kind for each, by class
+    for r in np.unique(to):
+        of_kind = np.flatnonzero(s.kind == r)
+        home[np.sort(free[to == r])] = np.repeat(of_kind, spread[of_kind])
+    return home
