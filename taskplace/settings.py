@@ -9,7 +9,7 @@ section `runtime`. docs/configuration.md lists all keys with their types, defaul
     state          where executors keep their copies
     placement      Kafka's keys, verbatim (`taskplace.model.config`)
     runtime        how a batch runs
-    topology       the stream (`taskplace.spark.declared`)
+    topology       the stream (`taskplace.spark.yaml_application`)
     input, output  what the application class reads; without one, where sources come from and sinks go to
     chaos          a list of {batch, kill}: executors to kill, for drills
     report         how progress is shown
@@ -37,10 +37,10 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Choice, Configuration, Integer, Text, key
 from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
-from taskplace.written import graft, override, read
+from taskplace.yaml_io import graft, override, read
 
 MOST_ACTIVE = "executor-with-most-active"
-DECLARED = "taskplace.spark.declared:Declared"  # the class of an application that is YAML alone
+DECLARED = "taskplace.spark.yaml_application:Declared"  # the class of an application that is YAML alone
 
 
 def shown(settings: Any) -> str:

@@ -51,7 +51,7 @@ class Flights:
     def topology(self) -> Topology:
         """Return the stream that the configuration describes; its result goes to `output.dir`, by batch."""
         from taskplace.spark import ParquetSink
-        from taskplace.spark.declared import declared_topology
+        from taskplace.spark.yaml_application import declared_topology
 
         return declared_topology(self._settings, {"delays-by-batch": ParquetSink(self.output)})
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.errors import ConfigError
 from taskplace.settings import DECLARED, Settings
-from taskplace.written import graft, override, read
+from taskplace.yaml_io import graft, override, read
 
 if TYPE_CHECKING:
     from topology import BuiltTopology, Topology
@@ -100,7 +100,7 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
         return topology_of(load_application(settings), settings)
     reach_workers()  # processors of one's own lie in the current directory
     with _needing(settings):
-        from taskplace.spark.declared import declared_topology
+        from taskplace.spark.yaml_application import declared_topology
 
         return declared_topology(settings)
 
@@ -126,7 +126,7 @@ def internal_plan(built: BuiltTopology) -> str:
 
 
 def _plain(document: Mapping[str, Any], overrides: Sequence[str]) -> Topology:
-    from taskplace.spark.outline import Anything
+    from taskplace.spark.stub_processors import Anything
     from topology import Topology
 
     for text in overrides:

@@ -39,7 +39,6 @@ from taskplace.spark import faults, options
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
-from taskplace.spark.driver.charge import Charge
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
@@ -51,13 +50,14 @@ from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.silence import Silence
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.stats import Phases, Stats
+from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Change, Declaration, History, Manifest, Report, Setting
 from taskplace.spark.query import PlacedQuery
-from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.directories import check_commits, check_owner
+from taskplace.spark.store_reader import StoreReader
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.guard import told_when_full
 from taskplace.spark.worker.hashing import HASH_VERSION
@@ -157,7 +157,7 @@ class Placed:
             self._declare,
             take_over=False,
         )
-        self._charge = Charge(self.journal, self._publisher)
+        self._takeover = Takeover(self.journal, self._publisher)
         checkpoint_id, self.programs = structure.kept(self.journal.declaration, self.programs)
         self.state_root = self.state_dir / checkpoint_id
         generation = self.journal.last.generation if self.journal.last else 0
@@ -336,9 +336,9 @@ class Placed:
 
     def _process(self, df: DataFrame, batch_id: int) -> None:
         with self._batch:
-            self._charge.take(batch_id, self.bridge.query_id(), lambda: self._united(df))
+            self._takeover.take(batch_id, self.bridge.query_id(), lambda: self._united(df))
             self.journal.check_epoch()
-            self._charge.check_batch(batch_id)
+            self._takeover.check_batch(batch_id)
             if self.journal.last is not None and batch_id == self.journal.last.batch:
                 self._publish(df.sparkSession, self.journal.last)
                 self._compare_repeated(df, self.journal.last)
@@ -428,7 +428,7 @@ class Placed:
         return self.rebalancer.placement()
 
     def store(self, name: str, **how: Any) -> StoreReader:
-        """Return a reader of a store's committed state; `how`: see `taskplace.spark.reading.StoreReader`."""
+        """Return a reader of a store's committed state; `how`: see `taskplace.spark.store_reader.StoreReader`."""
         reading.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 

@@ -38,7 +38,6 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.spark.outline import store_of
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -57,6 +56,7 @@ from taskplace.spark.processors import (
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.state.column_types import USUAL
 from taskplace.spark.state.rows import arrow_schema
+from taskplace.spark.stub_processors import store_of
 from topology import TopologyError
 from topology.errors import nearest
 

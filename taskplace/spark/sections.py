@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from taskplace.errors import ConfigError
-from taskplace.written import graft
+from taskplace.yaml_io import graft
 
 _PARTS = ("sources", "stores", "nodes")
 _FIELDS = (

@@ -14,7 +14,7 @@ from taskplace.cli.run import _Warnings
 from taskplace.errors import ConfigError, InputError
 from taskplace.redaction import HIDDEN, is_secret, redacted, scrubbed
 from taskplace.settings import Settings
-from taskplace.spark.declared import Declared, declared_topology
+from taskplace.spark.yaml_application import Declared, declared_topology
 from topology import TopologyError
 
 SECRET = "hunter2"

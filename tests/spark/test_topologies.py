@@ -340,7 +340,7 @@ def test_what_keeps_the_state_is_let_through(tmp_path, change):
 
 def declared(entry):
     from taskplace.settings import Settings
-    from taskplace.spark.declared import Declared
+    from taskplace.spark.yaml_application import Declared
 
     return Declared(
         Settings.from_mapping(

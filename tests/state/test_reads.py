@@ -16,8 +16,8 @@ from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import Answer, Change, Descriptor, History, Orders, Question
 from taskplace.spark.processors import Aggregate, TableJoin, count
-from taskplace.spark.reading import StoreReader
 from taskplace.spark.state.view import View
+from taskplace.spark.store_reader import StoreReader
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.attempt import TAG, run_attempt
 from taskplace.spark.worker.follow import visit_all

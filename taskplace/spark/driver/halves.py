@@ -6,7 +6,7 @@
       commits/12              batch 12 has ended
 
 **Idea.** Spark says which batch comes next, the manifests which ones are committed. One without the other would repeat
-rows or lose them. Each batch is checked as well (`taskplace.spark.driver.charge`), but by then the error comes from
+rows or lose them. Each batch is checked as well (`taskplace.spark.driver.takeover`), but by then the error comes from
 within Spark's query.
 
 Properties: only reads; another driver may commit meanwhile, so what is there before and after the look counts.

@@ -18,7 +18,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.spark.driver.columns import TIMES, check_columns
 from taskplace.spark.driver.node_options import check_options
 from taskplace.spark.driver.times import with_times
-from taskplace.spark.keyed import check_keys, splits
+from taskplace.spark.key_checks import check_keys, splits
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.state.store import StoreSchema

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.settings import Settings
-from taskplace.spark.declared import Declared
-from taskplace.spark.keyed import check_keys
+from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.aggregate import WINDOW
+from taskplace.spark.yaml_application import Declared
 from topology import Stream, Topology, TopologyError
 
 

@@ -74,7 +74,7 @@ class Declared:
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics, programs
         from taskplace.spark.driver.staging import declared
-        from taskplace.spark.keyed import check_keys
+        from taskplace.spark.key_checks import check_keys
 
         output = entries("output", settings.output, OUTPUT)
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
@@ -134,7 +134,7 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "taskplace":
             raise
-        from taskplace.spark.outline import Outlines
+        from taskplace.spark.stub_processors import Outlines
 
         return Outlines()
     return Registry()

@@ -1,7 +1,7 @@
-"""Being in charge of a checkpoint: from the first batch on, when all that may be refused has been looked at.
+"""Takeover of a checkpoint by a driver: with its first batch, after everything that may be refused was checked.
 
-A start that is refused must stop nobody, so a driver reads, compares and checks first, and takes the next epoch, which
-fences whoever had the last one, as the last thing.
+A refused start must not stop a running stream. So a driver first reads, compares and checks, and only then takes the
+next epoch, which fences the driver that had the last one.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.messages import Declaration
 
 
-class Charge:
-    """One driver's charge of a checkpoint. `taken` once; it may be lost to another driver (`Journal.check_epoch`)."""
+class Takeover:
+    """One driver's takeover of a checkpoint. Another driver may take over later (`Journal.check_epoch`)."""
 
     def __init__(self, journal: Journal, publisher: Publisher) -> None:
         self._journal, self._publisher = journal, publisher
@@ -23,7 +23,7 @@ class Charge:
         self.taken = False
 
     def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
-        """Take charge, unless that was done; `look` at the batch's rows first, which may be refused.
+        """Take the checkpoint over, unless that was done. `look` reads the batch's rows first; they may be refused.
 
         Errors: `CheckpointError` when the checkpoint belongs to another query, when Spark's is at another batch, and
         when others have changed what this driver was compared with as it started; what `look` raises.
