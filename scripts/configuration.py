@@ -20,10 +20,10 @@ application: {id: orders}
 placement:
   num.standby.replicas: 1
 runtime:
-  snapshot.interval.batches: 5
+  snapshot.interval: 5
 ```
 
-On the command line a key is named by its path: `--set runtime.snapshot.interval.batches=5`.
+On the command line a key is named by its path: `--set runtime.snapshot.interval=5`.
 Unknown keys are refused with the nearest known one, before anything starts."""
 READ = "What the application reads itself: see [runtime.md](runtime.md) and [topology.md](topology.md)."
 OTHERS = {

@@ -1,7 +1,7 @@
 """The configuration of an application: one YAML file, read and judged whole before anything starts.
 
-The file has sections, and each section has keys. A key is one word, with its dots: `snapshot.interval.batches` in the
-section `runtime`. docs/configuration.md lists all keys with their types, defaults and units.
+The file has sections, and each section has keys. A key is one word, with its dots: `snapshot.interval` in the section
+`runtime`. docs/configuration.md lists all keys with their types, defaults and units.
 
     application    what runs: its id, and its class
     spark          how Spark is started
@@ -35,6 +35,7 @@ from typing import Any
 from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Choice, Configuration, Integer, Text, key
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.paths import is_uri, local_path
 from taskplace.redaction import redacted
 from taskplace.yaml_io import graft, override, read
@@ -180,21 +181,6 @@ class StateSettings(Configuration, section="state"):
 
 
 @dataclass(frozen=True)
-class RuntimeSettings(Configuration, section="runtime"):
-    """How a placed batch runs: batches, milliseconds, bytes."""
-
-    snapshot_interval_batches: int = key(Integer(1), 10, "batches between two snapshots of a task")
-    snapshot_bytes: int = key(Integer(1), 64 * 2**20, "or so many bytes of its changelog")
-    follower_share_percent: int = key(
-        Integer(1, 100), 10, "how much of the executors' slots standbys take while a batch runs"
-    )
-    changelog_compression: str = key(Choice("none", "lz4", "zstd"), "lz4", "how changelogs are compressed")
-    locality_wait_ms: int = key(Integer(0), 30_000, "how long Spark waits for the planned executor")
-    # One element of a partition travels as one Java array: 2 GiB is where those end.
-    bytes_per_task_max: int = key(Integer(1, 2**31 - 1), 128 * 2**20, "input of one task in one batch")
-
-
-@dataclass(frozen=True)
 class ChaosSettings(Configuration, section="chaos[]"):
     """A drill: an executor is killed in a batch."""
 
@@ -220,7 +206,7 @@ SECTIONS: Mapping[str, type[Configuration]] = {
         SparkSettings,
         CheckpointSettings,
         StateSettings,
-        RuntimeSettings,
+        PlacedOptions,
         ReportSettings,
     )
 } | {"placement": PlacementConfig}
@@ -252,7 +238,7 @@ class Settings:
     placement: PlacementConfig
     topology: Mapping[str, Any] = field(default_factory=dict)
     spark: SparkSettings = field(default_factory=SparkSettings)
-    runtime: RuntimeSettings = field(default_factory=RuntimeSettings)
+    runtime: PlacedOptions = field(default_factory=PlacedOptions)
     input: Mapping[str, Any] = field(default_factory=dict)
     output: Mapping[str, Any] = field(default_factory=dict)
     chaos: tuple[ChaosSettings, ...] = ()
@@ -296,6 +282,7 @@ def _overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str,
 
 def _build(document: Mapping[str, Any]) -> Settings:
     given = {name: value for name, value in _texts("", document) if _is_section(name)}
+    given["runtime"] = _renamed(given.get("runtime"))
     topology = _free("topology", given)
     if topology and isinstance(application := given.get("application"), Mapping):
         given["application"] = {"class": DECLARED, **application}
@@ -321,6 +308,20 @@ def _build(document: Mapping[str, Any]) -> Settings:
         chaos=_chaos(given.get("chaos")),
         report_progress=found["report"].progress,
     )
+
+
+def _renamed(runtime: Any) -> Any:
+    """Return the section `runtime` with a key of the version before under its new name and unit."""
+    old = "follower.share.percent"
+    if not isinstance(runtime, Mapping) or old not in runtime:
+        return runtime
+    percent = Integer(1, 100).read(f"runtime.{old}", runtime[old])
+    if "follower.share" in runtime:
+        raise ConfigError(f"runtime.{old}", found="a key given twice", expected="one of its two names")
+    return {
+        **{name: value for name, value in runtime.items() if name != old},
+        "follower.share": percent / 100,
+    }
 
 
 def _is_section(name: str) -> bool:

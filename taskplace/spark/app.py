@@ -103,19 +103,13 @@ def placed_stream(
     settings: Settings, application: Application, spark: SparkSession, reporter: Reporter | None
 ) -> Placed:
     """Return the application's topology as placed state under the settings."""
-    runtime = settings.runtime
     placed = Placed(
         spark,
         application.topology(),
         checkpoint=settings.checkpoint_dir,
         state_dir=settings.state_dir,
         config=settings.placement,
-        snapshot_interval=runtime.snapshot_interval_batches,
-        snapshot_bytes=runtime.snapshot_bytes,
-        follower_share=runtime.follower_share_percent / 100,
-        compression=None if runtime.changelog_compression == "none" else runtime.changelog_compression,
-        bytes_per_task=runtime.bytes_per_task_max,
-        locality_wait_ms=runtime.locality_wait_ms,
+        options=settings.runtime,
         reporter=reporter,
     )
     batches: Any = getattr(application, "batches", None)

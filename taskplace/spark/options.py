@@ -14,11 +14,9 @@ from taskplace import paths
 from taskplace.errors import InputError
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
+from taskplace.model.placed_options import PlacedOptions
 from topology import BuiltTopology, Topology
 
-COMPRESSIONS = ("lz4", "zstd")
-#: One element of a partition travels as one Java array: 2 GiB is where those end.
-MOST_BYTES = 2**31 - 1
 _EVENTS = ("batch", "rebalance", "failure")  # those that `Placed` itself tells
 
 
@@ -40,6 +38,16 @@ def placement_config(config: object) -> PlacementConfig:
     return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
 
 
+def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOptions:
+    """Return the options, given as an object or as keywords."""
+    if options is None:
+        return PlacedOptions.of(keywords)
+    if keywords:
+        expected = "the fields of `options`, or keywords, not both"
+        raise InputError(next(iter(keywords)), found="a keyword beside `options`", expected=expected)
+    return reading.of_type(options, PlacedOptions, "options")
+
+
 def local_path(path: object, what: str) -> Path:
     """Return a local path. Errors: `InputError` for a file system without an exclusive create that is known to work."""
     if (
@@ -58,43 +66,6 @@ def local_path(path: object, what: str) -> Path:
             what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"
         )
     return found
-
-
-def check_numbers(
-    snapshot_interval: object,
-    snapshot_bytes: object,
-    follower_share: object,
-    bytes_per_task: object,
-    locality_wait_ms: object,
-) -> None:
-    """Refuse numbers that are none, or out of their range."""
-    reading.integer(snapshot_interval, "snapshot_interval", 1)
-    reading.integer(snapshot_bytes, "snapshot_bytes", 1)
-    reading.integer(bytes_per_task, "bytes_per_task", 1, MOST_BYTES)
-    reading.integer(locality_wait_ms, "locality_wait_ms", 0)
-    share = follower_share
-    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
-        raise InputError("follower_share", found=share, expected="a number above 0, at most 1")
-
-
-def check_compression(compression: object) -> None:
-    """Refuse a compression that is not there."""
-    if compression is not None and (not isinstance(compression, str) or compression not in COMPRESSIONS):
-        hint = reading.nearest(compression, COMPRESSIONS)
-        raise InputError("compression", found=compression, expected="'lz4', 'zstd' or None", hint=hint)
-
-
-def check_tags(tags: object) -> None:
-    """Refuse tags that are not texts by name, by host."""
-    for host, of_host in _mapping(tags, "tags", "the tags of each host, such as {'host-1': {'zone': 'a'}}"):
-        for name, tag in _mapping(of_host, f"tags.{host}", "tags, such as {'zone': 'a'}"):
-            if not isinstance(name, str) or not isinstance(tag, str):
-                raise InputError(f"tags.{host}.{name}", found=tag, expected="a text by a name")
-
-
-def check_weights_given(weights: object) -> None:
-    """Refuse weights that are no mapping; which tasks there are is looked at later."""
-    _mapping(weights, "weights", "the weights of tasks, such as {'1_3': 2.5}")
 
 
 def check_reporter(reporter: object) -> None:

@@ -34,8 +34,10 @@ from taskplace.explanation import Removal
 from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import BatchDone, InstanceView, Reporter, Summary
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.rebalance import RebalanceLoop, Trigger
-from taskplace.spark import faults, options
+from taskplace.spark import faults
+from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
@@ -71,16 +73,7 @@ class Placed:
 
     - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
-    - `snapshot_interval`, `snapshot_bytes`: changes of a task, or bytes of its changelog, between two of its snapshots
-    - `follower_share`: how much of the time of an executor's slots standbys and warm-ups may take while a batch runs
-    - `compression`: of changelog and snapshots: "lz4", "zstd", or None
-    - `bytes_per_task`: the most input that one task takes in one batch
-    - `tags`: by host, the tags of its executors ({"host-1": {"zone": "a"}}), for `rack.aware.assignment.tags`; the tag
-      "host" is always there
-    - `idle_closing`: when no source has brought rows for that long ("10 minutes"), event time goes on by the clock, so
-      that windows close; None: only rows move it. What is sent then depends on the clock, and rows that come later may
-      be late
-    - `weights`: by task ("1_3") or subtopology ("1"), its share of the load, 1 by default
+    - `options`, or its fields as keywords: `PlacedOptions`
     - `reporter`: shows what happens (`taskplace.report`)
 
     Errors: `UnsupportedSpark`; `InputError` and `TopologyError` for what is wrong in the description;
@@ -103,25 +96,13 @@ class Placed:
         checkpoint: str | Path,
         state_dir: str | Path,
         config: PlacementConfig | Mapping[str, Any] | None = None,
-        snapshot_interval: int = 10,
-        snapshot_bytes: int = 64 << 20,
-        follower_share: float = 0.1,
-        compression: str | None = "lz4",
-        bytes_per_task: int = 128 << 20,
-        locality_wait_ms: int = 30_000,
-        tags: Mapping[str, Mapping[str, str]] | None = None,
-        weights: Mapping[str, float] | None = None,
-        idle_closing: Duration | None = None,
+        options: PlacedOptions | None = None,
         reporter: Reporter | None = None,
+        **keywords: Any,
     ) -> None:
-        self.built, self.config = options.built_topology(topology), options.placement_config(config)
-        options.check_numbers(
-            snapshot_interval, snapshot_bytes, follower_share, bytes_per_task, locality_wait_ms
-        )
-        options.check_compression(compression)
-        options.check_tags(tags)
-        options.check_weights_given(weights)
-        options.check_reporter(reporter)
+        self.built, self.config = checks.built_topology(topology), checks.placement_config(config)
+        self.options = checks.placed_options(options, keywords)
+        checks.check_reporter(reporter)
         if self.config.task_assignor_class not in BUILT_IN:
             find_assignor(self.config.task_assignor_class)
         if self.config.rack_aware_assignment_strategy != "none":
@@ -131,13 +112,13 @@ class Placed:
                 expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
                 hint="rack.aware.assignment.tags spreads standbys over racks or zones",
             )
-        self.checkpoint = options.local_path(checkpoint, "checkpoint")
-        self.state_dir = options.local_path(state_dir, "state_dir")
+        self.checkpoint = checks.local_path(checkpoint, "checkpoint")
+        self.state_dir = checks.local_path(state_dir, "state_dir")
         self.programs = make.programs(self.built)
         self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
-        self.bridge = Bridge(spark, locality_wait_ms=locality_wait_ms)
-        check_weights(weights or {}, self.built)
+        self.bridge = Bridge(spark, locality_wait_ms=self.options.locality_wait_ms)
+        check_weights(self.options.weights or {}, self.built)
         self._publisher = Publisher(self.checkpoint, self.built)
         check_owner(self.checkpoint, "checkpoint")
         with told_when_full(self.checkpoint):
@@ -171,18 +152,15 @@ class Placed:
             self.programs,
             self.stats,
             reporter=reporter,
-            tags=tags,
+            tags=self.options.tags,
         )
-        self.rebalancer.weigh(weights or {})
+        self.rebalancer.weigh(self.options.weights or {})
         self._followers = Followers(
             self.rebalancer,
             self.programs,
             checkpoint=self.checkpoint,
             state_root=self.state_root,
-            snapshot_interval=snapshot_interval,
-            snapshot_bytes=snapshot_bytes,
-            share=follower_share,
-            compression=compression,
+            options=self.options,
         )
         self._replicator = Replicator(
             self.bridge, self._followers.orders, self._followers.absorb, self._visit
@@ -191,10 +169,10 @@ class Placed:
         self.error: Exception | None = None
         self.on_stage: Callable[[int, int], None] | None = None
         self._idle = Idle()
-        self._silence = self._watched(idle_closing)
+        self._silence = self._watched(self.options.idle_closing)
         self._ticks: Ticks | None = None
         self._told_of_ticks = False
-        self._compression, self._bytes, self._reporter = compression, bytes_per_task, reporter
+        self._reporter = reporter
         self._batch = threading.Lock()
 
     def _declare(self, last: Manifest | None) -> Declaration:
@@ -242,7 +220,7 @@ class Placed:
         triggered = read_trigger(trigger)
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError("name", found=name, expected="a name of the query, or None")
-        options.check_sources(sources, streaming=True)
+        checks.check_sources(sources, streaming=True)
         check_halves(self.checkpoint, self.journal)
         spark_checkpoint = self.checkpoint / SPARKS_OWN
         ticks = carries_ticks(spark_checkpoint)
@@ -269,7 +247,7 @@ class Placed:
         With `ticks`, it has one more source for Spark, which brings no rows and has batches run when something is due
         (`due`). It belongs to Spark's checkpoint like any other source: one that was made without it refuses it.
         """
-        options.check_sources(sources)
+        checks.check_sources(sources)
         united = make.unite(self.built, sources)
         self.journal.bind_keys(make.key_types(self.built, sources))
         if not ticks:
@@ -533,8 +511,8 @@ class Placed:
             batch=batch_id,
             generation=self.loop.generation,
             schema=arrow.schema if arrow else None,
-            compression=self._compression,
-            bytes_per_task=self._bytes,
+            compression=self.options.compression,
+            bytes_per_task=self.options.bytes_per_task,
             watermarks=watermarks.topics(program),
             late=watermarks.late(program),
             sinks=self._sinks.of(program.sinks, self.journal.identity),

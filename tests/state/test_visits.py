@@ -12,6 +12,7 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.driver import followers
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.messages import EMPTY, History, Orders, Position, Visit
@@ -334,10 +335,12 @@ class Driver:
             programs,
             checkpoint=ran.checkpoint,
             state_root=ran.state,
-            snapshot_interval=snapshot_interval,
-            snapshot_bytes=1 << 40,
-            share=share,
-            compression=None,
+            options=PlacedOptions(
+                snapshot_interval=snapshot_interval,
+                snapshot_bytes=1 << 40,
+                follower_share=share,
+                compression=None,
+            ),
         )
 
     def visit(self, ran, budget):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.bridge import Executor, JobLostError
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
@@ -42,14 +43,11 @@ class Followers:
         *,
         checkpoint: Path,
         state_root: Path,
-        snapshot_interval: int,
-        snapshot_bytes: int,
-        share: float,
-        compression: str | None,
+        options: PlacedOptions,
     ) -> None:
         self._rebalancer, self._state = rebalancer, rebalancer.state
         self._journal = rebalancer.journal
-        self._snapshot_interval, self._snapshot_bytes, self._share = snapshot_interval, snapshot_bytes, share
+        self._options = options
         self._cleanup_seconds = rebalancer.loop.config.state_cleanup_delay_ms / 1000
         # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
         # look for orphans again.
@@ -63,7 +61,7 @@ class Followers:
             "spark_app": rebalancer.bridge.app_id,
             "stores": {p.subtopology: tuple(sorted(p.databases)) for p in programs},
             "logged": {p.subtopology: tuple(sorted(p.logged)) for p in programs},
-            "compression": compression,
+            "compression": options.compression,
         }
 
     def welcome(self) -> None:
@@ -134,7 +132,9 @@ class Followers:
                 progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
                 progress = progress or visit.restored > 0  # of a snapshot, of which more is to come
                 self._state.join(executor, copies, visit.pid)
-                share = min(1.0, self._share * executor.cores)  # of the one slot that a visit takes
+                share = min(
+                    1.0, self._options.follower_share * executor.cores
+                )  # of the one slot that a visit takes
                 self._rests[visit.instance] = time.monotonic() + visit.seconds * (1 / share - 1)
                 rebalancer.stats.followed += visit.replayed + visit.restored
                 self._state.caught_up_by(visit.instance, visit.replayed + visit.restored, visit.seconds)
@@ -210,7 +210,7 @@ class Followers:
             newest = history.snapshots[-1].version if history.snapshots else -1
             since = [change.size for change in history.changes if change.version > newest]
             if (
-                (len(since) < self._snapshot_interval and sum(since) < self._snapshot_bytes)
+                (len(since) < self._options.snapshot_interval and sum(since) < self._options.snapshot_bytes)
                 or task not in rebalancer.task_ids  # of a subtopology that an earlier version had
                 or self._journal.snapshot_pending(task)
             ):

@@ -1,0 +1,156 @@
+"""How a placed stream runs: the options of `Placed`, and the section `runtime` of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from taskplace.durations import Duration, milliseconds
+from taskplace.errors import ConfigError, InputError
+from taskplace.model import reading
+from taskplace.model.keys import Configuration, Integer, key
+
+COMPRESSIONS = ("lz4", "zstd")
+MOST_BYTES = 2**31 - 1
+"""One element of a partition travels as one Java array: 2 GiB is where those end."""
+
+
+class Share:
+    """A part of a whole, above 0."""
+
+    def __str__(self) -> str:
+        return "a number above 0, at most 1"
+
+    def read(self, path: str, value: Any) -> float:
+        """Return the share; `ConfigError` for anything else."""
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 1:
+            raise ConfigError(path, found=value, expected=str(self))
+        return float(value)
+
+
+class Compression:
+    """A compression, or none."""
+
+    def __str__(self) -> str:
+        return "'lz4', 'zstd' or None"
+
+    def read(self, path: str, value: Any) -> str | None:
+        """Return the compression; None for "none". Errors: `ConfigError`."""
+        if value is None or (isinstance(value, str) and value == "none"):
+            return None
+        if not isinstance(value, str) or value not in COMPRESSIONS:
+            hint = reading.nearest(value, COMPRESSIONS)
+            raise ConfigError(path, found=value, expected=str(self), hint=hint)
+        return value
+
+
+class DurationAboveZero:
+    """A duration with its unit."""
+
+    def __str__(self) -> str:
+        return "a duration, such as '10 minutes'"
+
+    def read(self, path: str, value: Any) -> Duration:
+        """Return the duration as it was given; `ConfigError` for anything else."""
+        try:
+            milliseconds(value, path)
+        except InputError as error:
+            raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+        return value  # type: ignore[no-any-return]
+
+
+class HostTags:
+    """By host, the tags of its executors."""
+
+    def __str__(self) -> str:
+        return "the tags of each host, such as {'host-1': {'zone': 'a'}}"
+
+    def read(self, path: str, value: Any) -> Mapping[str, Mapping[str, str]]:
+        """Return the tags; `ConfigError` for anything else."""
+        for host, tags in _items(path, value, str(self)):
+            for name, tag in _items(f"{path}.{host}", tags, "tags, such as {'zone': 'a'}"):
+                if not isinstance(name, str) or not isinstance(tag, str):
+                    raise ConfigError(f"{path}.{host}.{name}", found=tag, expected="a text by a name")
+        return value or {}
+
+
+class TaskWeights:
+    """By task ("1_3") or subtopology ("1"), its share of the load."""
+
+    def __str__(self) -> str:
+        return "the weights of tasks, such as {'1_3': 2.5}"
+
+    def read(self, path: str, value: Any) -> Mapping[str, float]:
+        """Return the weights; which tasks there are is looked at later. Errors: `ConfigError`."""
+        _items(path, value, str(self))
+        return value or {}
+
+
+def _items(path: str, value: Any, expected: str) -> list[tuple[Any, Any]]:
+    if value is None:
+        return []
+    if not isinstance(value, Mapping):
+        raise ConfigError(path, found=value, expected=expected)
+    return list(value.items())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlacedOptions(Configuration, section="runtime"):
+    """How a placed stream runs.
+
+    Each field is a keyword of `Placed`, and, with dots, a key of the section `runtime`.
+
+    Errors: `ConfigError` with the name, what was found, and what was expected.
+
+    >>> PlacedOptions.of({"snapshot_interval": 5}) == PlacedOptions.from_properties({"snapshot.interval": 5})
+    True
+    """
+
+    snapshot_interval: int = key(
+        Integer(1),
+        10,
+        "changes of a task between two snapshots of it",
+        second_name="snapshot.interval.batches",
+    )
+    snapshot_bytes: int = key(Integer(1), 64 * 2**20, "or so many bytes of its changelog")
+    follower_share: float = key(
+        Share(), 0.1, "the part of the executors' slots that standbys and warm-ups take while a batch runs"
+    )
+    compression: str | None = key(
+        Compression(), "lz4", "of changelogs and snapshots", second_name="changelog.compression"
+    )
+    bytes_per_task: int = key(
+        Integer(1, MOST_BYTES),
+        128 * 2**20,
+        "the most input of one task in one batch",
+        second_name="bytes.per.task.max",
+    )
+    locality_wait_ms: int = key(
+        Integer(0), 30_000, "milliseconds for which Spark waits for the planned executor"
+    )
+    tags: Mapping[str, Mapping[str, str]] | None = key(
+        HostTags(),
+        None,
+        "for `rack.aware.assignment.tags`; the tag `host` is always there",
+    )
+    weights: Mapping[str, float] | None = key(TaskWeights(), None, "1 for tasks that are not named")
+    idle_closing: Duration | None = key(  # noqa: RUF009  a field, as of dataclasses.field
+        DurationAboveZero(),
+        None,
+        "when no source has brought rows for so long, event time goes on by the clock, so that windows close; then "
+        "what is sent depends on the clock, and rows that come later may be late",
+    )
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> PlacedOptions:
+        """Return the options that keywords of a call give; errors name the keyword."""
+        by_field = {declared.field: declared for declared in cls.declared_keys()}
+        for name, value in keywords.items():
+            if name not in by_field:
+                raise TypeError(
+                    f"unknown option {name!r}; {reading.nearest(name, by_field) or sorted(by_field)}"
+                )
+            if value is not by_field[name].default:
+                by_field[name].type.read(name, value)
+        return cls(**keywords)
