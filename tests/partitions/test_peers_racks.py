@@ -99,3 +99,13 @@ def test_balance_racks_and_moves_are_at_least_as_good(row: Row, kind: str) -> No
     assert levels(s, both, racks_first=True) <= levels(s, theirs, racks_first=True)
     if row.owned == row.expected and levels(s, both) == levels(s, theirs):
         assert both == theirs
+
+
+def test_partitions_that_change_racks_wait_for_their_owners() -> None:
+    members = {
+        "A": Member(["t"], [("t", 0), ("t", 1)], rack="a"),
+        "B": Member(["t"], [("t", 2), ("t", 3)], rack="b"),
+    }
+    racks = {"t": [["a"], ["b"], ["a"], ["b"]]}
+    made = assign_partitions(Subscriptions({"t": 4}, members, racks, "cooperative-sticky"))
+    assert made.withheld == {"A": (("t", 2),), "B": (("t", 1),)} and made.rack_misses == 0

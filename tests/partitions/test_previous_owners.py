@@ -140,3 +140,4 @@ def test_a_level_that_is_too_large_is_left_out(monkeypatch: pytest.MonkeyPatch) 
     less = assign_partitions(s)
     assert verify(s, less) == []
     assert figures(s, home_of(less.assignment)) == figures(s, home_of(made.assignment))
+    assert levels(s, home_of(less.assignment))[3] > levels(s, home_of(made.assignment))[3]
