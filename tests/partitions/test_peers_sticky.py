@@ -341,6 +341,36 @@ def test_a_member_that_was_away_a_generation(kind: str) -> None:
     assert set(first.assignment["C"]) - set(second.assignment["B"]) <= set(home_count(third)["C"])
 
 
+def test_generations_where_one_member_hears_less() -> None:
+    topics = {"t": 6, "u": 6}
+    first = assign_partitions(group(topics, A="t u", B="t", C="t u")).assignment
+    assert [len(held) for held in first.values()] == [4, 4, 4]
+    members = {"A": Member(["t", "u"], first["A"], 1), "B": Member(["t"], first["B"], 1)}
+    second = assign_partitions(Subscriptions(topics, members)).assignment
+    assert [len(held) for held in second.values()] == [6, 6] and set(first["B"]) <= set(second["B"])
+    members = {"B": Member(["t"], second["B"], 2), "C": Member(["t", "u"], first["C"], 1)}
+    third = assign_partitions(Subscriptions(topics, members)).assignment
+    assert [len(held) for held in third.values()] == [6, 6]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("heard", [("t u v", "t u v"), ("t", "t u")])
+def test_two_members_come_back_to_one_that_had_all(heard: tuple[str, str], kind: str) -> None:
+    topics = {"t": 4, "u": 4, "v": 4}
+    first = assign_partitions(group(topics, A=heard[0], B="t u v", C=heard[1])).assignment
+    alone = assign_partitions(Subscriptions(topics, {"B": Member(list(topics), first["B"], 1)})).assignment[
+        "B"
+    ]
+    assert len(alone) == 12
+    members = {
+        "A": Member(heard[0].split(), first["A"], 1),
+        "B": Member(list(topics), alone, 2),
+        "C": Member(heard[1].split(), first["C"], 1),
+    }
+    third = home_count(assign_partitions(Subscriptions(topics, members), kind))
+    assert {n: set(held) for n, held in third.items()} == {n: set(held) for n, held in first.items()}
+
+
 def home_count(made: PartitionAssignment) -> dict[str, list[TopicPartition]]:
     both = home_of(made.assignment) | home_of(made.withheld)
     return {n: [tp for tp, at in both.items() if at == n] for n in made.assignment}
