@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
+import numpy as np
 import pytest
-from groups import everything, group, home_of, levels, racks_matter, subscriptions, tables
+from groups import (
+    claims,
+    everything,
+    group,
+    home_of,
+    levels,
+    misses,
+    previous,
+    racks_matter,
+    subscriptions,
+    tables,
+)
 from hypothesis import given, settings
 
 from taskplace.errors import InputError
-from taskplace.partitions import Member, Subscriptions, assign_partitions
+from taskplace.model.flow import Network
+from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.verify import verify
 
 
@@ -34,6 +48,62 @@ def test_equal_subscriptions_are_exact_too(s: Subscriptions) -> None:
 @given(subscriptions(most=6, racks=True))
 def test_when_it_matters_where_partitions_go(s: Subscriptions) -> None:
     assert s.columns.racks_matter == racks_matter(s)
+
+
+def plain_flow(s: Subscriptions, *, racks_first: bool) -> dict[TopicPartition, str]:
+    """Return a best assignment: every partition a node, every unit of load an arc of its own."""
+    names, owner, before = list(s.members), claims(s), previous(s)
+    pairs = [TopicPartition(t, p) for t, n in s.topics.items() for p in range(n)]
+    pairs = [tp for tp in pairs if any(tp.topic in m.topics for m in s.members.values())]
+    step = len(pairs) + 1
+    miss, move = (step**2, step) if racks_first and racks_matter(s) else (step, step**2)
+    net = Network()
+    node, member, sink = net.nodes(len(pairs)), net.nodes(len(names)), net.nodes(1)
+    arcs = [
+        (k, j, move * (owner.get(tp) != name) + miss * misses(s, tp, name) + (before.get(tp) != name))
+        for k, tp in enumerate(pairs)
+        for j, name in enumerate(names)
+        if tp.topic in s.members[name].topics
+    ]
+    # Not going back costs one only where a partition does not stay.
+    arcs = [(k, j, cost - (owner.get(pairs[k]) == names[j])) for k, j, cost in arcs]
+    tail, head, cost = (np.array(column) for column in zip(*arcs, strict=True))
+    flows = net.arcs(node[tail], member[head], 1, cost)
+    unit = np.arange(len(pairs))
+    for j in range(len(names)):
+        net.arcs(np.full(len(unit), member[j]), np.full(len(unit), sink[0]), 1, (2 * unit + 1) * step**3)
+    net.supply(node, 1)
+    net.supply(sink, -len(pairs))
+    flow = net.solve()
+    assert flow is not None
+    used = np.flatnonzero(flow[flows])
+    return {pairs[tail[a]]: names[head[a]] for a in used.tolist()}
+
+
+@pytest.mark.parametrize("priority", ["stickiness", "racks"])
+@pytest.mark.parametrize("seed", range(12))
+def test_larger_groups_against_a_plain_flow(seed: int, priority: str) -> None:
+    rng = random.Random(seed)
+    topics = {f"t{k}": rng.choice([1, 3, 10, 20]) for k in range(rng.randint(2, 6))}
+    parts = [(t, p) for t, n in topics.items() for p in range(n)]
+    zones = rng.choice(["a", "abc"])
+    few = rng.choice([1, len(topics)])
+    members = {
+        f"C{k:02}": Member(
+            sorted(topics) if seed % 3 == 0 else rng.sample(sorted(topics), rng.randint(1, few)),
+            rng.sample(parts, rng.randint(0, len(parts) // 2)),
+            rng.randint(1, 6),
+            rng.choice(zones),
+        )
+        for k in range(rng.randint(2, 12))
+    }
+    racks = {t: [rng.sample("abc", rng.randint(1, 2)) for _ in range(n)] for t, n in topics.items()}
+    s = Subscriptions(topics, members, racks if seed % 4 else {}, rack_priority=priority)
+    made = assign_partitions(s)
+    assert verify(s, made) == []
+    first = priority == "racks"
+    best = levels(s, plain_flow(s, racks_first=first), racks_first=first)
+    assert levels(s, home_of(made.assignment), racks_first=first) == best
 
 
 def swapped() -> Subscriptions:
