@@ -252,13 +252,20 @@ def _memory(data: Any) -> tuple[Any, Any] | None:
 
 
 def _decoded(data: bytes) -> Any:
-    for version in (1, 0):
-        try:
-            found = StickyAssignorUserData.decode(data, version=version)
-            _pairs(found.previous_assignment, "user_data")  # it may decode to nulls
-            return found
-        except Exception:  # the decoder raises whatever it stumbles over; nothing remembered is safe
-            continue
+    """Return the user data in these bytes, or None.
+
+    Kafka's Java client writes the bare fields, kafka-python 3 puts the version in front. Only bytes that are written
+    again the same way are taken for either.
+    """
+    for header in (True, False):
+        for version in (1, 0):
+            try:
+                found = StickyAssignorUserData.decode(data, version=version, header=header)
+                if found.encode(header=header) == data:
+                    _pairs(found.previous_assignment, "user_data")  # it may decode to nulls
+                    return found
+            except Exception:  # the decoder raises whatever it stumbles over; nothing remembered is safe
+                continue
     return None
 
 

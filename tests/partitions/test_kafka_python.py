@@ -188,6 +188,23 @@ def test_topics_that_nobody_knows_and_user_data_that_is_rubbish() -> None:
         assert len(made["B"].partitions()) == 2
 
 
+@pytest.mark.parametrize(
+    "data",
+    [
+        struct.pack(">ihii", 1, -1, -1, 0),  # one topic without a name and without partitions
+        struct.pack(">ihciii", 1, 1, b"t", -1, 0, 0)[:-4],  # a topic without partitions
+        struct.pack(">i", -1),
+        struct.pack(">ii", -1, 5),
+    ],
+)
+def test_user_data_that_decodes_to_nulls(data: bytes) -> None:
+    for cooperative in (False, True):
+        told = ConsumerProtocolSubscription(version=1, topics=["t"], user_data=data, owned_partitions=[])
+        wire = ConsumerProtocolSubscription.decode(told.encode())
+        made = TaskplaceAssignor(cooperative=cooperative).assign(cluster({"t": 2}), [("B", wire)])
+        assert len(made["B"].partitions()) == 2
+
+
 PAIR = ConsumerProtocolSubscription.TopicPartition
 FORMS = {
     "message": [PAIR(topic="t", partitions=[1, 2]), PAIR(topic="u", partitions=[0])],
@@ -371,6 +388,31 @@ def test_eager_members_are_believed_by_their_user_data() -> None:
     # Version 0 of the user data knows no generation.
     first = StickyAssignorUserData(version=0, previous_assignment=[("t", [0])]).encode()
     assert generation_of(subscription(user_data=first), cooperative=False) == -1
+
+
+def test_user_data_of_the_java_client_has_no_version_in_front() -> None:
+    def fields(*numbers: int) -> bytes:
+        """Return one topic "t" with these partitions, as Java writes it."""
+        return struct.pack(">ihc", 1, 1, b"t") + struct.pack(f">{1 + len(numbers)}i", len(numbers), *numbers)
+
+    def held(data: bytes) -> Held:
+        members = [("A", subscription()), ("B", subscription(user_data=data)), ("C", subscription())]
+        return made_of(TaskplaceAssignor("sticky_fair").assign(cluster({"t": 3}), members))["B"]
+
+    # Version 1 ends with the generation, version 0 does not.
+    assert held(fields(0, 2) + struct.pack(">i", 7)) == held(fields(0, 2)) == {("t", 0), ("t", 2)}
+    assert generation_of(subscription(user_data=fields(0) + struct.pack(">i", 7)), cooperative=False) == 7
+    assert generation_of(subscription(user_data=fields(0)), cooperative=False) == -1
+    # A member that had nothing, as of generation 7.
+    assert len(held(struct.pack(">ii", 0, 7))) == 1
+    # kafka-python puts the version in front, of the same fields.
+    for version, tail in ((0, b""), (1, struct.pack(">i", 7))):
+        data = struct.pack(">h", version) + fields(0, 2) + tail
+        theirs = StickyAssignorUserData(version=version, previous_assignment=[("t", [0, 2])])
+        assert theirs.encode()[: len(data) - len(tail)] == data[: len(data) - len(tail)]
+        assert held(data) == {("t", 0), ("t", 2)}
+    # More or fewer bytes than the fields have are no user data.
+    assert len(held(fields(0, 2) + b"\0")) == len(held(fields(0, 2)[:-1])) == 1
 
 
 def test_a_cooperative_member_owns_what_the_field_says_and_nothing_else() -> None:

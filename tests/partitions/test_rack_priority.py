@@ -156,6 +156,14 @@ def test_racks_that_are_the_same_for_all_partitions_move_nothing(racks: list[str
     assert assign_partitions(s, rack_priority="racks").moved == 0
 
 
+def test_racks_that_no_member_is_in_move_nothing() -> None:
+    # B tells no rack, so it misses none; but nothing would be nearer to it.
+    members = {"A": Member(["t"], [("t", 0), ("t", 1)], rack="c"), "B": Member(["t"], [("t", 2)])}
+    s = Subscriptions({"t": 3}, members, {"t": [["a"], ["b"], ["a"]]})
+    assert not s.columns.racks_matter
+    assert assign_partitions(s, rack_priority="racks").moved == 0
+
+
 def test_racks_of_topics_that_nobody_hears_do_not_count() -> None:
     s = group({"t": 2, "other": 1}, A="t", B="t")
     members = {n: Member(m.topics, rack="a") for n, m in s.members.items()}
