@@ -20,7 +20,9 @@ def test_where_costs_have_no_room_for_all_levels_the_upper_ones_still_hold() -> 
     """So many topics, numbers and members that the cost of the last level, the spread of topics, is left out."""
     topics, size, half = 300, 2_000, 1_000
     own = np.arange(size)
-    placed = np.where(own < half, (own + 1) % half, -1)  # one half has another home, with topics placed already
+    placed = np.where(
+        own < half, (own + 1) % half, -1
+    )  # one half has another home, with topics placed already
     owner, followed = {0: np.tile(own, (topics, 1))}, {0: np.zeros((size, size), bool)}
     home = together.settle(owner, followed, {0: [placed]}, size)
     assert home[0].tolist() == np.where(placed >= 0, placed, own).tolist()
