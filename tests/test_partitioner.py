@@ -6,8 +6,10 @@ import doctest
 import importlib.util
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import hypothesis.strategies as st
 import numpy as np
@@ -258,6 +260,12 @@ def test_what_is_no_size_is_refused_by_both_alike(size: object) -> None:
     for sizes in ([[1], [3]], np.array([1.5]), np.zeros((2, 2), np.int64), np.array([2**51])):
         with pytest.raises(InputError, match=r"^sizes"):
             p.assign(sizes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("make", [list, np.array])
+def test_of_several_that_are_no_size_the_first_is_named(make: Callable[[list[int]], Any]) -> None:
+    with pytest.raises(InputError, match=r"^sizes\[1\]: found -7, "):
+        UniformStickyPartitioner(3).assign(make([5, -7, 5, -8, 2**51]))
 
 
 @pytest.mark.parametrize("turn", [1, 16_384, 2**31, 2**62, 2**63 - 1])
