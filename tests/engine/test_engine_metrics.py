@@ -62,3 +62,13 @@ def test_the_balance_of_kip_441_is_judged_by_its_factor(factor: int, balanced: i
     plan = taskplace.plan(Problem(tasks, instances, PlacementConfig(balance_factor=factor)))
     assert (plan.metrics["active_spread"], plan.metrics["subtopology_instances_spread"]) == (1, 3)
     assert plan.metrics["kip441_balanced"] == balanced
+
+
+@pytest.mark.parametrize("tasks", [[], [Task(TaskId(0, 0), stateful=False)]])
+@pytest.mark.parametrize("draining", [False, True])
+def test_without_state_or_without_instances_that_can_take_it_nothing_is_apart(
+    tasks: list[Task], draining: bool
+) -> None:
+    plan = taskplace.plan(Problem(tasks, [Instance("a", draining=draining)]))
+    figures = ("active_spread", "subtopology_instances_spread", "kip441_balanced")
+    assert [plan.metrics[name] for name in figures] == [0, 0, 1]
