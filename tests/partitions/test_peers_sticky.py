@@ -202,7 +202,7 @@ def test_claimed_twice_means_nobody_gets_it_before_both_let_go() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("generations", itertools.permutations((1, 2, 3)))
+@pytest.mark.parametrize("generations", list(itertools.permutations((1, 2, 3))))
 def test_one_partition_claimed_in_three_generations(generations: tuple[int, ...], kind: str) -> None:
     owned = {"A": "tp0 tp2", "B": "tp1 tp2 tp3", "C": "tp2 tp4 tp5"}
     members = {n: told("t", owned[n], g) for n, g in zip("ABC", generations, strict=True)}
