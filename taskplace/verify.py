@@ -102,13 +102,10 @@ def verify(
     if found:
         return tuple(found)
     found.extend(_slots(problem, plan))
-    active, _, standby, warmup = parts[0]
-    step = Step(active, *standby, *warmup, followup=plan.followup)
-    target = None
-    if plan.target:
-        active, _, standby, _ = parts[1]
-        zero = np.zeros(0, np.int64)
-        target = Target(active, *standby, 0, zero, 0, 0)
+    step, goal = (
+        Step(active, *standby, *warmup, followup=plan.followup) for active, _, standby, warmup in parts
+    )
+    target = goal if plan.target else None
     base = bases(c)
     moves = int(moved(c, base, (target or step).active).sum())
     promised = target is not None and _promises_fewest_moves(c, problem.config)
@@ -155,7 +152,7 @@ def check(problem: Problem, plan: Plan) -> Plan:
 
 
 def violations(
-    c: Columns, config: PlacementConfig, step: Step, target: Target | None, optimality: Optimality
+    c: Columns, config: PlacementConfig, step: Step, target: Target | Step | None, optimality: Optimality
 ) -> Iterator[Violation]:
     """Yield what is broken, on columns; every task is known to be active exactly once."""
     yield from _disjoint(c, step)
@@ -293,7 +290,7 @@ def _standbys(c: Columns, config: PlacementConfig, step: Step) -> Iterator[Viola
         yield Violation("standbys", text)
 
 
-def _at_rest(c: Columns, step: Step, target: Target) -> Iterator[Violation]:
+def _at_rest(c: Columns, step: Step, target: Target | Step) -> Iterator[Violation]:
     if len(step.warmup_task):
         yield Violation("at-rest", f"no follow-up, but {len(step.warmup_task)} warm-ups")
     if (step.active != target.active).any():
@@ -308,7 +305,7 @@ def _at_rest(c: Columns, step: Step, target: Target) -> Iterator[Violation]:
         )
 
 
-def _balance(c: Columns, target: Target, *, each: bool) -> Iterator[Violation]:
+def _balance(c: Columns, target: Target | Step, *, each: bool) -> Iterator[Violation]:
     stateful = np.flatnonzero(c.stateful)
     if not len(stateful):
         return

@@ -260,11 +260,20 @@ def test_what_is_no_size_is_refused_by_both_alike(size: object) -> None:
             p.assign(sizes)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("as_array", [False, True])
+def test_of_several_that_are_no_size_the_first_is_named(as_array: bool) -> None:
+    sizes = [5, -7, 5, -8, 2**51]
+    with pytest.raises(InputError, match=r"^sizes\[1\]: found .*-7"):
+        UniformStickyPartitioner(3).assign(np.array(sizes) if as_array else sizes)
+
+
 @pytest.mark.parametrize("turn", [1, 16_384, 2**31, 2**62, 2**63 - 1])
 def test_the_largest_records_go_the_same_way_one_by_one_and_at_once(turn: int) -> None:
     config = PartitionerConfig(sticky_batch_size=turn)
     one, many = (UniformStickyPartitioner(7, config, seed=5) for _ in range(2))
     sizes = [2**50, 0, 5, 2**50 - 1, 2**31] * 1_700  # their sum is no number of a column any more
     assert many.assign(sizes).tolist() == [one.partition(None, size) for size in sizes]
+    largest = [2**50] * 2**13  # their sum is the first that is no number of a column
+    assert many.assign(largest).tolist() == [one.partition(None, size) for size in largest]
     rest = np.array([2**32 - 1, 7] * 20, np.uint32)
     assert many.assign(rest).tolist() == [one.partition(None, size) for size in rest]

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
@@ -74,7 +74,8 @@ def fork(tree: Path, tests: Sequence[str], log: Path, plugin: Any, timeout: floa
 class Recorder:
     """A pytest plugin that records, per test, its seconds and the functions of `packages` it calls: path:name.
 
-    A fixture that several tests share counts for the first of them.
+    What a shared fixture calls counts for each test that asks for it; what a test file calls while it is imported, for
+    each of its tests.
     """
 
     arguments = ()
@@ -83,6 +84,8 @@ class Recorder:
         self._prefix, self._within = f"{tree}/", tuple(f"{tree}/{p}/" for p in packages)
         self._codes: dict[CodeType, bool] = {}
         self._called: set[CodeType] = set()
+        self._imports: dict[Path, set[CodeType]] = {}
+        self._fixtures: dict[int, set[CodeType]] = {}
         self._done = done
         self._found: dict[str, Any] = {}
 
@@ -94,20 +97,50 @@ class Recorder:
         if ours:
             self._called.add(code)
 
+    @contextlib.contextmanager
+    def _traced(self) -> Iterator[set[CodeType]]:
+        """Trace what is done within; give the set of what it calls. What is traced within this counts here, too."""
+        outer, self._called = self._called, set()
+        before = sys.gettrace()
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+        try:
+            yield self._called
+        finally:
+            sys.settrace(before)
+            threading.settrace(before)  # type: ignore[arg-type]
+            outer |= self._called
+            self._called = outer
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_make_collect_report(self, collector: pytest.Collector) -> Any:
+        """Trace the import of a test file."""
+        with self._traced() as called:
+            yield
+        self._imports.setdefault(collector.path, set()).update(called)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_fixture_setup(self, fixturedef: Any) -> Any:
+        """Trace a fixture by itself: it is made once for all tests that share it."""
+        with self._traced() as called:
+            yield
+        self._fixtures[id(fixturedef)] = set(called)
+
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Trace one test, its fixtures included."""
-        self._called.clear()
         start = time.monotonic()
-        threading.settrace(self._trace)
-        sys.settrace(self._trace)
-        yield
-        sys.settrace(None)
-        threading.settrace(None)  # type: ignore[arg-type]
+        with self._traced() as called:
+            yield
+        asked = getattr(item, "_fixtureinfo", None)
+        shared = [fixture for named in asked.name2fixturedefs.values() for fixture in named] if asked else []
+        calls = called.union(
+            self._imports.get(item.path, ()), *(self._fixtures.get(id(fixture), ()) for fixture in shared)
+        )
         cut = len(self._prefix)
         self._found[item.nodeid] = {
             "seconds": round(time.monotonic() - start, 4),
-            "calls": sorted({f"{c.co_filename[cut:]}:{c.co_qualname}" for c in self._called}),
+            "calls": sorted({f"{c.co_filename[cut:]}:{c.co_qualname}" for c in calls}),
         }
 
     def pytest_sessionfinish(self) -> None:

@@ -9,7 +9,8 @@
 | `cooperative` (`cooperative-sticky`) | `fair_sticky` in two phases (KIP-429); `cooperative=True` does it to any mode |
 | `copartitioned` | Faust: equally partitioned topics together, standbys (see `taskplace.partitions.copartitioned`) |
 
-Names in brackets are Kafka's, and mean the same.
+Names in brackets are Kafka's, and mean the same, but for racks: `sticky` and `cooperative-sticky` look at racks before
+moves, as Kafka's do since KIP-881, unless `rack_priority` says otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from taskplace.partitions import classic, optimal
 from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import PartitionAssignment, make
-from taskplace.partitions.subscriptions import Subscriptions
+from taskplace.partitions.subscriptions import Subscriptions, check_rack_priority
 
 MODES: dict[str, Callable[[Columns], Ints]] = {
     "fair_sticky": optimal.fair_sticky,
@@ -42,6 +43,8 @@ ALIASES = {
     "cooperative-sticky": ("fair_sticky", True),
 }
 NAMES = (*MODES, *ALIASES, "copartitioned")
+RACKS_FIRST = ("sticky", "cooperative-sticky")
+"""The names whose users expect partitions to move for racks: Kafka's own."""
 
 
 def assign_partitions(
@@ -49,17 +52,19 @@ def assign_partitions(
     assignor: str | None = None,
     *,
     cooperative: bool | None = None,
+    rack_priority: str | None = None,
 ) -> PartitionAssignment:
-    """Return who gets which partitions; `assignor` and `cooperative` override what the subscriptions say.
+    """Return who gets which partitions; `assignor`, `cooperative` and `rack_priority` override the subscriptions.
 
     Properties: every partition that somebody subscribes to goes to exactly one of its subscribers; the answer is
     a function of the subscriptions alone, whatever their order; assigning again to members that own their
     assignment changes nothing (all modes). A partition that several members claim belongs to the newest
-    generation; if two of the same generation claim it, to neither.
+    generation; if two of the same generation claim it, to neither. If it has to go elsewhere, the member with the
+    next older claim comes before others that are as good.
 
-    Errors: `InputError` for bad subscriptions or an unknown assignor, naming the nearest known one.
+    Errors: `InputError` for bad subscriptions, or an unknown assignor or rack priority, naming the nearest known one.
 
-    Source: KIP-54, KIP-429.
+    Source: KIP-54, KIP-429, KIP-881.
 
     >>> group = {"topics": {"t0": 4}, "members": {"C0": {"topics": ["t0"]}, "C1": {"topics": ["t0"]}}}
     >>> made = assign_partitions(group)
@@ -72,6 +77,7 @@ def assign_partitions(
         raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES))
     mode, staged = ALIASES.get(asked, (asked, False))
     staged = staged or (s.cooperative if cooperative is None else cooperative)
+    check_rack_priority(rack_priority)
     if mode == "copartitioned":
         from taskplace.partitions.copartitioned import CopartitionedAssignor  # loads the placement engine
 
@@ -80,10 +86,22 @@ def assign_partitions(
         hint = reading.nearest(asked, NAMES)
         raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES), hint=hint)
     c = s.columns
-    goal = MODES[mode](c)
+    if mode == "fair_sticky":
+        goal = optimal.fair_sticky(c, racks_first=racks_first(asked, rack_priority or s.rack_priority))
+    else:
+        goal = MODES[mode](c)
     check_complete(c, goal)
     made = make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
     return replace(made, urls=s.urls) if s.urls else made
+
+
+def racks_first(assignor: str, rack_priority: str | None) -> bool:
+    """Return whether rack misses stand before moves: as the priority says, or else the assignor's name.
+
+    >>> racks_first("sticky", None), racks_first("fair_sticky", None), racks_first("sticky", "stickiness")
+    (True, False, False)
+    """
+    return assignor in RACKS_FIRST if rack_priority is None else rack_priority == "racks"
 
 
 def check_complete(c: Columns, goal: Ints) -> None:

@@ -2,12 +2,12 @@
 
 Topics and members are known by their position in sorted order, partitions by their position among all
 partitions, topic by topic. Decided here is the one thing every assignor has to agree on: who owns a partition that
-several members claim.
+several members claim, and who had it before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain, repeat
 from operator import itemgetter
@@ -39,6 +39,8 @@ class Columns:
     """[T, m]"""
     owner: Ints
     """[n] the member whose claim counts, or -1. It need not be subscribed any longer."""
+    previous: Ints
+    """[n] the subscriber whose claim is the next older one, or -1. Never the owner."""
     claimed: Ints
     claimant: Ints
     """Every claim (partition, member) on a partition that exists, sorted; lost ones too."""
@@ -46,6 +48,8 @@ class Columns:
     """[n] which set of racks has replicas of the partition."""
     misses: Bools
     """[S, m] whether the member's rack is known, those of the set are, and it is not among them."""
+    racks_matter: bool
+    """Whether it matters for racks where partitions go: see `racks_matter`."""
     order: Ints
     """[m] members as Kafka orders them for `range`, `round_robin`: static ones first, by their instance id."""
     missing: tuple[str, ...]
@@ -85,7 +89,10 @@ def build(s: Subscriptions) -> Columns:
         subscribed[[t for t in at if t >= 0], k] = True
     claimed, claimant = locate([m.owned for m in s.members.values()], number, start)
     generation = np.fromiter((m.generation for m in s.members.values()), np.int64, len(members))
-    rack_set, misses = _racks(s, start)
+    topic = np.repeat(np.arange(len(topics)), counts)
+    may_have = subscribed[topic[claimed], claimant]
+    owner, previous = resolve(claimed, claimant, generation, may_have, int(start[-1]))
+    rack_set, racks, misses = _racks(s, start)
     static = [
         (m.instance_id is None, name if m.instance_id is None else m.instance_id, name)
         for name, m in s.members.items()
@@ -93,14 +100,19 @@ def build(s: Subscriptions) -> Columns:
     return Columns(
         topics,
         start,
-        np.repeat(np.arange(len(topics)), counts),
+        topic,
         members,
         subscribed,
-        resolve(claimed, claimant, generation, int(start[-1])),
+        owner,
+        previous,
         claimed,
         claimant,
         rack_set,
         misses,
+        racks_matter(
+            [racks[k] for k in np.unique(rack_set[np.asarray(subscribed.any(axis=1))[topic]]).tolist()],
+            {m.rack for m in s.members.values() if m.rack is not None},
+        ),
         np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
         tuple(sorted(missing)),
         np.array([m.rack is not None for m in s.members.values()], np.bool_),
@@ -124,27 +136,55 @@ def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: In
     return pair // len(owned), pair % len(owned)
 
 
-def resolve(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> Ints:
-    """Return, per partition, the claimant whose claim counts, or -1.
+def resolve(claimed: Ints, claimant: Ints, generation: Ints, may_have: Bools, n: int) -> tuple[Ints, Ints]:
+    """Return, per partition, the claimant whose claim counts and the one before it; -1 for nobody.
 
-    The newest generation wins. Two claims of the same newest generation contradict each other, so both lose.
+    The newest generation wins. Two claims of the same newest generation contradict each other, so both lose. Of the
+    older claims, those of members that may have the partition (`may_have`, per claim) name the previous owner by the
+    same rule. It never becomes the owner.
 
-    >>> claims = np.array([0, 0, 1, 1]), np.array([0, 1, 0, 2])
-    >>> resolve(*claims, np.array([5, 4, 5]), 3)
-    array([ 0, -1, -1])
+    >>> claims = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 2, 1])
+    >>> resolve(*claims, np.array([5, 4, 5]), np.ones(5, bool), 3)
+    (array([ 0, -1, -1]), array([ 1,  1, -1]))
     """
+    owner, newest = _newest(claimed, claimant, generation, n)
+    older = may_have & (generation[claimant] < newest[claimed])
+    return owner, _newest(claimed[older], claimant[older], generation, n)[0]
+
+
+def _newest(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> tuple[Ints, Ints]:
+    """Return, per partition, the only claimant of the newest generation, or -1, and that generation."""
     owner = np.full(n, -1, np.int64)
     newest = np.full(n, np.iinfo(np.int64).min)
+    if len(claimed) == 0:
+        return owner, newest
     np.maximum.at(newest, claimed, generation[claimant])
     top = generation[claimant] == newest[claimed]
     rivals = np.bincount(claimed[top], minlength=n)
     alone = top.copy()
     alone[top] = rivals[claimed[top]] == 1
     owner[claimed[alone]] = claimant[alone]
-    return owner
+    return owner, newest
 
 
-def _racks(s: Subscriptions, start: Ints) -> tuple[Ints, Bools]:
+def racks_matter(partitions: Sequence[tuple[str, ...]], members: Set[str]) -> bool:
+    """Return whether a partition can be nearer to some members than to others.
+
+    `partitions`: the sets of racks that partitions have replicas in; `members`: the racks that members are in. Some
+    member shares a rack with some partition, and not every partition has replicas in all these racks.
+
+    Source: KIP-881, which leaves racks alone otherwise.
+
+    >>> racks_matter([("a", "b")], {"a", "c"}), racks_matter([("a",), ("b",)], {"c"})
+    (False, False)
+    >>> racks_matter([("a", "b"), ("b",)], {"a"})
+    True
+    """
+    known = {racks for racks in partitions if racks}
+    return len(known) > 1 and not members.isdisjoint(chain.from_iterable(known))
+
+
+def _racks(s: Subscriptions, start: Ints) -> tuple[Ints, list[tuple[str, ...]], Bools]:
     rack_set = np.zeros(int(start[-1]), np.int64)
     sets: dict[tuple[str, ...], int] = {(): 0}
     if any(m.rack is not None for m in s.members.values()):
@@ -160,4 +200,4 @@ def _racks(s: Subscriptions, start: Ints) -> tuple[Ints, Bools]:
         ],
         np.bool_,
     )
-    return rack_set, misses
+    return rack_set, list(sets), misses

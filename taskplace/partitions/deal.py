@@ -1,24 +1,47 @@
 """From counts to partitions: which ones a member keeps, and who gets the others.
 
 **Idea.** A member that has to give up some of a class gives up those of the topic it has most of, so that topics stay
-spread. What is free is dealt out like cards: partitions in order, one to each member that is lowest, until all places
-are filled. From nothing, with equal subscriptions, this is round robin.
+spread. Some of what moves goes back to its previous owner. What is free is dealt out like cards: partitions in order,
+one to each member that is lowest, until all places are filled. From nothing, with equal subscriptions, this is round
+robin.
 
 Properties: counts are met exactly; a function of the columns alone. O(n log n), in numpy.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from taskplace.partitions.columns import Ints
 
 
-def deal(of: Ints, topic: Ints, keeper: Ints, keep: Ints, counts: Ints) -> Ints:
+class Returns(NamedTuple):
+    """Partitions that may go back to their previous owner, in kinds of the same class, keeper and previous owner."""
+
+    of: Ints
+    """[n] the kind of each partition, -1 for none."""
+    group: Ints
+    """[E] the class of each kind."""
+    keeper: Ints
+    """[E] or -1"""
+    previous: Ints
+    """[E]"""
+    stay: Ints
+    """[E] how many of the kind stay with their keeper."""
+    back: Ints
+    """[E] how many of the kind go back."""
+
+
+def deal(
+    of: Ints, topic: Ints, keeper: Ints, keep: Ints, counts: Ints, returns: Returns | None = None
+) -> Ints:
     """Return the member of each partition, or -1.
 
     `of`: [n] class of each partition, -1 for none; `topic`: [n]; `keeper`: [n] who may keep it, or -1;
-    `keep`: [K, m] how many each member keeps of each class; `counts`: [K, m] how many it gets in all.
+    `keep`: [K, m] how many each member keeps of each class, without those of `returns`; `counts`: [K, m] how many it
+    gets in all, with them.
 
     >>> deal(np.zeros(3, int), np.zeros(3, int), np.array([0, 0, -1]), np.array([[1, 0]]), np.array([[1, 2]]))
     array([0, 1, 1])
@@ -30,15 +53,31 @@ def deal(of: Ints, topic: Ints, keeper: Ints, keep: Ints, counts: Ints) -> Ints:
     turn = _rank(
         hand * (int(topic.max(initial=0)) + 1) + topic[held]
     )  # 0 for its first of a topic, and so on
+    room = keep.ravel()
+    settled = keep
+    if returns is not None:
+        kind = returns.of[held]
+        hand = np.where(kind >= 0, k * m + kind, hand)  # a kind is a hand of its own
+        room = np.concatenate([room, returns.stay])
+        settled = keep.copy()
+        np.add.at(
+            settled, (returns.group, np.maximum(returns.keeper, 0)), returns.stay
+        )  # without a keeper, none stay
+        np.add.at(settled, (returns.group, returns.previous), returns.back)
     order = np.lexsort((held, turn, hand))
-    kept = held[order][_rank(hand[order]) < keep.ravel()[hand[order]]]
+    kept = held[order][_rank(hand[order]) < room[hand[order]]]
     goal[kept] = keeper[kept]
+    if returns is not None:
+        open_ = np.flatnonzero((returns.of >= 0) & (goal < 0))
+        kind = returns.of[open_]
+        returned = open_[_rank(kind) < returns.back[kind]]
+        goal[returned] = returns.previous[returns.of[returned]]
 
     free = np.flatnonzero((of >= 0) & (goal < 0))
     free = free[np.argsort(of[free], kind="stable")]
-    places = (counts - keep).ravel()
+    places = (counts - settled).ravel()
     place = np.repeat(np.arange(k * m), places)
-    level = _rank(place) + _heights(keep, counts).ravel()[place]
+    level = _rank(place) + _heights(settled, counts).ravel()[place]
     order = np.lexsort((place % m, level, place // m))
     goal[free] = place[order] % m
     return goal

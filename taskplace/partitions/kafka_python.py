@@ -11,21 +11,28 @@ leads (`assign`), and to note what it got (`on_assignment`). Everything between 
 
 The eager form speaks the protocol "sticky", the cooperative one "cooperative-sticky", with Kafka's own metadata. So it
 can join a group of Kafka's sticky consumers, one after the other; whoever leads decides by its own algorithm. Other
-modes have names of their own: "taskplace-sticky_fair", and so on.
+modes have names of their own: "taskplace-sticky_fair", and so on. Under Kafka's names, racks stand before moves, as
+in Kafka's own sticky assignors; see `rack_priority`.
+
+What members tell is read as Kafka reads it. An eager member's partitions and generation are its user data, and only
+without these the fields of its subscription; a cooperative member's partitions are the field, its generation the field
+or, in subscriptions below version 2, the user data. Everything may come as bytes, as decoded messages or as plain
+Python: pairs, lists, dicts. User data that cannot be read counts as none.
 
 Not here: `copartitioned`, whose standbys no consumer knows what to do with.
 """
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
 from taskplace.model import reading
-from taskplace.partitions.assignors import ALIASES, MODES, assign_partitions
-from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions
+from taskplace.partitions.assignors import ALIASES, MODES, assign_partitions, racks_first
+from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions, check_rack_priority
 from topology.node import TopicPartition
 
 try:
@@ -37,13 +44,16 @@ except ImportError as error:
 
 _SUBSCRIPTION_VERSION = 3  # with owned partitions, generation and rack
 _ASSIGNMENT_VERSION = 0
+_GENERATION = struct.Struct(">i")
+"""The user data of Kafka's cooperative sticky assignor: the generation, for leaders that know no field for it."""
 
 
 class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     """One consumer's assignor: make one for each consumer, as it remembers what that one owns.
 
     `mode`: as in `assign_partitions`. `rack`: of this consumer; replicas' racks come from the brokers.
-    `name`: of the protocol. Consumers of a group have one in common, or they cannot join.
+    `name`: of the protocol. Consumers of a group have one in common, or they cannot join. `rack_priority`:
+    "stickiness" or "racks", as in `Subscriptions`; "racks" for the protocols "sticky" and "cooperative-sticky".
 
     >>> TaskplaceAssignor().name, TaskplaceAssignor(cooperative=True).name, TaskplaceAssignor("fair").name
     ('sticky', 'cooperative-sticky', 'taskplace-fair')
@@ -56,6 +66,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         cooperative: bool = False,
         rack: str | None = None,
         name: str | None = None,
+        rack_priority: str | None = None,
     ) -> None:
         self.mode, staged = ALIASES.get(mode, (mode, False))
         self.cooperative = cooperative or staged
@@ -65,7 +76,9 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             hint = reading.nearest(mode, known)
             raise InputError("mode", found=mode, expected="one of " + ", ".join(known), hint=hint)
         self._name = name or _protocol(self.mode, self.cooperative)
-        self._owned: tuple[TopicPartition, ...] = ()
+        first = racks_first(self._name, check_rack_priority(rack_priority))
+        self.rack_priority = "racks" if first else "stickiness"
+        self._owned: tuple[TopicPartition, ...] | None = None  # nothing was assigned yet
         self._generation = NO_GENERATION
 
     @property
@@ -80,41 +93,64 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def metadata(self, topics: Iterable[str]) -> Any:
         """Return what this consumer tells when it joins: topics, what it owns, since when, and where it is."""
         pair = ConsumerProtocolSubscription.TopicPartition
-        by_topic = sorted(_by_topic(self._owned).items())
-        memory = StickyAssignorUserData(by_topic, self._generation) if self._owned else b""
+        by_topic = sorted(_by_topic(self._owned or ()).items())
+        if self.cooperative:
+            memory: Any = _GENERATION.pack(self._generation)
+        else:
+            memory = b"" if self._owned is None else StickyAssignorUserData(by_topic, self._generation)
         return ConsumerProtocolSubscription(
             version=_SUBSCRIPTION_VERSION,
-            topics=sorted(topics),
+            topics=sorted(_topics(topics, "topics")),
             # An eager consumer owns nothing by the time it joins; what it remembers travels as user data.
-            user_data=b"" if self.cooperative else memory,
+            user_data=memory,
             owned_partitions=[pair(topic=t, partitions=p) for t, p in by_topic] if self.cooperative else [],
             generation_id=self._generation,
             rack_id=self.rack,
         )
 
-    def on_assignment(self, assignment: Any, generation: int) -> None:
-        """Remember what this consumer owns, and as of which generation."""
-        self._owned = tuple(sorted(TopicPartition(*tp) for tp in assignment.partitions()))
-        self._generation = generation
+    def on_assignment(self, assignment: Any, generation: Any) -> None:
+        """Remember what this consumer owns, and as of which generation.
 
-    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, Any]:
-        """Return what every member gets; called on the group's leader."""
-        topics = sorted({topic for member in members for topic in member.metadata.topics})
+        `assignment`: a message, decoded or as bytes, or the partitions; `generation`: a number, or what has a
+        `generation_id`.
+        """
+        if isinstance(assignment, bytes | bytearray | memoryview):
+            assignment = ConsumerProtocolAssignment.decode(bytes(assignment))
+        held = _field(assignment, "assigned_partitions", "partitions")
+        held = held() if callable(held) else assignment if held is None else held
+        self._owned = tuple(sorted(TopicPartition(*tp) for tp in set(_pairs(held, "assignment"))))
+        number = (
+            generation if isinstance(generation, int) else _field(generation, "generation_id", "generation")
+        )
+        self._generation = NO_GENERATION if number is None else max(int(number), NO_GENERATION)
+
+    def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
+        """Return what every member gets; called on the group's leader.
+
+        `members`: of the group, as objects with `member_id`, `metadata` and `group_instance_id`, as tuples
+        (id, metadata) or (id, instance id, metadata), or as a mapping from id to metadata.
+
+        Errors: `InputError` for a member that is none of these, or partitions that are none.
+        """
+        told = dict(_members(members, cooperative=self.cooperative))
+        topics = sorted({topic for member in told.values() for topic in member.topics})
         # Numbers without gaps for the assignor; `numbers` leads back to Kafka's.
         numbers = {t: sorted(found) for t in topics if (found := cluster.partitions_for_topic(t))}
         place = {(t, p): k for t, found in numbers.items() for k, p in enumerate(found)}
-        told = {
-            member.member_id: Member(
-                member.metadata.topics,
-                [(t, place[t, p]) for t, p in _owned(member.metadata) if (t, p) in place],
-                _generation(member.metadata),
-                getattr(member.metadata, "rack_id", None) or None,
-                getattr(member, "group_instance_id", None) or None,
+        asked = {
+            name: Member(
+                member.topics,
+                [(t, place[t, p]) for t, p in member.owned if (t, p) in place],
+                member.generation,
+                member.rack,
+                member.instance_id,
             )
-            for member in members
+            for name, member in told.items()
         }
-        racks = _racks(cluster, numbers) if any(m.rack for m in told.values()) else {}
-        s = Subscriptions({t: len(found) for t, found in numbers.items()}, told, racks)
+        racks = _racks(cluster, numbers) if any(m.rack for m in asked.values()) else {}
+        s = Subscriptions(
+            {t: len(found) for t, found in numbers.items()}, asked, racks, rack_priority=self.rack_priority
+        )
         made = assign_partitions(s, self.mode, cooperative=self.cooperative)
         return {
             name: ConsumerProtocolAssignment(
@@ -139,34 +175,149 @@ def _by_topic(held: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return dict(out)
 
 
-def _memory(metadata: Any) -> Any:
-    """Return the user data of Kafka's sticky assignor, or None if there is none, or none that can be read."""
-    data = metadata.user_data
-    if not data or isinstance(data, StickyAssignorUserData):
-        return data or None
-    for version in (1, 0):
-        try:
-            return StickyAssignorUserData.decode(bytes(data), version=version)
-        except Exception:  # the decoder raises whatever it stumbles over; nothing remembered is safe
-            continue
+class _Told(NamedTuple):
+    """What a member tells when it joins; its partitions need not exist."""
+
+    topics: list[str]
+    owned: list[tuple[str, int]]
+    generation: int
+    rack: str | None
+    instance_id: str | None
+
+
+def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
+    """Yield id and contents of each member, whatever form they come in."""
+    entries = members.items() if isinstance(members, Mapping) else members
+    for k, entry in enumerate(entries):
+        name, metadata = _field(entry, "member_id"), _field(entry, "metadata")
+        instance = _field(entry, "group_instance_id")
+        if name is None and isinstance(entry, list | tuple) and len(entry) in (2, 3):
+            name, *between, metadata = entry
+            instance = between[0] if between else None
+        if not isinstance(name, str) or metadata is None:
+            raise InputError(f"members[{k}]", found=entry, expected="a member with an id and metadata")
+        if isinstance(metadata, bytes | bytearray | memoryview):
+            metadata = ConsumerProtocolSubscription.decode(bytes(metadata))
+        path = f"members.{name}"
+        owned, generation = (_told_cooperative if cooperative else _told_eager)(metadata, path)
+        yield (
+            name,
+            _Told(
+                _topics(_field(metadata, "topics", "subscription"), f"{path}.topics"),
+                owned,
+                generation,
+                _field(metadata, "rack_id") or None,
+                instance or None,
+            ),
+        )
+
+
+def _told_eager(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
+    """Return what an eager member remembers, and of which generation: its user data, or else the fields."""
+    memory = _memory(_field(metadata, "user_data"))
+    if memory is None:
+        found, generation = _field(metadata, "owned_partitions"), _field(metadata, "generation_id")
+    else:
+        found, generation = memory
+    return _pairs(found, f"{path}.owned"), _number(generation)
+
+
+def _told_cooperative(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
+    """Return what a cooperative member owns: the field; its generation is the field's, or else in its user data."""
+    generation = _number(_field(metadata, "generation_id"))
+    if generation == NO_GENERATION:
+        data = _field(metadata, "user_data")
+        if isinstance(data, bytes | bytearray | memoryview) and len(data) == _GENERATION.size:
+            generation = _number(_GENERATION.unpack(data)[0])
+        elif isinstance(data, int):
+            generation = _number(data)
+        else:
+            generation = _number((_memory(data) or (None, None))[1])
+    return _pairs(_field(metadata, "owned_partitions"), f"{path}.owned"), generation
+
+
+def _memory(data: Any) -> tuple[Any, Any] | None:
+    """Return partitions and generation of a sticky assignor's user data, or None without data that can be read."""
+    if isinstance(data, bytes | bytearray | memoryview):
+        data = _decoded(bytes(data)) if data else None
+    if data is None or isinstance(data, str | int):
+        return None
+    found = _field(data, "previous_assignment", "partitions")
+    if found is not None and not callable(found):
+        return found, _field(data, "generation")
+    pair = isinstance(data, list | tuple) and len(data) == 2
+    if pair and isinstance(data[1], int) and not isinstance(data[0], str):
+        return data[0], data[1]
+    return (data, None) if isinstance(data, list | tuple | set | frozenset | Mapping) else None
+
+
+def _decoded(data: bytes) -> Any:
+    """Return the user data in these bytes, or None.
+
+    Kafka's Java client writes the bare fields, kafka-python 3 puts the version in front. Only bytes that are written
+    again the same way are taken for either.
+    """
+    for header in (True, False):
+        for version in (1, 0):
+            try:
+                found = StickyAssignorUserData.decode(data, version=version, header=header)
+                if found.encode(header=header) == data:
+                    _pairs(found.previous_assignment, "user_data")  # it may decode to nulls
+                    return found
+            except Exception:  # the decoder raises whatever it stumbles over; nothing remembered is safe
+                continue
     return None
 
 
-def _owned(metadata: Any) -> list[tuple[str, int]]:
-    """Return what a member owns: by the protocol's own field, or else by its user data."""
-    told = getattr(metadata, "owned_partitions", None)
-    if not told:
-        memory = _memory(metadata)
-        told = memory.previous_assignment if memory is not None else ()
-    return [(tp.topic, p) for tp in told for p in tp.partitions]
+def _field(value: Any, *names: str) -> Any:
+    """Return the first of these fields that a mapping or an object has, or None."""
+    for name in names:
+        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if found is not None:
+            return found
+    return None
 
 
-def _generation(metadata: Any) -> int:
-    told = getattr(metadata, "generation_id", None)
-    if told is None or told == NO_GENERATION:
-        memory = _memory(metadata)
-        told = getattr(memory, "generation", None) if memory is not None else None
-    return NO_GENERATION if told is None else max(int(told), NO_GENERATION)
+def _number(generation: Any) -> int:
+    return max(generation, NO_GENERATION) if isinstance(generation, int) else NO_GENERATION
+
+
+def _topics(topics: Any, path: str) -> list[str]:
+    if topics is None:
+        return []
+    if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
+        raise InputError(path, found=topics, expected="topics")
+    return [reading.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)]
+
+
+def _pairs(found: Any, path: str) -> list[tuple[str, int]]:
+    """Return (topic, partition) of partitions in any form that kafka-python has for them.
+
+    >>> from types import SimpleNamespace
+    >>> _pairs([("t", [0, 1]), ["u", 2], TopicPartition("v", 3)], "owned")
+    [('t', 0), ('t', 1), ('u', 2), ('v', 3)]
+    >>> _pairs({"t": [0]}, "owned") == _pairs([SimpleNamespace(topic="t", partitions=[0])], "owned")
+    True
+    """
+    if found is None:
+        return []
+    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
+        raise InputError(path, found=found, expected="partitions")
+    out: list[tuple[str, int]] = []
+    for k, entry in enumerate(found.items() if isinstance(found, Mapping) else found):
+        topic = _field(entry, "topic")
+        numbers = None if topic is None else _field(entry, "partitions", "partition")
+        if topic is None and isinstance(entry, list | tuple) and len(entry) == 2:
+            topic, numbers = entry
+        several: Any = [numbers] if isinstance(numbers, int) else numbers
+        listed = (
+            list(several) if isinstance(several, Iterable) and not isinstance(several, str | bytes) else None
+        )
+        whole = listed is not None and all(isinstance(p, int) and not isinstance(p, bool) for p in listed)
+        if not isinstance(topic, str) or listed is None or not whole:
+            raise InputError(f"{path}[{k}]", found=entry, expected="a topic and its partition numbers")
+        out += [(topic, p) for p in listed]
+    return out
 
 
 def _racks(cluster: Any, numbers: dict[str, list[int]]) -> dict[str, list[list[str]]]:

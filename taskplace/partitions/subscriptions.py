@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "taskplace.subscriptions/1"
 NO_GENERATION = -1
+RACK_PRIORITIES = ("stickiness", "racks")
 MOST_PARTITIONS = 10_000_000
 """The most partitions of all topics together; a hundred times the largest group that is measured."""
 
@@ -67,6 +68,9 @@ class Subscriptions:
     each partition (optional).
     `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` says otherwise.
     `replicas`, `seed`: standbys per partition and the seed of their spread, for `copartitioned`.
+    `rack_priority`: what comes first after balance, for `fair_sticky`: "stickiness" (no partition moves for its
+    rack) or "racks" (partitions move to members that are in a rack of their replicas). None: "racks" if the assignor
+    has Kafka's name, "sticky" or "cooperative-sticky", as Kafka's do; "stickiness" otherwise.
 
     Properties: a topic that is subscribed to need not exist (a warning), what is owned need not exist any more
     (it is dropped). The order of members, topics and partitions means nothing.
@@ -90,6 +94,7 @@ class Subscriptions:
     cooperative: bool = False
     replicas: int = 0
     seed: int = 0
+    rack_priority: str | None = None
 
     def __post_init__(self) -> None:
         for part in ("topics", "members", "racks"):
@@ -98,6 +103,7 @@ class Subscriptions:
             raise InputError("members", found="no member", expected="at least one")
         reading.text(self.assignor, "assignor")
         reading.boolean(self.cooperative, "cooperative")
+        check_rack_priority(self.rack_priority)
         for topic, count in self.topics.items():
             reading.text(topic, "topics")
             reading.integer(count, f"topics.{topic}", most=MOST_PARTITIONS)
@@ -184,6 +190,7 @@ class Subscriptions:
         out |= {"cooperative": True} if self.cooperative else {}
         out |= {"replicas": self.replicas} if self.replicas else {}
         out |= {"seed": self.seed} if self.seed else {}
+        out |= {"rack_priority": self.rack_priority} if self.rack_priority is not None else {}
         return {**out, "topics": topics, "members": {n: _member_dict(m) for n, m in self.members.items()}}
 
     @classmethod
@@ -202,6 +209,7 @@ rack, instance_id, standby, url; did you mean 'topics'?
             "cooperative",
             "replicas",
             "seed",
+            "rack_priority",
             "topics",
             "members",
         )
@@ -231,6 +239,7 @@ rack, instance_id, standby, url; did you mean 'topics'?
             reading.boolean(top.get("cooperative", False), "cooperative"),
             reading.integer(top.get("replicas", 0), "replicas") or 0,
             reading.integer(top.get("seed", 0), "seed") or 0,
+            check_rack_priority(top.get("rack_priority")),
             global_topics=tuple(reading.listing(top.get("global_topics", ()), "global_topics")),
         )
 
@@ -243,6 +252,22 @@ rack, instance_id, standby, url; did you mean 'topics'?
         except json.JSONDecodeError as error:
             where = f"subscriptions:{error.lineno}:{error.colno}"
             raise InputError(where, found=error.msg, expected="a JSON document") from None
+
+
+def check_rack_priority(value: Any) -> str | None:
+    """Return the value if it is a rack priority, or None.
+
+    >>> check_rack_priority("rack")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: rack_priority: found 'rack', expected one of stickiness, racks; did you mean 'racks'?
+    """
+    if value is None:
+        return None
+    if not isinstance(value, str) or value not in RACK_PRIORITIES:
+        hint = reading.nearest(value, RACK_PRIORITIES) if isinstance(value, str) else ""
+        expected = "one of " + ", ".join(RACK_PRIORITIES)
+        raise InputError("rack_priority", found=value, expected=expected, hint=hint)
+    return value
 
 
 def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:

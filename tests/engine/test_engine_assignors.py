@@ -69,6 +69,15 @@ def test_sticky_keeps_the_owner_then_a_holder_of_state() -> None:
     assert plan.assignment["b"].active == (c, d)
 
 
+@pytest.mark.parametrize("lag", [0, 7, 50_000])
+@pytest.mark.parametrize("holder", ["a", "b", "c"])
+def test_sticky_gives_a_task_without_owner_to_whom_has_some_of_its_state(holder: str, lag: int) -> None:
+    (task,) = ids(0, 1)
+    instances = [Instance(name, lags={task: lag} if name == holder else {}) for name in "abc"]
+    plan = taskplace.plan(Problem(stateful(task), instances, PlacementConfig(task_assignor_class="sticky")))
+    assert plan.target[holder].active == (task,)
+
+
 def test_sticky_does_not_repeat_pairs_where_it_can_be_avoided() -> None:
     config = PlacementConfig(task_assignor_class="sticky", num_standby_replicas=1)
     plan = taskplace.plan(Problem(stateful(*ids(0, 4)), [Instance(f"i{k}") for k in range(4)], config))

@@ -6,6 +6,7 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace.model.columns import UNKNOWN
 from taskplace.model.placement import FIXED, FORCED, OPEN, RESUME, bases
 
 T = TaskId(0, 0)
@@ -42,6 +43,13 @@ def test_an_unknown_end_offset_leaves_lags_alone_and_helps_nobody_else() -> None
         Instance("c", lags={T: 10**9}),
     )
     assert found == {"a": True, "b": False, "c": False}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_an_end_offset_of_0_is_one_beside_others_that_are_unknown(order: int) -> None:
+    tasks = [Task(TaskId(0, 0), end_offset=0), Task(TaskId(0, 1), end_offset=None)]
+    columns = Problem(tasks[::order], [Instance("a"), Instance("b", standby=[TaskId(0, 0)])]).columns
+    assert dict(zip(columns.ids, columns.end.tolist(), strict=True)) == {tasks[0].id: 0, tasks[1].id: UNKNOWN}
 
 
 def test_a_copy_of_a_changelog_that_was_reset_is_no_copy() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace.errors import InvalidPlan
 from taskplace.rebalance import RebalanceLoop
 from taskplace.rebalance.triggers import Trigger
 
@@ -117,3 +118,46 @@ def test_a_copy_that_has_caught_up_in_vain_is_a_reason_only_once() -> None:
     assert decision is not None and not decision.changed
     assert [t.kind for t in decision.triggers] == ["caught up"]
     assert loop.look(TASKS, ready) is None
+
+
+@pytest.fixture
+def failing() -> tuple[RebalanceLoop, list[float], list[int]]:
+    """A loop, its clock, and how many of its next plans are invalid."""
+    now, left = [1_000.0], [0]
+
+    def planner(problem: Problem) -> taskplace.Plan:
+        if left[0]:
+            left[0] -= 1
+            raise InvalidPlan("once: 1 of 2 tasks is not active")
+        return taskplace.plan(problem)
+
+    return RebalanceLoop(MINUTE, planner=planner, clock=lambda: now[0]), now, left
+
+
+def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after_the_interval(
+    failing: tuple[RebalanceLoop, list[float], list[int]], caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, now, left = failing
+    settled = [Instance(name, lags={A: 0, B: 0}) for name in "ab"]
+    assert loop.look(TASKS, settled)
+    assert loop.look(TASKS, settled) is None
+    before, left[0] = (loop.plan, loop.generation), 1
+    assert loop.look(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")]) is None
+    assert (loop.plan, loop.generation) == before
+    (record,) = caplog.records
+    assert record.levelname == "ERROR" and "once: 1 of 2 tasks is not active" in record.getMessage()
+    assert not loop.probing.due()
+    now[0] += 60
+    assert loop.probing.due()
+    decision = loop.look(TASKS, [*settled, Instance("c")])
+    assert decision is not None and decision.plan is loop.plan
+
+
+def test_without_a_plan_in_force_an_invalid_one_is_raised(
+    failing: tuple[RebalanceLoop, list[float], list[int]],
+) -> None:
+    loop, _, left = failing
+    left[0] = 1
+    with pytest.raises(InvalidPlan, match="not active"):
+        loop.look(TASKS, [Instance("a")])
+    assert loop.plan is None and loop.look(TASKS, [Instance("a")])

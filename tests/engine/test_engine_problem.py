@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import Any
 
 import pytest
@@ -199,3 +200,62 @@ def test_no_tasks_is_a_plan_with_nothing_to_do() -> None:
     plan = taskplace.plan({"tasks": [], "instances": [{"id": "a"}]})
     assert plan.stable
     assert plan.assignment == {"a": ((), (), ())}
+
+
+# --- of several, the first is named -----------------------------------------------------------------------------------
+
+C, D = TaskId(0, 2), TaskId(0, 3)
+THREE = [Task(t, end_offset=10) for t in (B, C, D)]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "instances", "message"),
+    [
+        ([*THREE, *THREE], [Instance("a")], r"tasks: found '?0_1'?, expected every task once"),
+        (
+            [Task(B), Task(C, weight=-2), Task(D, weight=-3)],
+            [Instance("a")],
+            r"tasks\[0_2\]\.weight: found -2",
+        ),
+        (
+            [Task(B), Task(C, end_offset=-2), Task(D, end_offset=-3)],
+            [Instance("a")],
+            r"tasks\[0_2\]\.end_off",
+        ),
+        (THREE, [Instance("b"), Instance("b"), Instance("c"), Instance("c")], "instances: found '?b'?"),
+        (
+            THREE,
+            [Instance("b", active=[C], standby=[C]), Instance("c", active=[D], warmup=[D])],
+            r"instances\[b\]: found '?0_2 as active and standby",
+        ),
+        (
+            THREE,
+            [Instance("b", lags={B: 1, C: -5}), Instance("c", lags={D: -6})],
+            r"instances\[b\]\.lags.*-5",
+        ),
+    ],
+)
+def test_of_several_wrong_values_the_first_is_named(
+    tasks: list[Task], instances: list[Instance], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        taskplace.plan(Problem(tasks, instances))
+
+
+@pytest.mark.parametrize(
+    ("instances", "warning"),
+    [
+        ([Instance("a", lags={C: 20}), Instance("b", lags={D: 20})], "2 copies are further .* e.g. 0_2 on a"),
+        (
+            [Instance("a", active=[C, D], lags={C: 0, D: 0}), Instance("b", active=[C, D])],
+            "e.g. not 0_2 on b",
+        ),
+        ([Instance("a", lags={TaskId(7, 1): 0, TaskId(7, 2): 0})], "2 copies belong to .* e.g. 7_1 on a"),
+        ([Instance(name, parked=[C, D]) for name in "ab"], "2 tasks are parked on every .* e.g. 0_2: "),
+    ],
+)
+def test_of_several_that_are_warned_of_the_first_is_the_example(
+    instances: list[Instance], warning: str
+) -> None:
+    found = taskplace.plan(Problem(THREE, instances)).warnings
+    assert any(re.search(warning, text) for text in found), found

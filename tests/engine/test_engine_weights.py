@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import hypothesis.strategies as st
+import numpy as np
 from hypothesis import given, settings
 
 import taskplace
 from taskplace import Instance, Problem, Task, TaskId
+from taskplace.assign import weights
 
 
 def _excess(problem: Problem, plan: taskplace.Plan) -> float:
@@ -63,3 +67,23 @@ def test_both_balances_hold_and_an_uneven_load_is_never_silent(
     problem = Problem(tasks, [Instance(f"i{k}", n) for k, n in enumerate(capacities)])
     plan = taskplace.check(problem, taskplace.plan(problem))  # balances, among others
     assert (_excess(problem, plan) > 1 + 1e-9) == any(w.startswith("weights") for w in plan.warnings)
+
+
+sizes = st.lists(st.sampled_from([0.5, 1.0, 1.5, 2.0, 3.0, 7.0, 7.25]), max_size=6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(sizes, sizes, st.integers(-40, 40))
+def test_the_pair_to_exchange_is_the_best_of_all_pairs(
+    goes: list[float], comes: list[float], quarters: int
+) -> None:
+    gap, weight = quarters / 4, np.array([*goes, *comes])
+    columns = SimpleNamespace(weight=weight)
+    split = np.split(np.arange(len(weight)), [len(goes)])
+    found = weights._nearest(columns, *split, gap)  # type: ignore[arg-type]
+    gains = [abs(gap) - abs(gap - (one - other)) for one in goes for other in comes]
+    assert (found is None) == (not gains)
+    if found is not None:
+        gain, one, other = found
+        assert one in split[0] and other in split[1]
+        assert gain == max(gains) == abs(gap) - abs(gap - (weight[one] - weight[other]))

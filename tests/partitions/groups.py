@@ -110,3 +110,41 @@ def figures(s: Subscriptions, home: Mapping[TopicPartition, str]) -> tuple[int, 
 
 def home_of(assignment: Mapping[str, Iterable[TopicPartition]]) -> dict[TopicPartition, str]:
     return {tp: name for name, held in assignment.items() for tp in held}
+
+
+def previous(s: Subscriptions) -> dict[TopicPartition, str]:
+    """Return the previous owners, straight from the rule: of the claims older than the newest, those of subscribers;
+    of these, the only one of the newest generation.
+    """
+    found: dict[TopicPartition, list[tuple[int, str]]] = {}
+    for name, member in s.members.items():
+        for tp in {TopicPartition(*pair) for pair in member.owned}:
+            if tp.partition < s.topics.get(tp.topic, 0):
+                found.setdefault(tp, []).append((member.generation, name))
+    out = {}
+    for tp, claim in found.items():
+        older = [(g, n) for g, n in claim if g < max(claim)[0] and tp.topic in s.members[n].topics]
+        newest = [name for generation, name in older if generation == max(older)[0]]
+        if len(newest) == 1:
+            out[tp] = newest[0]
+    return out
+
+
+def racks_matter(s: Subscriptions) -> bool:
+    """Return whether Kafka would look at racks, straight from the rule."""
+    heard = {t for m in s.members.values() for t in m.topics}
+    known = [set(racks) for t in heard & s.racks.keys() for racks in s.racks[t] if racks]
+    everywhere = set().union(*known)
+    return bool(everywhere & {m.rack for m in s.members.values()}) and any(r != everywhere for r in known)
+
+
+def levels(
+    s: Subscriptions, home: Mapping[TopicPartition, str], *, racks_first: bool = False
+) -> tuple[int, ...]:
+    """Return the figures of an assignment in the order in which they count; less is better in all."""
+    score, moved, missed = figures(s, home)
+    owner = claims(s)
+    returned = sum(home.get(tp) == name and owner.get(tp) != name for tp, name in previous(s).items())
+    if racks_first and racks_matter(s):
+        return score, missed, moved, -returned
+    return score, moved, missed, -returned

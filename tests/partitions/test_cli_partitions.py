@@ -69,6 +69,28 @@ def test_standbys_and_warnings_are_shown(file: Path, capsys: pytest.CaptureFixtu
     assert "warning: 2 of 2 partitions get 1 of the 2 standbys asked for" in out
 
 
+def test_a_document_says_whether_partitions_move_for_racks(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document: dict[str, Any] = {
+        "topics": {"t": {"partitions": 2, "racks": [["a"], ["b"]]}},
+        "members": {
+            "A": {"topics": ["t"], "owned": [["t", 1]], "rack": "a"},
+            "B": {"topics": ["t"], "owned": [["t", 0]], "rack": "b"},
+        },
+    }
+    for priority, code, lines in (
+        ("stickiness", 0, ["A  1: t[1]", "B  1: t[0]"]),
+        ("racks", 3, ["A  1: t[0]", "B  1: t[1]"]),
+    ):
+        file.write_text(json.dumps({**document, "rack_priority": priority}))
+        assert main(["partitions", str(file)]) == code
+        assert capsys.readouterr().out.splitlines()[:2] == lines
+    file.write_text(json.dumps({**document, "rack_priority": "rack"}))
+    assert main(["partitions", str(file)]) == 2
+    assert "rack_priority: found 'rack', expected one of stickiness, racks" in capsys.readouterr().err
+
+
 def test_bad_input_is_one_line(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partitions", str(file), "--assignor", "rang"]) == 2
     said = capsys.readouterr()

@@ -12,6 +12,8 @@ import test_cooperative
 import test_copartitioned
 import test_exact
 import test_modes
+import test_previous_owners
+import test_rack_priority
 from groups import subscriptions
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
@@ -36,6 +38,18 @@ LARGER = subscriptions(most=14, members=6, topics=5, racks=True)
         (
             test_exact.test_sticky_fair_keeps_all_and_is_then_as_even_as_can_be,
             [subscriptions(most=6, racks=True)],
+        ),
+        (
+            test_previous_owners.test_they_come_after_racks,
+            [subscriptions(most=6, topics=4, racks=True)],
+        ),
+        (
+            test_rack_priority.test_balance_then_racks_then_moves_then_previous_owners,
+            [subscriptions(most=6, topics=4, racks=True)],
+        ),
+        (
+            test_previous_owners.test_asking_again_changes_nothing,
+            [LARGER, st.sampled_from(["stickiness", "racks"])],
         ),
         (test_cooperative.test_two_phases, [LARGER, test_modes.modes, st.integers(0, 2)]),
         (test_modes.test_nothing_moves_when_nothing_changes, [LARGER, test_modes.modes]),

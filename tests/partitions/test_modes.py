@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 
 import hypothesis.strategies as st
+import pytest
 from groups import claims, group, home_of, subscriptions, tables
 from hypothesis import given, settings
 
@@ -174,6 +175,21 @@ def test_racks_never_cost_balance_or_stickiness() -> None:
     swapped = Subscriptions({"t": 4}, members, racks).owning({"A": [("t", 2), ("t", 3)], "B": [("t", 0)]})
     made = assign_partitions(swapped)
     assert (made.moved, made.balance_score, made.rack_misses) == (0, 0, 4)
+
+
+@pytest.mark.parametrize("owner", ["A", "B"])
+@pytest.mark.parametrize("free", [0, 1, 3])
+def test_one_move_is_not_worth_all_the_racks(owner: str, free: int) -> None:
+    """All that is free would be near its replicas if the owner gave up what it has, which is near nothing there."""
+    other = "AB".replace(owner, "")
+    racks = {"own": [[other]] * max(free, 1), "new": [[owner]] * free}
+    topics = {topic: len(found) for topic, found in racks.items() if found}
+    members = {name: Member(topics, rack=name) for name in "AB"}
+    held = Subscriptions(topics, members, {t: racks[t] for t in topics}).owning(
+        {owner: [("own", p) for p in range(topics["own"])]}
+    )
+    made = assign_partitions(held)
+    assert (made.moved, made.rack_misses) == (0, sum(topics.values()))
 
 
 def test_the_same_bytes_in_another_process() -> None:

@@ -16,13 +16,22 @@ from taskplace.errors import InputError
 from taskplace.model.schema import schema
 from taskplace.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.assignors import NAMES
+from taskplace.partitions.subscriptions import RACK_PRIORITIES
 from taskplace.partitions.verify import verify
 
 
 @settings(max_examples=30, deadline=None)
-@given(subscriptions(most=8, racks=True), st.sampled_from(NAMES), st.booleans(), st.integers(0, 2))
-def test_round_trips_fit_the_schemas(s: Subscriptions, name: str, cooperative: bool, replicas: int) -> None:
-    s = Subscriptions(s.topics, s.members, s.racks, name, cooperative, replicas, 3)
+@given(
+    subscriptions(most=8, racks=True),
+    st.sampled_from(NAMES),
+    st.booleans(),
+    st.integers(0, 2),
+    st.sampled_from([None, *RACK_PRIORITIES]),
+)
+def test_round_trips_fit_the_schemas(
+    s: Subscriptions, name: str, cooperative: bool, replicas: int, priority: str | None
+) -> None:
+    s = Subscriptions(s.topics, s.members, s.racks, name, cooperative, replicas, 3, priority)
     document = json.loads(json.dumps(s.to_dict()))
     jsonschema.Draft202012Validator(schema("subscriptions")).validate(document)
     assert Subscriptions.from_dict(document).to_dict() == s.to_dict()
@@ -61,6 +70,10 @@ GOOD: dict[str, Any] = {"topics": {"t": 2}, "members": {"C0": {"topics": ["t"], 
         ({"global_topics": [1]}, "global_topics[0]: found 1, expected a text"),
         ({"schema": "taskplace.problem/1"}, "schema: found 'taskplace.problem/1'"),
         ({"asignor": "fair"}, "did you mean 'assignor'?"),
+        (
+            {"rack_priority": "racs"},
+            "rack_priority: found 'racs', expected one of stickiness, racks; did you mean",
+        ),
         ({"assignor": "stiky"}, "assignor: found 'stiky', expected one of fair_sticky, "),
     ],
 )

@@ -93,6 +93,16 @@ def test_entries_and_bytes_are_both_bounds(task):
     assert task.batch(GONE, limit=3, limit_bytes=10**6) == ([3, 4, 5], False)
 
 
+def test_what_makes_up_the_bytes_exactly_still_goes(task):
+    task.put(*[100] * 6)
+    with task.store(None) as store:
+        sizes = {len(key) + len(value) for key, value in store._copy.scan(SCHEMA.database)}
+    (size,) = sizes
+    assert task.batch(GONE, limit_bytes=2 * size) == ([0, 1], True)
+    assert task.batch(GONE, limit_bytes=3 * size - 1) == ([2, 3], True)
+    assert task.batch(GONE, limit_bytes=2 * size) == ([4, 5], False)
+
+
 def test_little_is_read_ahead_of_large_entries(task, monkeypatch):
     monkeypatch.setattr(module, "SCAN_BYTES", 4000)
     task.put(*[1000] * 40)

@@ -326,3 +326,33 @@ def test_a_file_that_lost_its_end_is_made_anew(tmp_path, committed, contents):
     with Copy(tmp_path / "c", STORES) as copy:
         assert copy.bring_to(history, tmp_path).scratch
         assert len(contents(copy)["s"]) == 20_000
+
+
+# -- transactions that are over
+
+
+USES = {
+    "get_many": lambda copy: copy.get_many("s", [b"k"]),
+    "scan": lambda copy: list(copy.scan("s")),
+    "count": lambda copy: copy.count("s"),
+    "commit": lambda copy: copy.commit({}, Position(1, "b", 1)),
+    "commit_unchanged": lambda copy: copy.commit_unchanged(),
+}
+ENDS = {
+    "begun": None,
+    "committed": lambda copy: copy.commit({"s": {b"k": b"2"}}, Position(1, "b", 1)),
+    "unchanged": lambda copy: copy.commit_unchanged(),
+    "grown": lambda copy: copy.grow(),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("use", USES)
+def test_a_copy_is_used_in_a_transaction_only(tmp_path, committed, end, use):
+    history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+    with Copy(tmp_path / "c", STORES) as copy:
+        if finish := ENDS[end]:
+            copy.bring_to(history, tmp_path)
+            finish(copy)
+        with pytest.raises(RuntimeError, match=r"bring_to\(\) has to come first"):
+            USES[use](copy)

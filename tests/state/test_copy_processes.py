@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,7 @@ from taskplace.spark.codec import seal
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.environment import DATA
 from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.state.view import View
 
@@ -347,3 +349,13 @@ def test_pages_that_a_killed_reader_was_reading_are_used_again(tmp_path, other, 
 
         few = pages_after(10)
         assert pages_after(40) < 2 * few, "with each batch, the file grows"
+
+
+def test_a_view_cannot_write_the_copy(tmp_path, committed):
+    history, data = committed(History(), tmp_path, bulk(5), 0), tmp_path / "c" / DATA
+    with Copy(data.parent, STORES) as copy:
+        copy.bring_to(history, tmp_path)
+    with View(data.parent, "s", history):
+        held = [int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.resolve() == data]
+        assert held
+        assert {fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE for fd in held} == {os.O_RDONLY}

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import stat
 import time
 from pathlib import Path
 
@@ -118,6 +119,17 @@ def test_what_a_killed_start_has_left_is_removed_by_another(tmp_path):
     os.utime(old, (time.time() - 7200,) * 2)
     check_commits(tmp_path / "not" / "there", "checkpoint")
     assert everything(tmp_path) == {new, new / "one"}
+
+
+def test_what_is_tried_is_tried_where_nobody_else_can_look(tmp_path, monkeypatch):
+    modes = set()
+
+    def look(path: Path) -> None:
+        modes.add(oct(stat.S_IMODE(path.stat().st_mode)))
+
+    monkeypatch.setattr(directories, "sync_directory", look)
+    check_commits(tmp_path, "checkpoint")
+    assert modes == {"0o700"}
 
 
 def test_a_full_disk_is_not_blamed_on_the_file_system(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from taskplace.spark.driver import followers
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.messages import EMPTY, History, Orders, Position, Visit
 from taskplace.spark.state.copy import Copy, peek
-from taskplace.spark.state.files import RecordFile, read_sealed
+from taskplace.spark.state.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.worker import follow, identity
 from taskplace.spark.worker.follow import visit_all
 from topology import TaskId
@@ -114,6 +114,8 @@ def test_a_snapshot_is_the_whole_state(ran):
     assert set(made.snapshots) == set(ran.history)
     for task, snapshot in made.snapshots.items():
         assert snapshot.position == ran.history[task].end
+        rows = decode_records((ran.checkpoint / snapshot.file).read_bytes())
+        assert snapshot.records == sum(len(entries) for _, entries in rows)
         # From the snapshot alone, with all changes trimmed.
         ran.history[task] = History((), (snapshot,))
     shutil.rmtree(ran.checkpoint / "changelog")

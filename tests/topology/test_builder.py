@@ -62,19 +62,36 @@ def test_nodes_keep_what_was_given() -> None:
     assert built.subtopology_of("stats").id == 1
 
 
+class Touchy:
+    """An object that may only be kept."""
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("compared")
+
+    def __repr__(self) -> str:
+        raise AssertionError("printed")
+
+    def __bool__(self) -> bool:
+        raise AssertionError("asked")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Store("s", option_items=(("o", Touchy()),)),
+        lambda: Node("n", "processor", option_items=(("o", Touchy()),)),
+        lambda: Node("n", "processor", processor=Touchy(), schema=Touchy()),
+        lambda: Node("n", "sink", target=Touchy()),
+    ],
+)
+def test_what_is_opaque_is_no_part_of_what_a_store_or_node_equals(make: Callable[[], Store | Node]) -> None:
+    one, other = make(), make()
+    assert one == other and hash(one) == hash(other) and repr(one) == repr(other)
+
+
 def test_opaque_objects_are_only_kept() -> None:
-    class Touchy:
-        def __eq__(self, other: object) -> bool:
-            raise AssertionError("compared")
-
-        def __repr__(self) -> str:
-            raise AssertionError("printed")
-
-        def __bool__(self) -> bool:
-            raise AssertionError("asked")
-
-        __hash__ = None  # type: ignore[assignment]
-
     thing = Touchy()
     topo = Topology("t")
     source = topo.source("a", key="k", partitions=2, schema=thing, extra=thing)
