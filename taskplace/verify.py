@@ -270,7 +270,7 @@ def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:
 
 
 def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
-    kept = c.universal | ~any_caught(c) | caught_at(c, step.active)
+    kept = c.at_once | ~any_caught(c) | caught_at(c, step.active)
     if kept[c.stateful].all():
         return
     rows = c.task[c.caught] * c.m + c.inst[c.caught]

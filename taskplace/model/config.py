@@ -24,7 +24,8 @@ class PlacementConfig:
     Keys
         num.standby.replicas            hot standbys per stateful task, each on another instance (0)
         max.warmup.replicas             warm-ups at a time, in the whole cluster (2)
-        acceptable.recovery.lag         a copy within this many records is caught up (10000)
+        acceptable.recovery.lag         a copy within this many records is caught up (10000); 2^63 - 1: every
+                                        instance is, also without a copy, so nothing warms up
         acceptable.recovery.seconds     if set: within this time, at the measured rate (none)
         probing.rebalance.interval.ms   how often to plan again while the step is not the target (600000)
         rack.aware.assignment.tags      standbys go to other values of these instance tags, if possible ([])
@@ -67,6 +68,17 @@ class PlacementConfig:
         for key, (name, read) in _KEYS.items():
             object.__setattr__(self, name, read(f"config.{key}", getattr(self, name)))
         self._agree("config")
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether every instance counts as caught up: `acceptable.recovery.lag` is the largest there is, 2^63 - 1.
+
+        Warm-ups are then off, whatever `acceptable.recovery.seconds` says (Kafka Streams reads `Long.MAX_VALUE` so).
+
+        >>> PlacementConfig(acceptable_recovery_lag=2**63 - 1).unbounded
+        True
+        """
+        return self.acceptable_recovery_lag == reading.MOST
 
     def _agree(self, path: str) -> None:
         """Refuse values that are right by themselves, but not together."""

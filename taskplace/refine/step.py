@@ -12,7 +12,8 @@ Properties
   never loses its last caught-up copy;
 - work in progress is kept: a copy that follows the changelog where the target wants one goes on following.
 
-Non-goals: it never decides where a task belongs (`taskplace.assign`).
+Non-goals: it never decides where a task belongs (`taskplace.assign`). Stateless tasks are where the target has them;
+`taskplace.assign.target.stateless_for_now` levels them beside the stateful ones of the step.
 Cost: O(tasks + copies) in numpy, and a few microseconds for each task that is not where it belongs.
 
 Source: KIP-441.
@@ -40,7 +41,7 @@ class _Copies:
     lag: dict[int, int]
     caught: set[int]
     best: set[int]
-    universal: bool
+    at_once: bool
     goal_active: int
     goal_standby: list[int]
     active: int = -1
@@ -48,7 +49,7 @@ class _Copies:
     wants: list[Want] = field(default_factory=list)
 
     def is_caught(self, inst: int) -> bool:
-        return self.universal or inst in self.caught
+        return self.at_once or inst in self.caught
 
     def behind(self, inst: int, whole: int) -> int:
         lag = self.lag.get(inst, -1)
@@ -114,9 +115,9 @@ def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> I
 def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
     at = np.searchsorted(target.standby_task, np.stack([tasks, tasks + 1]))
     goals = target.standby_inst.tolist()
-    for t, first, last, g0, g1, owner, goal, universal in zip(
+    for t, first, last, g0, g1, owner, goal, at_once in zip(
         tasks.tolist(), c.start[tasks].tolist(), c.start[tasks + 1].tolist(), at[0].tolist(), at[1].tolist(),
-        c.owner[tasks].tolist(), target.active[tasks].tolist(), c.universal[tasks].tolist(), strict=True,
+        c.owner[tasks].tolist(), target.active[tasks].tolist(), c.at_once[tasks].tolist(), strict=True,
     ):  # fmt: skip
         inst = c.inst[first:last].tolist()
         caught, best = c.caught[first:last].tolist(), c.best[first:last].tolist()
@@ -127,7 +128,7 @@ def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
             dict(zip(inst, c.lag[first:last].tolist(), strict=True)),
             {i for i, ok in zip(inst, caught, strict=True) if ok},
             {i for i, ok in zip(inst, best, strict=True) if ok},
-            universal,
+            at_once,
             goal,
             goals[g0:g1],
         )
@@ -179,7 +180,7 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
 
 
 def _active(c: Columns, k: _Copies, whole: int) -> int:
-    if k.universal or not k.best or k.goal_active in k.best:
+    if k.at_once or not k.best or k.goal_active in k.best:
         return k.goal_active
     if k.owner in k.best:
         return k.owner
