@@ -238,9 +238,9 @@ class Explainer:
         self, t: int, active: str, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int]
     ) -> str:
         c = self._c
-        if not c.stateful[t]:
-            return self._binding.stateless(t, self._at[active])
         wanted = next((n for n, role in goal.items() if role == "active"), active)
+        if not c.stateful[t]:
+            return self._binding.stateless(t, self._at[active], self._at[wanted])
         base = self._base[t]
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
         at = self._at[wanted]

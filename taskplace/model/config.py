@@ -14,6 +14,9 @@ from taskplace.model import reading
 ALIASES = {"task.assignor": "task.assignor.class"}
 """Second names of keys; a configuration is written with the first."""
 
+BUILT_IN = ("high_availability", "sticky")
+"""The values of `task.assignor.class` that are assignors of taskplace itself."""
+
 STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 
 

@@ -10,6 +10,7 @@ from itertools import chain
 import numpy as np
 
 from taskplace.model.columns import Columns, Ints
+from taskplace.model.flow import Network
 from topology.ids import TaskId
 
 
@@ -97,6 +98,20 @@ class StatelessShares:
             kind,
             _distance(counts, self.cell_low, self.cell_high),
         )
+
+
+    def can_be_met(self) -> bool:
+        """Return whether some placement misses none of the shares. A solve of s * m arcs without costs."""
+        net = Network()
+        pool, seat, sink = net.nodes(len(self.subs)), net.nodes(len(self.places)), net.nodes(1)
+        to = np.broadcast_to(seat, (len(pool), len(seat)))
+        low, high = self.cell_low[:, self.places], self.cell_high[:, self.places]
+        net.arcs(np.repeat(pool, len(seat)), to, high, 0, low=low)
+        least, most = np.maximum(self.low, self.kind_low), np.minimum(self.high, self.kind_high)
+        net.arcs(seat, sink.repeat(len(seat)), most[self.places], 0, low=least[self.places])
+        net.supply(pool, self.cell_sum)
+        net.supply(sink, -int(self.cell_sum.sum()))
+        return self.kind_fits and net.solve() is not None
 
 
 def _distance(counts: Ints, low: Ints, high: Ints) -> int:
