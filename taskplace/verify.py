@@ -25,7 +25,8 @@ Invariants
     slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
 `balance` and `minimal` are the promise of the high_availability assignor beside parked copies: balance as its rack
-strategy keeps it, minimal without racks and weights. `level` is that of both built-in assignors, `alike` without racks.
+strategy keeps it, minimal without racks and weights. `level` and `alike` are that of both built-in assignors, `alike`
+but for min_traffic.
 
 There are two levels. "full", which tests and the command line use, believes no figure: it looks for exchanges of tasks
 that save moves (`taskplace.model.saving`), by another way than the one by which targets are found. "quick", which
@@ -188,7 +189,8 @@ def violations(
     yield from _stateless(c, config, step.active, "")
     if target is None:
         return
-    yield from _stateless(c, config, target.active, "target: ")
+    if (step.active != target.active).any():
+        yield from _stateless(c, config, target.active, "target: ")
     used = np.concatenate([target.active, target.standby_inst])
     if (c.room[used] == 0).any():
         name = c.names[int(used[c.room[used] == 0][0])]
@@ -220,7 +222,7 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
         i = int(np.flatnonzero((each < shares.low) | (each > shares.high))[0])
         text = f"{c.names[i]} has {each[i]} stateless tasks, level are {shares.low[i]} to {shares.high[i]}"
         yield Violation("level", f"{where}{text}")
-    if config.rack_aware_assignment_strategy != "none" or not shares.kind_fits:
+    if config.rack_aware_assignment_strategy == "min_traffic" or not shares.kind_fits:
         return
     if kind:
         i = int(np.flatnonzero((each < shares.kind_low) | (each > shares.kind_high))[0])

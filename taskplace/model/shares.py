@@ -132,8 +132,10 @@ def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
     kind_low, kind_high = floors_and_ceilings(count, c.room)
     least, most = np.maximum(low, kind_low), np.minimum(high, kind_high)
     subs, sums = np.unique(c.sub[loose], return_counts=True)
-    bounds = [floors_and_ceilings(int(k), c.room) for k in sums]
-    shape = (len(subs), c.m)
+    # Few subtopologies differ in size.
+    size, kind_of = np.unique(sums, return_inverse=True)
+    bounds = [floors_and_ceilings(int(k), c.room) for k in size]
+    cell_low, cell_high = (np.array([b[k] for b in bounds], np.int64).reshape(-1, c.m)[kind_of] for k in (0, 1))
     return StatelessShares(
         places=np.flatnonzero(c.room > 0),
         subs=subs,
@@ -141,8 +143,8 @@ def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
         high=high,
         kind_low=kind_low,
         kind_high=kind_high,
-        cell_low=np.array([b[0] for b in bounds], np.int64).reshape(shape),
-        cell_high=np.array([b[1] for b in bounds], np.int64).reshape(shape),
+        cell_low=cell_low,
+        cell_high=cell_high,
         cell_sum=sums.astype(np.int64),
         kind_fits=bool((least <= most).all() and least.sum() <= count <= most.sum()),
     )
