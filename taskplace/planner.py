@@ -154,7 +154,9 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
 
 
 _ACTIVE, _PROMOTION, _STANDBY, _WARMUP = range(4)  # positions in MOVE_ROLES
-_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(11)
+_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(
+    11
+)
 _WHY = (
     "the owner is gone",
     "the owner lags",

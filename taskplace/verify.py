@@ -211,7 +211,9 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
         return
     if (c.room[active[tasks]] == 0).any():
         t = int(tasks[c.room[active[tasks]] == 0][0])
-        yield Violation("level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room")
+        yield Violation(
+            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room"
+        )
         return
     shares = stateless_shares(c, active)
     counts = np.zeros_like(shares.cell_low)

@@ -102,9 +102,7 @@ def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
     raise AssertionError("level loads can always be met")
 
 
-def _flow(
-    shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, hard_sub: bool
-) -> Ints | None:
+def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, hard_sub: bool) -> Ints | None:
     places = shares.places
     of_sub = shares.cell_sum
     net = Network()
@@ -137,7 +135,9 @@ def _flow(
     low, high = shares.low[places], shares.high[places]
     kind_low, kind_high = shares.kind_low[places], shares.kind_high[places]
     if hard_kind:
-        net.arcs(seat, sink.repeat(len(places)), np.minimum(high, kind_high), 0, low=np.maximum(low, kind_low))
+        net.arcs(
+            seat, sink.repeat(len(places)), np.minimum(high, kind_high), 0, low=np.maximum(low, kind_low)
+        )
     else:
         ends = np.sort(np.minimum(np.stack([low, kind_low, kind_high, high]), high), axis=0)
         begins = np.concatenate([ends[:1] * 0, ends[:-1]])

@@ -68,9 +68,7 @@ class Binding:
         """Return what keeps a stateless task from its target, "" if it is there."""
         if i == wanted:
             return ""
-        now, then = (
-            self._grid(roles).sum(axis=0) for roles in (self._plan.assignment, self._plan.target)
-        )
+        now, then = (self._grid(roles).sum(axis=0) for roles in (self._plan.assignment, self._plan.target))
         at = wanted if now[wanted] != then[wanted] else i
         name = self.c.names[at]
         return (

@@ -88,9 +88,7 @@ class StatelessShares:
     kind_fits: bool
 
     def misses(self, counts: Ints) -> tuple[int, int, int]:
-        """Return how far [s, m] counts are from the shares in all: of the total, of the kind, of the subtopologies.
-
-        """
+        """Return how far [s, m] counts are from the shares in all: of the total, of the kind, of the subtopologies."""
         each = counts.sum(axis=0)
         kind = _distance(each, self.kind_low, self.kind_high)
         return (
@@ -98,7 +96,6 @@ class StatelessShares:
             kind,
             _distance(counts, self.cell_low, self.cell_high),
         )
-
 
     def can_be_met(self) -> bool:
         """Return whether some placement misses none of the shares. A solve of s * m arcs without costs."""
@@ -135,7 +132,9 @@ def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
     # Few subtopologies differ in size.
     size, kind_of = np.unique(sums, return_inverse=True)
     bounds = [floors_and_ceilings(int(k), c.room) for k in size]
-    cell_low, cell_high = (np.array([b[k] for b in bounds], np.int64).reshape(-1, c.m)[kind_of] for k in (0, 1))
+    cell_low, cell_high = (
+        np.array([b[k] for b in bounds], np.int64).reshape(-1, c.m)[kind_of] for k in (0, 1)
+    )
     return StatelessShares(
         places=np.flatnonzero(c.room > 0),
         subs=subs,

@@ -97,13 +97,18 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
 ) -> None:
     """Against all placements: level loads, then the least price of reads and moves; and at rest nothing moves.
 
-    With balance_subtopology, stateless tasks are level by themselves and per subtopology, if any placement has that too.
+    With balance_subtopology, stateless tasks are level by themselves and per subtopology, if any placement has that.
     """
     racks = ["r0", "r1", "r2"][: data.draw(st.integers(2, 3))]
     names = [f"i{k}" for k in range(data.draw(st.integers(1, 3)))]
     some_racks = st.lists(st.lists(st.sampled_from(racks), min_size=1, max_size=2, unique=True), max_size=2)
     tasks = [
-        Task(TaskId(p % 2, p // 2), stateful=p < 1, end_offset=0, racks=tuple(map(tuple, data.draw(some_racks))))
+        Task(
+            TaskId(p % 2, p // 2),
+            stateful=p < 1,
+            end_offset=0,
+            racks=tuple(map(tuple, data.draw(some_racks))),
+        )
         for p in range(data.draw(st.integers(2, 6)))
     ]
     owner = {t.id: data.draw(st.sampled_from([*names, ""])) for t in tasks}
@@ -145,7 +150,9 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
     def alike(places: Sequence[int]) -> bool:
         for s in (None, 0, 1):
             counts = np.zeros(len(names), np.int64)
-            np.add.at(counts, [k for t, k in zip(free, places, strict=True) if s in (None, t.id.subtopology)], 1)
+            np.add.at(
+                counts, [k for t, k in zip(free, places, strict=True) if s in (None, t.id.subtopology)], 1
+            )
             low, high = floors_and_ceilings(int(counts.sum()), room)
             if ((counts < low) | (counts > high)).any():
                 return False

@@ -52,9 +52,7 @@ def price(problem: Problem, place: np.ndarray) -> tuple[int, int, int, int]:
     busy = np.bincount(place[c.stateful], minlength=c.m)
     total = np.bincount(place, minlength=c.m)
     out = [apart(total, *level_loads(c.n, c.n, busy, c.room))]
-    out.append(
-        apart(np.bincount(place[loose], minlength=c.m), *floors_and_ceilings(len(loose), c.room))
-    )
+    out.append(apart(np.bincount(place[loose], minlength=c.m), *floors_and_ceilings(len(loose), c.room)))
     each = 0
     for s in set(c.sub[loose].tolist()):
         mine = loose[c.sub[loose] == s]
@@ -64,7 +62,9 @@ def price(problem: Problem, place: np.ndarray) -> tuple[int, int, int, int]:
 
 
 def apart(counts: np.ndarray, low: np.ndarray, high: np.ndarray) -> int:
-    return sum(max(a - n, n - b, 0) for n, a, b in zip(counts.tolist(), low.tolist(), high.tolist(), strict=True))
+    return sum(
+        max(a - n, n - b, 0) for n, a, b in zip(counts.tolist(), low.tolist(), high.tolist(), strict=True)
+    )
 
 
 small = st.integers(1, 3).flatmap(
@@ -80,7 +80,9 @@ small = st.integers(1, 3).flatmap(
 @given(small)
 @example(([1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]))
 @example(([2, 1, 1], [0, 1, 2, 2], [(0, 0), (0, 1), (1, 1), (1, 2), (2, 2), (2, 2)]))
-@example(([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)]))  # the first one drains, and still has tasks
+@example(
+    ([0, 1, 1], [0, 0, 0, 1], [(0, 0), (0, 0), (1, 0), (1, 1)])
+)  # the first one drains, and still has tasks
 def test_no_placement_is_more_level_or_moves_less(
     drawn: tuple[list[int], list[int], list[tuple[int, int]]],
 ) -> None:
@@ -135,7 +137,7 @@ def test_equal_instances_are_level_in_every_way(
 
 def test_stateless_tasks_are_alike_among_themselves_and_not_only_in_all() -> None:
     """Two instances with 2 and 1 stateful tasks, 4 stateless ones of two subtopologies, all on the second."""
-    problem, where = cluster_of([1, 1], [0, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1])
+    problem, _ = cluster_of([1, 1], [0, 0, 1], [0, 0, 1, 1], [1, 1, 1, 1])
     plan = taskplace.plan(problem)
     counts = {n: Counter(t.subtopology for t in r.active) for n, r in plan.assignment.items()}
     assert counts == {"i0": {9: 2, 0: 1, 1: 1}, "i1": {9: 1, 0: 1, 1: 1}}
@@ -143,21 +145,23 @@ def test_stateless_tasks_are_alike_among_themselves_and_not_only_in_all() -> Non
 
 
 def test_the_total_wins_where_capacities_forbid_both() -> None:
-    """Capacity 3 and 1: i0 has 2 of the 3 stateful tasks, where its share is 2.25, and the stateless one is 0.75.
+    """Capacities 1 to 4 with 0, 2, 1 and 3 of 6 stateful tasks, and 5 stateless ones: shares of 0.5, 1, 1.5 and 2.
 
-    With the stateless task i0 has 3 of 4, its exact share. On i1, the stateful task already is the share.
+    Of all 11 tasks the shares are 1.1, 2.2, 3.3 and 4.4. To have them, i0 needs 1 stateless task and i2 needs 2; i1
+    and i3 have whole shares, 1 and 2. These are 6, one more than there are.
     """
-    problem, where = cluster_of([3, 1], [0, 0, 1], [0], [1])
-    c = problem.columns
-    place = place_stateless(c, np.where(c.stateful, where, -1))
-    assert np.bincount(place).tolist() == [3, 1]
-    # Three on i1 are more than its share: the stateless tasks go to i0, also beyond their own share there.
-    problem, where = cluster_of([3, 1], [0, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1])
+    problem, where = cluster_of([1, 2, 3, 4], [1, 1, 2, 3, 3, 3], [0] * 5, [3] * 5)
     c = problem.columns
     shares = stateless_shares(c, np.where(c.stateful, where, -1))
     assert not shares.kind_fits
     place = place_stateless(c, np.where(c.stateful, where, -1))
-    assert np.bincount(place).tolist() == [5, 3]
+    assert np.bincount(place).tolist() == [
+        1,
+        2,
+        3,
+        5,
+    ]  # i1 gets none of its exact share of 1, which saves a move
+    assert price(problem, place)[:2] == (0, 1)
 
 
 # --- the step ------------------------------------------------------------------------------------------------------
@@ -309,7 +313,9 @@ def test_verification_counts_stateless_tasks_by_themselves() -> None:
 
 def test_stateless_tasks_do_not_stay_on_an_instance_that_drains() -> None:
     free = TaskId(0, 0)
-    problem = Problem([Task(free, stateful=False)], [Instance("a", draining=True, active=[free]), Instance("b")])
+    problem = Problem(
+        [Task(free, stateful=False)], [Instance("a", draining=True, active=[free]), Instance("b")]
+    )
     found = broken(problem, with_tasks(problem, {"a": [free], "b": []}))
     assert found == ["level: stateless 0_0 is on a, which has no room"]
     assert taskplace.plan(problem).assignment["b"].active == (free,)

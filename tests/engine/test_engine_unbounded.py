@@ -154,7 +154,11 @@ def test_every_change_is_over_after_one_step(data: st.DataObject) -> None:
     rack = st.sampled_from(["x", "y"])
     n = data.draw(st.integers(1, 7))
     tasks = [
-        Task(TaskId(s := k % 2, k // 2), end_offset=data.draw(st.sampled_from([None, 0, END])), stateful=s == 0 or k < 5)
+        Task(
+            TaskId(k % 2, k // 2),
+            end_offset=data.draw(st.sampled_from([None, 0, END])),
+            stateful=k % 2 == 0 or k < 5,
+        )
         for k in range(n)
     ]
     count = data.draw(st.integers(1, 4))
@@ -170,7 +174,9 @@ def test_every_change_is_over_after_one_step(data: st.DataObject) -> None:
             if name == "active" or (t.stateful and name != "none"):
                 roles[k][name].append(t.id)
     instances = [
-        Instance(f"i{k}", data.draw(st.integers(1, 2)), tags={"rack": data.draw(rack)}, lags=lags[k], **roles[k])
+        Instance(
+            f"i{k}", data.draw(st.integers(1, 2)), tags={"rack": data.draw(rack)}, lags=lags[k], **roles[k]
+        )
         for k in range(count)
     ]
     config = PlacementConfig(
