@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from taskplace.assign.slots import slots_of
-from taskplace.assign.target import find_target
+from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
 from taskplace.model import reading
@@ -46,6 +47,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
     c, config = typed.columns, typed.config
     target = find_target(typed)
     step = next_step(c, target, config.max_warmup_replicas)
+    step = replace(step, active=stateless_for_now(c, config, step.active, target.active))
     forced = int(handed_over(c, target.base).sum())
     optimality = Optimality(target.moves, target.lower_bound, forced)
     broken = list(violations(c, config, step, target, optimality))
@@ -122,9 +124,10 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     task = np.flatnonzero(step.active != c.owner)
     base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
     gone, drains = owner < 0, c.room[owner] == 0
+    for_now = ~c.stateful[task] & (step.active[task] != target.active[task])
     why = np.select(
-        [base == FORCED, base == RESUME, gone, drains],
-        [np.where(gone, _GONE, _LAGS), np.where(gone, _RESUMES, _LACKS), _STARTS, _DRAINS],
+        [base == FORCED, base == RESUME, gone, drains, for_now],
+        [np.where(gone, _GONE, _LAGS), np.where(gone, _RESUMES, _LACKS), _STARTS, _DRAINS, _FOR_NOW],
         _BALANCE,
     )
     role = np.where(handed_over(c, target.base)[task], _PROMOTION, _ACTIVE)
@@ -151,7 +154,9 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
 
 
 _ACTIVE, _PROMOTION, _STANDBY, _WARMUP = range(4)  # positions in MOVE_ROLES
-_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(10)
+_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(
+    11
+)
 _WHY = (
     "the owner is gone",
     "the owner lags",
@@ -159,6 +164,7 @@ _WHY = (
     "nobody is caught up, and the owner lacks far more",
     "start",
     "drain",
+    "balance for now",
     "balance",
     "keeps its copy",
     "standby",

@@ -19,10 +19,14 @@ Invariants
     awaited     without follow-up, no task is active on a lagging copy that a follower may overtake
     balance     the target keeps both balances: floor or ceiling of the share, in all and per subtopology
     minimal     planned moves are the lower bound
+    level       step and target: stateless tasks level the actives of each instance beside its stateful ones
+    alike       step and target: stateless tasks by themselves have floor or ceiling of the share, in all and per
+                subtopology, wherever that can be met beside `level`
     slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
 `balance` and `minimal` are the promise of the high_availability assignor beside parked copies: balance as its rack
-strategy keeps it, minimal without racks and weights.
+strategy keeps it, minimal without racks and weights. `level` and `alike` are that of both built-in assignors, `alike`
+but for min_traffic.
 
 There are two levels. "full", which tests and the command line use, believes no figure: it looks for exchanges of tasks
 that save moves (`taskplace.model.saving`), by another way than the one by which targets are found. "quick", which
@@ -41,7 +45,7 @@ from taskplace.errors import InputError, InvalidPlan
 from taskplace.model import reading
 from taskplace.model.bound import fewest_moves
 from taskplace.model.columns import Columns, Ints
-from taskplace.model.config import PlacementConfig
+from taskplace.model.config import BUILT_IN, PlacementConfig
 from taskplace.model.placement import (
     Step,
     Target,
@@ -56,7 +60,7 @@ from taskplace.model.placement import (
 from taskplace.model.plan import Optimality, Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.saving import saving
-from taskplace.model.shares import floors_and_ceilings, is_even
+from taskplace.model.shares import floors_and_ceilings, is_even, stateless_shares
 
 
 class Violation(NamedTuple):
@@ -179,8 +183,11 @@ def violations(
         if len(waits):
             text = f"no follow-up, but {len(waits)} owners lag and others follow, e.g. {c.ids[int(waits[0])]}"
             yield Violation("awaited", text)
+    yield from _stateless(c, config, step.active, "")
     if target is None:
         return
+    if (step.active != target.active).any():
+        yield from _stateless(c, config, target.active, "target: ")
     used = np.concatenate([target.active, target.standby_inst])
     if (c.room[used] == 0).any():
         name = c.names[int(used[c.room[used] == 0][0])]
@@ -192,6 +199,39 @@ def violations(
     yield from _balance(c, target, each=config.rack_aware_assignment_strategy != "min_traffic")
     if _promises_fewest_moves(c, config) and optimality.moves != optimality.lower_bound:
         yield Violation("minimal", f"{optimality.moves} moves where {optimality.lower_bound} are enough")
+
+
+def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) -> Iterator[Violation]:
+    """Yield where stateless tasks are not level beside the stateful actives; O(tasks + subtopologies * instances)."""
+    tasks = np.flatnonzero(~c.stateful)
+    if config.task_assignor_class not in BUILT_IN or not len(tasks):
+        return
+    if (c.room[active[tasks]] == 0).any():
+        t = int(tasks[c.room[active[tasks]] == 0][0])
+        yield Violation(
+            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room"
+        )
+        return
+    shares = stateless_shares(c, active)
+    counts = np.zeros_like(shares.cell_low)
+    np.add.at(counts, (np.searchsorted(shares.subs, c.sub[tasks]), active[tasks]), 1)
+    each = counts.sum(axis=0)
+    total, kind, cells = shares.misses(counts)
+    if total:
+        i = int(np.flatnonzero((each < shares.low) | (each > shares.high))[0])
+        text = f"{c.names[i]} has {each[i]} stateless tasks, level are {shares.low[i]} to {shares.high[i]}"
+        yield Violation("level", f"{where}{text}")
+    if config.rack_aware_assignment_strategy == "min_traffic" or not shares.kind_fits:
+        return
+    if kind:
+        i = int(np.flatnonzero((each < shares.kind_low) | (each > shares.kind_high))[0])
+        text = f"{c.names[i]} has {each[i]} stateless tasks, its share is {shares.kind_low[i]} to {shares.kind_high[i]}"
+        yield Violation("alike", f"{where}{text}")
+    elif cells and shares.can_be_met():
+        s, i = (int(k[0]) for k in np.nonzero((counts < shares.cell_low) | (counts > shares.cell_high)))
+        share = f"its share is {shares.cell_low[s, i]} to {shares.cell_high[s, i]}"
+        label = f"stateless subtopology {int(c.subtopologies[shares.subs[s]])}"
+        yield Violation("alike", f"{where}{label}: {c.names[i]} has {counts[s, i]}, {share}")
 
 
 def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
@@ -267,7 +307,7 @@ def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:
 
 
 def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
-    kept = c.universal | ~any_caught(c) | caught_at(c, step.active)
+    kept = c.at_once | ~any_caught(c) | caught_at(c, step.active)
     if kept[c.stateful].all():
         return
     rows = c.task[c.caught] * c.m + c.inst[c.caught]

@@ -67,6 +67,24 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
     return _joined(c, actives, standbys, notes, near)
 
 
+def stateless_for_now(c: Columns, config: PlacementConfig, step: Ints, target: Ints) -> Ints:
+    """Return `step` ([n] instances in force) with its stateless tasks level beside the stateful ones of the step.
+
+    By the same rules as in the target, and where these leave a choice, nearest to the target. The stateless part of
+    `step` is not read. The target's own is kept where the stateful actives are at their target already, and for an
+    assignor of one's own, whose answer says where stateless tasks are to run.
+    """
+    loose = ~c.stateful
+    if not loose.any():
+        return step
+    if config.task_assignor_class not in registry.BUILT_IN or not (step != target)[c.stateful].any():
+        return np.where(loose, target, step)
+    near = None
+    if config.rack_aware_assignment_strategy != "none":
+        near = place_stateless_near_input(c, step, config)
+    return place_stateless(c, step, target) if near is None else near
+
+
 def _joined(
     c: Columns,
     actives: ActiveTarget,

@@ -238,9 +238,9 @@ class Explainer:
         self, t: int, active: str, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int]
     ) -> str:
         c = self._c
-        if not c.stateful[t]:
-            return self._binding.stateless(t, self._at[active])
         wanted = next((n for n, role in goal.items() if role == "active"), active)
+        if not c.stateful[t]:
+            return self._binding.stateless(t, self._at[active], self._at[wanted])
         base = self._base[t]
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
         at = self._at[wanted]
@@ -276,7 +276,7 @@ class Explainer:
         active = next((n for n, role in now.items() if role == "active"), "")
         wanted = next((n for n, role in goal.items() if role == "active"), active)
         chosen = rows.get(self._at.get(active, -1))
-        ready = bool(c.universal[t]) or (chosen is not None and bool(c.caught[chosen]))
+        ready = bool(c.at_once[t]) or (chosen is not None and bool(c.caught[chosen]))
         for i in seen if active else ():
             name, row = c.names[i], rows.get(i)
             if name == active:
@@ -285,7 +285,7 @@ class Explainer:
                 why = "it is parked: its copy made no progress"
             elif not c.room[i]:
                 why = "it is draining" if c.draining[i] else "it has no capacity"
-            elif not c.universal[t] and not (row is not None and c.caught[row]):
+            elif not c.at_once[t] and not (row is not None and c.caught[row]):
                 lacks = self._behind(t, row)
                 why = f"it lacks {lacks}, " + (
                     f"and {active} is caught up" if ready else f"and nobody is far ahead of {active}"
@@ -348,7 +348,8 @@ def _nature(c: Columns, t: int) -> str:
         return "stateless"
     if c.universal[t]:
         return "stateful, with an empty changelog or none: every instance counts as caught up"
-    return f"stateful, changelog of {int(c.end[t]) if c.end[t] >= 0 else 'unknown'} records"
+    text = f"stateful, changelog of {int(c.end[t]) if c.end[t] >= 0 else 'unknown'} records"
+    return f"{text}; any lag is acceptable: every instance counts as caught up" if c.at_once[t] else text
 
 
 def _copy_text(c: Columns, row: int | None) -> str:
