@@ -7,8 +7,8 @@ With racks (KIP-925) there is an "anywhere" for each rack, at the price of reads
 exchanged within a rack only, so that no price changes.
 
 Without racks, standbys of tasks that have no other copies are interchangeable as far as prices go: they are supplied
-at their instances, and leave to "anywhere" at the price of a new copy, the cheapest first. What goes through "anywhere" gets
-its place afterwards. A place may be wrong for a task, that has a copy there; then it is exchanged with another's.
+at their instances, and leave to "anywhere" at the price of a new copy, the cheapest first. What goes through "anywhere"
+gets its place afterwards. A place may be wrong for a task, that has a copy there; then it is exchanged with another's.
 Where no exchange helps, the task gets arcs of its own to every instance it may go to, and the flow is solved again:
 so the result is that of the full network, and only the few tasks that need it pay for it.
 """

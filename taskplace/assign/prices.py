@@ -92,14 +92,15 @@ class StandbyPrices:
         budget = cost_budget(len(tasks) + c.m + 2 + (traffic.racks if traffic else 0)) // share
         if not strict:
             budget //= 7 * count + 7
+        whole = budget // (count + 1)
         if traffic is not None:
-            budget //= (traffic.most + 1) * (count + 1)
+            budget = whole // (traffic.most + 1)
         grain = max(4, budget // (2 * count + 2))
         self.ties = int(min(c.m, max(1, grain // 8)))
         self.steps = int(min(1000, max(1, grain // self.ties - 4)))
         self.copy = (self.steps + 3) * self.ties * count + 1
         if traffic is not None and budget // (2 * count + 2) < 8:
-            self._coarse(budget, count, traffic)
+            self._coarse(whole, count, traffic)
         self.unit = (self.copy + (self.steps + 4) * self.ties) * count + 1
         self.scale = max(int(c.end[tasks].max(initial=0)), 1)
         pair = c.task * c.m + c.inst
@@ -111,12 +112,12 @@ class StandbyPrices:
         self.rows = np.flatnonzero(usable)
         self.held = self._held(self.rows)
 
-    def _coarse(self, budget: int, count: int, traffic: Traffic) -> None:
+    def _coarse(self, whole: int, count: int, traffic: Traffic) -> None:
         """Set the levels below traffic where finer ones do not fit: a standby in force, a copy, none."""
         self.ties, self.steps, self.copy = 1, 0, 2
-        if budget < COARSEST:
+        if whole < COARSEST * (traffic.most + 1):
             dearest = max(int(traffic.reads.max(initial=0)), 1)
-            largest = max(0, ((traffic.most + 1) * budget // COARSEST - 1 - traffic.move) // dearest)
+            largest = max(0, (whole // COARSEST - 1 - traffic.move) // dearest)
             raise ConfigError(
                 "config.rack.aware.assignment.traffic_cost",
                 found=traffic.read * traffic.common,
