@@ -62,7 +62,7 @@ def _hand_overs(
 
 
 def _slack(c: Columns, active: Ints, task: Ints, inst: Ints) -> tuple[Ints, Ints]:
-    """Return the instances that may have a standby more, and those that may have one fewer: none beside uneven loads."""
+    """Return the instances that may have a standby more, and those that may have one less; none if loads are uneven."""
     tasks = np.flatnonzero(c.stateful)
     actives = np.bincount(active[tasks], minlength=c.m)
     load = actives + np.bincount(inst, minlength=c.m)

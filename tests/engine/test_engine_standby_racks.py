@@ -71,8 +71,8 @@ def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) 
             f"i{k}",
             draw(st.integers(1, 2)),
             {"rack": draw(st.sampled_from(racks)), "zone": draw(st.sampled_from("ab"))},
-            active=held[k]["active"],
-            standby=held[k]["standby"],
+            active=tuple(held[k]["active"]),
+            standby=tuple(held[k]["standby"]),
             lags=lags[k],
         )
         for k in range(m)
@@ -193,8 +193,8 @@ def _spread_over_racks(n: int, m: int, standbys: int, config: PlacementConfig, s
         Instance(
             f"e{k:03}",
             tags={"rack": f"r{k % 3}", "zone": f"z{k % 2}"},
-            active=[t.id for t in tasks[k::m]],
-            standby=[t.id for j in range(1, standbys + 1) for t in tasks[(k - step * j) % m :: m]],
+            active=tuple(t.id for t in tasks[k::m]),
+            standby=tuple(t.id for j in range(1, standbys + 1) for t in tasks[(k - step * j) % m :: m]),
         )
         for k in range(m)
     ]
