@@ -209,6 +209,15 @@ def test_what_a_partition_missed_without_a_leader_is_not_paid_back() -> None:
     assert max(after) - min(after) < 10 + 2 * 5
 
 
+def test_a_leader_that_comes_and_goes_does_not_disturb_the_round_of_the_others() -> None:
+    partitioner = UniformStickyPartitioner(4, config(100), seed=6)
+    got = np.zeros(4, np.int64)
+    for k in range(400):
+        partitioner.update_leaders([0, 1, 2, 3] if k % 2 else [0, 1, 2])
+        got += bytes_of(partitioner, [100])
+        assert got[:3].max() - got[:3].min() < 100 + 2 * 100
+
+
 def test_keyed_records_go_to_partitions_without_a_leader_too() -> None:
     told, untold = (UniformStickyPartitioner(12, config(100)) for _ in "ab")
     told.update_leaders([0])

@@ -7,7 +7,8 @@ shared values; loads as level as can be; the fewest new copies; the current stan
 then each instance keeps its number.
 
 The standbys of a task depend on each other here, so they are placed in rounds: one for every task by an optimal flow,
-then the next for every task, and so on. With one standby this is exact. The result replaces what is in force only if
+then the next for every task, and so on. With one standby this is exact. With several and `traffic`, one of every task
+at a time is placed anew beside the others, as long as that helps. The result replaces what is in force only if
 it is better, so a stable cluster stays as it is.
 
 Shapes: an arc from every task to every instance, as long as these are few; to its copies and a few of the instances
@@ -27,6 +28,8 @@ from taskplace.model.shares import level_loads
 
 FULL_NETWORK = 400_000
 CANDIDATES = 12
+ROUNDS = 4
+"""So often several standbys of a task are placed anew one by one, as long as it helps."""
 
 
 def shared_values(tags: Sequence[Mapping[str, str]], names: Sequence[str]) -> tuple[Ints, Ints]:
@@ -54,13 +57,36 @@ def place_spread(
     chosen = np.zeros((len(tasks), 0), np.int64)
     for _ in range(replicas):
         chosen = np.column_stack([chosen, _one_more(c, active, tasks, chosen, group, shared, traffic)])
+    options = [chosen]
     now = _in_force(c, active, tasks, replicas)
     if now is not None:
-        ranks = [_rank(c, active, tasks, option, group, shared, traffic) for option in (now, chosen)]
-        if ranks[0] <= ranks[1]:
-            chosen = now
+        options.insert(0, now)  # of equal ones, what is in force
+    if traffic is not None and replicas > 1:
+        options = [_improved(c, active, tasks, option, group, shared, traffic) for option in options]
+    chosen = min(options, key=lambda option: _rank(c, active, tasks, option, group, shared, traffic))
     chosen.sort(axis=1)
     return np.repeat(tasks, replicas), chosen.ravel()
+
+
+def _improved(
+    c: Columns, active: Ints, tasks: Ints, chosen: Ints, group: Ints, shared: Ints, traffic: Traffic
+) -> Ints:
+    """Return `chosen`, or better standbys: one of every task at a time, the dearest first, is placed anew."""
+    best, least = chosen, _rank(c, active, tasks, chosen, group, shared, traffic)
+    for _ in range(ROUNDS):
+        before = least
+        for k in range(chosen.shape[1]):
+            price = traffic.price(tasks[:, None], best)
+            best = np.take_along_axis(best, np.argsort(-price, axis=1, kind="stable"), axis=1)
+            others = np.delete(best, k, axis=1)
+            anew = _one_more(c, active, tasks, others, group, shared, traffic)
+            option = np.column_stack([others, anew])
+            rank = _rank(c, active, tasks, option, group, shared, traffic)
+            if rank < least:
+                best, least = option, rank
+        if least == before:
+            break
+    return best
 
 
 def sharing_notes(c: Columns, active: Ints, task: Ints, inst: Ints, names: Sequence[str]) -> list[str]:
