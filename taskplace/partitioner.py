@@ -360,7 +360,7 @@ class TopicPartitioner:
     >>> [p.partition("flights", None, 50) for _ in range(6)]
     [2, 2, 1, 1, 0, 0]
     >>> p.assign("weather", [100, 100, 100, 100]).tolist()
-    [1, 0, 0, 1]
+    [1, 0, 1, 0]
     """
 
     def __init__(

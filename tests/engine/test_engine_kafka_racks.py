@@ -177,3 +177,76 @@ def test_random_clusters_keep_their_balance_and_never_cost_more(standbys: int) -
     assert all(more >= less for more, less in pairwise(reads))
     for plan in made.values():
         assert plan.metrics["standbys"] == 60 * standbys
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_four_moves_save_four_reads(strategy: str) -> None:
+    """Every task runs away from its racks: a cost of 40 becomes one of 4."""
+    held: Held = {"p1": (["0_1", "1_1"], ()), "p2": (["1_0"], ()), "p3": (["0_0"], ())}
+    problem = _problem(["0_0", "0_1", "1_0", "1_1"], held, rack_aware_assignment_strategy=strategy)
+    _, reads = _actives(problem)
+    assert (reads, taskplace.plan(problem).optimality.moves) == (0, 4)
+
+
+def _standbys(
+    served: Sequence[Sequence[str]],
+    places: Sequence[tuple[str, str, Sequence[int], Sequence[int]]],
+    strategy: str,
+    tags: tuple[str, ...] = (),
+) -> list[list[int]]:
+    """Return which tasks each place is a standby of; `places`: rack, zone, active and standby tasks in force."""
+    tasks = [Task(TaskId(0, p), end_offset=9, changelog_racks=(tuple(r),)) for p, r in enumerate(served)]
+    instances = []
+    for k, (rack, zone, active, standby) in enumerate(places):
+        roles = [tuple(TaskId(0, p) for p in role) for role in (active, standby)]
+        instances.append(
+            Instance(
+                f"i{k}",
+                2,
+                {"rack": rack, "zone": zone},
+                active=roles[0],
+                standby=roles[1],
+                lags=dict.fromkeys((*roles[0], *roles[1]), 0),
+            )
+        )
+    replicas = sum(len(standby) for *_, standby in places) // len(tasks)
+    config = PlacementConfig(num_standby_replicas=replicas, rack_aware_assignment_strategy=strategy)
+    c = Problem(tasks, instances, config).columns
+    traffic = Traffic.of(c, config)
+    if tags:
+        task, inst = place_spread(c, c.owner, replicas, *shared_values(c.tags, tags), traffic)
+    else:
+        found = place_standbys(c, c.owner, replicas, traffic=traffic)
+        task, inst = found.task, found.inst
+    return [task[inst == i].tolist() for i in range(c.m)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_two_standbys_change_places(strategy: str) -> None:
+    places = [("r1", "", (0, 1), ()), ("r2", "", (), (1,)), ("r3", "", (), (0,))]
+    assert _standbys([["r2"], ["r3"]], places, strategy) == [[], [0], [1]]
+    again = [("r1", "", (0, 1), ()), ("r2", "", (), (0,)), ("r3", "", (), (1,))]
+    assert _standbys([["r2"], ["r3"]], again, strategy) == [[], [0], [1]]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_zones_of_standbys_are_kept_apart_where_racks_do_not_matter(strategy: str) -> None:
+    """A fourth place is in the zone of the second: no task has both, and the zones stay three for each task."""
+    places = [("r1", "1", (0,), (1,)), ("r1", "2", (1,), (0,)), ("r1", "3", (), (0, 1)), ("r1", "2", (), ())]
+    found = _standbys([["r1"], ["r1"]], places, strategy, ("zone",))
+    for t, owner in enumerate((0, 1)):
+        zones = [places[i][1] for i in range(4) if i == owner or t in found[i]]
+        assert sorted(zones) == ["1", "2", "3"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_tasks_that_are_near_enough_stay(strategy: str) -> None:
+    """Tasks with several racks: each is on an instance that one of them is of, and nothing moves."""
+    served = [("r1", "r2"), ("r2", "r3"), ("r3", "r4")]
+    tasks = [Task(TaskId(0, p), end_offset=9, racks=(racks,)) for p, racks in enumerate(served)]
+    instances = [
+        Instance(f"i{k}", 2, {"rack": f"r{k + 1}"}, active=(TaskId(0, k),), lags={TaskId(0, k): 0})
+        for k in range(3)
+    ]
+    made = taskplace.plan(Problem(tasks, instances, PlacementConfig(rack_aware_assignment_strategy=strategy)))
+    assert made.stable and made.metrics["reads_across_racks"] == 0
