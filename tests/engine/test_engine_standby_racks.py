@@ -19,6 +19,7 @@ from taskplace.assign.standby import place_standbys
 from taskplace.errors import ConfigError, InputError
 from taskplace.explain import Explainer
 from taskplace.model.columns import STANDBY, Columns
+from taskplace.model.detours import detour
 from taskplace.model.judge import judge
 from taskplace.model.shares import level_loads
 from taskplace.simulate import Cluster
@@ -142,6 +143,27 @@ def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.Da
         assert all(len(set(places)) == found.replicas for places in mine)
         assert _apart(problem, active.tolist(), _load(mine, c.m), found.replicas) == min(apart) or min(apart)
         assert _price(problem, mine) == least or min(apart)
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(
+    problem: Problem, data: st.DataObject
+) -> None:
+    c = problem.columns
+    replicas = min(problem.config.num_standby_replicas, c.m - 1)
+    active = [data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)]
+    if not any(c.changelog_racks):
+        return
+    options = list(_all(problem, active, replicas))
+    mine = data.draw(st.sampled_from(options))
+    level = [s for s in options if _apart(problem, active, _load(s, c.m), replicas) == 0]
+    if mine not in level:
+        level = [s for s in options if (_load(s, c.m) == _load(mine, c.m)).all()]
+    task = np.repeat(np.arange(c.n), replicas)
+    inst = np.array([k for places in mine for k in places], np.int64)
+    found = detour(c, problem.config, np.array(active, np.int64), task, inst)
+    assert found == (_price(problem, mine) > min(_price(problem, s) for s in level))
 
 
 @settings(max_examples=150, deadline=None)
