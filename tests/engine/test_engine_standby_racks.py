@@ -127,22 +127,34 @@ def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.Da
     traffic = Traffic.of(c, problem.config)
     if traffic is None:
         return
-    least = None
+    options = list(_all(problem, active.tolist(), min(problem.config.num_standby_replicas, c.m - 1)))
     for full in (10**9, 0):  # both networks
         found = place_standbys(c, active, problem.config.num_standby_replicas, full, traffic)
         mine = _rows(c, found.task, found.inst)
-        if least is None:
-            options = [(s, _load(s, c.m)) for s in _all(problem, active.tolist(), found.replicas)]
-            apart = [_apart(problem, active.tolist(), load, found.replicas) for _, load in options]
-            level = [s for (s, _), a in zip(options, apart, strict=True) if a == 0]
-            if not level:  # loads come first: then traffic is least for the loads that were found
-                loads = _load(mine, c.m)
-                level = [s for s, load in options if (load == loads).all()]
-            least = min(_price(problem, s) for s in level)
-            assert any(set(map(frozenset, s)) for s in level)
         assert all(len(set(places)) == found.replicas for places in mine)
-        assert _apart(problem, active.tolist(), _load(mine, c.m), found.replicas) == min(apart) or min(apart)
-        assert _price(problem, mine) == least or min(apart)
+        level = [s for s in options if _apart(problem, active.tolist(), _load(s, c.m), found.replicas) == 0]
+        if level:
+            assert _apart(problem, active.tolist(), _load(mine, c.m), found.replicas) == 0
+        else:  # loads come first: then traffic is least for the loads that were found
+            level = [s for s in options if (_load(s, c.m) == _load(mine, c.m)).all()]
+        assert _price(problem, mine) == min(_price(problem, s) for s in level)
+
+
+@pytest.mark.parametrize("full", [10**9, 0])
+def test_where_loads_cannot_be_level_traffic_is_least_for_the_loads_there_are(full: int) -> None:
+    """d would have to take standbys, but all tasks are parked there; b and c exchange theirs for the sake of racks."""
+    tasks = [Task(TaskId(0, p), end_offset=9, changelog_racks=((("y", "x")[p // 2],),)) for p in range(4)]
+    ids = [t.id for t in tasks]
+    instances = [
+        Instance("a", tags={"rack": "w"}, active=tuple(ids), lags=dict.fromkeys(ids, 0)),
+        Instance("b", tags={"rack": "x"}, standby=tuple(ids[:2]), lags=dict.fromkeys(ids[:2], 0)),
+        Instance("c", tags={"rack": "y"}, standby=tuple(ids[2:]), lags=dict.fromkeys(ids[2:], 0)),
+        Instance("d", tags={"rack": "z"}, parked=tuple(ids)),
+    ]
+    problem = Problem(tasks, instances, _config())
+    c = problem.columns
+    found = place_standbys(c, c.owner, 1, full, Traffic.of(c, problem.config))
+    assert found.inst.tolist() == [2, 2, 1, 1]
 
 
 @settings(max_examples=150, deadline=None)
