@@ -212,7 +212,7 @@ class UniformStickyPartitioner:
 
         The others get no keyless record until they are named again. If no partition has a leader, all get some: the
         records have to wait anyway. A partition that loses its leader gives up its turn at once. One that gets a leader
-        takes part from the next round on: from then, no two partitions differ by as much as a turn and two of the
+        takes part from the next round on: from that round, no two partitions differ by as much as a turn and two of the
         largest records. Nothing is paid back for the time without one. Keyed records go where they went.
 
         Errors: `InputError` for what is no partition. O(partitions).
