@@ -20,6 +20,7 @@ from taskplace.model.ids import TaskId
 from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.reads import changelog_reads, cross_rack_reads
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
 
@@ -196,10 +197,24 @@ def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) ->
         "owners_behind": step.owners_behind,
         "standbys_possible": target.replicas,
         **_weights(c, target),
+        **_reads(c, config, target),
         "active_spread": tasks_apart,
         "subtopology_instances_spread": instances_apart,
         "kip441_balanced": int(max(tasks_apart, instances_apart) <= config.balance_factor),
     }
+
+
+def _reads(c: Columns, config: PlacementConfig, target: Target) -> dict[str, float]:
+    """Return what the target reads across racks, with a rack strategy: of input and of changelogs, where known."""
+    if config.rack_aware_assignment_strategy == "none":
+        return {}
+    out: dict[str, float] = {}
+    if (known := cross_rack_reads(c)) is not None:
+        out["reads_across_racks"] = int(known[1][np.arange(c.n), known[0][target.active]].sum())
+    if (known := changelog_reads(c)) is not None:
+        reads = known[1][target.standby_task, known[0][target.standby_inst]]
+        out["standby_reads_across_racks"] = int(reads.sum())
+    return out
 
 
 def _weights(c: Columns, target: Target) -> dict[str, float]:

@@ -22,16 +22,17 @@ Invariants
     level       step and target: stateless tasks level the actives of each instance beside its stateful ones
     alike       step and target: stateless tasks by themselves have floor or ceiling of the share, in all and per
                 subtopology, wherever that can be met beside `level`
+    traffic     with a rack strategy, no other standbys at loads as level cost less in changelog reads and moves
     slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
-`balance` and `minimal` are the promise of the high_availability assignor beside parked copies: balance as its rack
-strategy keeps it, minimal without racks and weights. `level` and `alike` are that of both built-in assignors, `alike`
-but for min_traffic.
+`balance`, `minimal` and `traffic` are the promise of the high_availability assignor, except where copies are parked:
+balance as its rack strategy keeps it, minimal without racks and weights, traffic without `rack.aware.assignment.tags`.
+`level` and `alike` are the promise of both built-in assignors, `alike` except under min_traffic.
 
 There are two levels. "full", which tests and the command line use, believes no figure: it looks for exchanges of tasks
-that save moves (`taskplace.model.saving`), by another way than the one by which targets are found. "quick", which
-`taskplace.plan` runs on every plan, takes the lower bound from the plan: it does not see needless moves if the flow
-that made the target states a wrong bound.
+that save moves (`taskplace.model.saving`) or traffic (`taskplace.model.detours`), by another way than the one by which
+targets are found. "quick", which `taskplace.plan` runs on every plan, takes the lower bound from the plan: it does not
+see needless moves if the flow that made the target states a wrong bound. It does not look at traffic either.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ from taskplace.model import reading
 from taskplace.model.bound import fewest_moves
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import BUILT_IN, PlacementConfig
+from taskplace.model.detours import detour
 from taskplace.model.placement import (
     Step,
     Target,
@@ -119,6 +121,14 @@ def verify(
         bound = fewest_moves(c, base) if unbalanced else moves - saving(c, base, target.active)
     right = Optimality(moves, bound, int(handed_over(c, base).sum()))
     found.extend(violations(c, problem.config, step, target, right))
+    weighed = level == "full" and _promises_least_traffic(c, problem.config)
+    if (
+        target is not None
+        and weighed
+        and detour(c, problem.config, target.active, target.standby_task, target.standby_inst)
+    ):
+        text = "other standbys of these tasks would cost less in changelog reads across racks and in moves"
+        found.append(Violation("traffic", text))
     stated = plan.optimality != Optimality() or plan.fingerprint
     if target is not None and stated and plan.optimality != right:
         found.append(Violation("figures", f"the plan states {plan.optimality}, right is {right}"))
@@ -240,6 +250,13 @@ def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
         config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy == "none"
     )
     return plain and even and not len(c.parked)
+
+
+def _promises_least_traffic(c: Columns, config: PlacementConfig) -> bool:
+    racks = (
+        config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy != "none"
+    )
+    return racks and not config.rack_aware_assignment_tags and not len(c.parked)
 
 
 def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:

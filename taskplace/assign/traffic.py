@@ -15,8 +15,6 @@ Shapes: tasks * (copies + racks) arcs. If racks are not known for all instances,
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from taskplace.assign.active import ActiveTarget, Placement, place_actives
@@ -26,7 +24,7 @@ from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
-from taskplace.model.reads import RACK_TAG, cross_rack_reads, prices
+from taskplace.model.reads import RACK_TAG, cross_rack_reads, prices, reduced_prices
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 
@@ -133,11 +131,7 @@ class _NearInput(Placement):
     def __init__(self, c: Columns, base: Ints, config: PlacementConfig, rack_of: Ints, reads: Ints) -> None:
         super().__init__(c, base)
         self.rack_of, self.reads = rack_of, reads
-        self.traffic_cost, self.move_cost = prices(config)
-        # Only their ratio matters, and small numbers leave room for what is decided below them.
-        self.common = math.gcd(self.traffic_cost, self.move_cost) or 1
-        self.traffic_cost //= self.common
-        self.move_cost //= self.common
+        self.traffic_cost, self.move_cost, self.common = reduced_prices(config)
         if config.rack_aware_assignment_strategy == "min_traffic":
             self.low = np.zeros_like(self.low)
             self.high = np.where(c.room > 0, len(self.tasks), 0) * np.ones_like(self.high)

@@ -14,7 +14,7 @@ import numpy as np
 from taskplace.model.columns import Ints
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.reads import cross_rack_reads, prices
+from taskplace.model.reads import changelog_reads, cross_rack_reads, prices
 from taskplace.model.shares import floors_and_ceilings
 
 
@@ -139,6 +139,14 @@ class Binding:
             (shared if any(tags[o].get(tag) == value for o in others) else differ).append(f"{tag} {value}")
         return shared, differ
 
+    def follows(self, t: int, i: int) -> str:
+        """Return what a standby of task t reads across racks at instance i, to be added to why it is there."""
+        if self._changelogs is None or not self.c.changelog_racks[t]:
+            return ""
+        rack_of, reads = self._changelogs
+        count = int(reads[t, rack_of[i]])
+        return f", and it reads {count} changelog partition{'s' * (count != 1)} across racks from there"
+
     def _cost(self, t: int, worse: int, better: int) -> str:
         """Return the cost that speaks against `worse` and for `better`, "" if there is none."""
         c = self.c
@@ -179,6 +187,15 @@ class Binding:
     @cached_property
     def _reads(self) -> tuple[Ints, Ints] | None:
         return None if self.config.rack_aware_assignment_strategy == "none" else cross_rack_reads(self.c)
+
+    @cached_property
+    def _changelogs(self) -> tuple[Ints, Ints] | None:
+        config = self.config
+        racks = (
+            config.rack_aware_assignment_strategy != "none"
+            and config.task_assignor_class == "high_availability"
+        )
+        return changelog_reads(self.c) if racks else None
 
     @cached_property
     def _total(self) -> tuple[Ints, Ints]:

@@ -217,7 +217,9 @@ class Explainer:
         if role == "warmup":
             wanted = goal.get(name, "")
             then = (
-                "it is to take over the active" if wanted == "active" else "it is to relieve another standby"
+                "it is to take over the active"
+                if wanted == "active"
+                else f"it is to relieve another standby{self._binding.follows(t, self._at[name])}"
             )
             return then if wanted else "it goes on warming up"
         if name not in goal:
@@ -228,6 +230,7 @@ class Explainer:
         shared, differ = self._binding.apart(self._at[name], others)
         tags = f", in a place of its own ({', '.join(differ)})" if differ else ""
         tags += f", though it shares {', '.join(shared)} with another copy" if shared else ""
+        tags += self._binding.follows(t, self._at[name])
         if before == "standby":
             return f"it is one already{tags}"
         if row is not None and self._c.caught[row]:

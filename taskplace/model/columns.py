@@ -84,6 +84,7 @@ class Columns:
     """Copies of tasks that are not in the problem: (instance, task)."""
     tags: tuple[Mapping[str, str], ...]
     racks: tuple[tuple[tuple[str, ...], ...], ...]
+    changelog_racks: tuple[tuple[tuple[str, ...], ...], ...]
     fingerprint: str
     notes: tuple[str, ...] = field(default=())
     unbounded: bool = False
@@ -112,7 +113,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     n, m = len(tasks), len(instances)
     if m == 0:
         raise InputError("instances", found="no instance", expected="at least one")
-    ids, stateful_, end_, weight_, logged_, racks_ = zip(*tasks, strict=True) if n else ((),) * 6
+    ids, stateful_, end_, weight_, logged_, racks_, changelogs_ = zip(*tasks, strict=True) if n else ((),) * 7
     names = tuple(i.id for i in instances)
     for a, b in pairwise(names):
         if a == b:
@@ -205,6 +206,8 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     digest.update(_canonical([names, [sorted(i.tags.items()) for i in instances]]))
     digest.update(_canonical([[i.restore_rate for i in instances], config.to_properties(), sorted(unknown)]))
     digest.update(_canonical(racks_ if any(racks_) else []))
+    if any(changelogs_):
+        digest.update(_canonical(["changelogs", changelogs_]))
     if any(i.slots for i in instances):
         digest.update(_canonical([i.slots for i in instances]))
     return Columns(
@@ -230,6 +233,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         unknown=tuple(sorted(unknown)),
         tags=tuple(i.tags for i in instances),
         racks=racks_,
+        changelog_racks=changelogs_,
         fingerprint=digest.hexdigest()[:16],
         notes=tuple(notes),
         unbounded=config.unbounded,

@@ -9,14 +9,14 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
-from taskplace.simulation import Cluster
-from taskplace.simulation.run import settle
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.assign.stateless import place_stateless
 from taskplace.assign.target import stateless_for_now
 from taskplace.model.shares import floors_and_ceilings, level_loads, stateless_shares
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
 from taskplace.verify import verify
 
 END = 50_000

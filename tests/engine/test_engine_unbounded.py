@@ -9,16 +9,16 @@ from typing import Any
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
-from taskplace.explanation import can_remove
-from taskplace.simulation import Cluster
-from taskplace.simulation.run import settle
 
 import taskplace
 from taskplace import Instance, LagIndex, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.errors import ConfigError
+from taskplace.explanation import can_remove
 from taskplace.model.config import integer_key
 from taskplace.model.reading import MOST
 from taskplace.rebalance.triggers import Situation, overtaken
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
 
 END = 50_000
 TASKS = tuple(TaskId(0, p) for p in range(6))
