@@ -160,7 +160,9 @@ def test_a_count_that_nobody_could_list_is_one_error_at_once() -> None:
         for describe in (
             lambda count=count: Topology("t").source("a", partitions=count),
             lambda count=count: Topology("t").source("a").repartition("k", name="r", partitions=count),
-            lambda count=count: Topology.from_dict({"name": "t", "sources": {"a": {"partitions": count}}}, {}),
+            lambda count=count: Topology.from_dict(
+                {"name": "t", "sources": {"a": {"partitions": count}}}, {}
+            ),
             lambda count=count: group_topics({"a": count}),
         ):
             with pytest.raises(TopologyError, match=rf"{said}, expected at most {most}$"):

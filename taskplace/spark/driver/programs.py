@@ -6,25 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import pyarrow as pa
-from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.driver.columns import TIMES, check_columns
 from taskplace.spark.driver.node_options import check_options
+from taskplace.spark.driver.sources import check_sources, hashable, source_key
+from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.keyed import check_keys, splits
-from taskplace.spark.processors.base import layouts
 from taskplace.spark.state.meta import MAX_STORES
-from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
-from taskplace.spark.worker.splits import check_splits
 from topology import BuiltTopology, Subtopology
 
 PARTITION = "__partition"
@@ -129,7 +124,7 @@ def _program(
         )
         for node in sub.nodes
     )
-    stores = _stores(sub)
+    stores = stores_of(sub)
     for node in sub.nodes:
         if node.kind in ("processor", "join") and node.processor is None:
             raise InputError(
@@ -175,29 +170,12 @@ def _check_windows_alone(sub: Subtopology) -> None:
                 )
 
 
-def _stores(sub: Subtopology) -> dict[str, StoreSchema]:
-    """Return the schemas of a subtopology's stores. Errors: `InputError` for one that nobody gave a layout."""
-    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
-    return {
-        store.name: StoreSchema.of(
-            store.name,
-            {
-                "retention_ms": store.retention_ms,
-                **(store.options if store.options.get("key") else declared.get(store.name, {})),
-            },
-            logged=store.logged,
-        )
-        for store in sub.stores
-    }
-
-
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
 
     One streaming query can then read any number of sources, and one shuffle serves them all.
     A key that is null belongs to one fixed partition. A source without a key is spread by all its columns.
-    Errors: `InputError` for a source that is missing or unknown, a missing key column, and for co-partitioned
-    sources whose keys differ in type (int and bigint of one value hash to different partitions).
+    Errors: `InputError` for a source that is missing or unknown, or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
     for name in sources:
@@ -207,15 +185,15 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
             )
     if missing := set(tags) - set(sources):
         raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
-    _check_keys(built, sources)
-    _check_event_times(built, sources)
-    check_columns(built, {topic: dict(df.dtypes) for topic, df in sources.items()})
-    types = {topic: StructType(df.schema.fields) for topic, df in sources.items()} if len(tags) > 1 else {}
+    schemas = {topic: df.schema for topic, df in sources.items()}
+    check_sources(built, schemas, case_sensitive=_case_sensitive(sources))
+    types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
         # As texts: each call of a function is several to the JVM, and this is done at every batch.
-        rows = ", ".join(map(_quoted, sources[topic].columns))
-        keys = ", ".join(map(_quoted, _key(built, topic) or _hashable(topic, sources[topic])))
+        rows = ", ".join(map(_quoted, schemas[topic].names))
+        spread = source_key(built, topic) or hashable(topic, dict(sources[topic].dtypes))
+        keys = ", ".join(map(_quoted, spread))
         columns = [
             F.expr(f"{tag} AS {TAG}"),
             F.expr(f"pmod(hash({keys}), {built.partitions[topic]}) AS {PARTITION}"),
@@ -246,35 +224,6 @@ def stage_input(df: DataFrame, program: Program) -> DataFrame:
     return mine.select(TAG, PARTITION, *map(_quoted, program.external)) if others else mine
 
 
-def key_types(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> dict[str, list[str]]:
-    """Return the types of each source's key columns, as Spark names them: part of what a checkpoint is bound to."""
-    return {
-        topic: [sources[topic].schema[column].dataType.simpleString() for column in _key(built, topic)]
-        for topic in sources
-    }
-
-
-def _check_splits(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
-    types = {
-        topic: {
-            column: kind
-            for column in _key(built, topic)
-            if (kind := _as_arrow(df.schema[column].dataType)) is not None
-        }
-        for topic, df in sources.items()
-    }
-    for sub in built.subtopologies:
-        check_splits(splits(sub, {name: store.key for name, store in _stores(sub).items()}), types)
-
-
-def _as_arrow(kind: DataType) -> pa.DataType | None:
-    """Return the type in which a column comes to a task; None if it cannot come there."""
-    try:
-        return to_arrow_type(kind, timezone="UTC")
-    except PySparkTypeError:
-        return None
-
-
 def check_names(built: BuiltTopology) -> None:
     """Refuse topics whose columns in the united input would be taken for each other, or for its own.
 
@@ -291,60 +240,14 @@ def check_names(built: BuiltTopology) -> None:
         taken[topic.lower()] = topic
 
 
-def _hashable(topic: str, df: DataFrame) -> list[str]:
-    """Return the columns by which the rows of a source without a key are spread: those that Spark can hash."""
-    found = [name for name, kind in df.dtypes if "map<" not in kind and "variant" not in kind]
-    if not found:
-        raise InputError(
-            f"sources.{topic}",
-            found=f"no key, and columns that Spark cannot hash: {dict(df.dtypes)}",
-            expected="a key, or one more column by which its rows can be spread",
-        )
-    return found
+def _case_sensitive(sources: Mapping[str, DataFrame]) -> bool:
+    """Return whether Spark tells names apart by case; asked only where it matters, as that is a call to the JVM."""
+    for df in sources.values():
+        if len(set(map(str.lower, df.schema.names))) < len(df.schema.names):
+            return df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    return False
 
 
 def _quoted(column: str) -> str:
     """Return a column's name as Spark reads it whole: with a dot, it would look for a field."""
     return "`" + column.replace("`", "``") + "`"
-
-
-def _key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
-    return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
-
-
-def _check_event_times(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
-    for topic, time in event_times(built).items():
-        types = dict(sources[topic].dtypes)
-        if types.get(time.column) not in TIMES:
-            raise InputError(
-                f"sources.{topic}.event_time",
-                found=f"{time.column!r}, {types.get(time.column, 'no column')}",
-                expected=f"a timestamp or date column of {types}",
-            )
-
-
-def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
-    for topic, df in sources.items():
-        if missing := set(_key(built, topic)) - set(df.columns):
-            raise InputError(
-                f"sources.{topic}",
-                found=f"no column {sorted(missing)}",
-                expected=f"key columns among {df.columns}",
-            )
-    types = key_types(built, sources)
-    for topic, kinds in types.items():
-        if any("collate" in kind for kind in kinds):
-            raise InputError(
-                f"sources.{topic}",
-                found=f"a key of {kinds}",
-                expected="no collation: keys are told apart by their bytes; cast it to a plain string",
-            )
-    for group in built.copartition_groups:
-        found = {topic: types[topic] for topic in group if topic in types}
-        if len({tuple(kinds) for kinds in found.values()}) > 1:
-            raise InputError(
-                "sources",
-                found=f"co-partitioned keys of different types: {found}",
-                expected="equal types; cast the keys first",
-            )
-    _check_splits(built, sources)
