@@ -94,7 +94,7 @@ class Declared:
         self._inputs = _inputs(built, external_topics(built), given)
         programs(built)  # judges the layouts of the stores
         with _in_the_file():
-            check_sources(built, _schemas(self._inputs, settings), case_sensitive=_case_sensitive(settings))
+            check_sources(built, _schemas(self._inputs, settings), settings.spark.conf.get)
             declared(built)  # the schemas of the sinks
 
     def topology(self) -> Topology:
@@ -251,10 +251,6 @@ def _schemas(inputs: Mapping[str, _Source], settings: Settings) -> dict[str, Str
     timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
     found = {topic: source.schema(timestamp) for topic, source in inputs.items()}
     return {topic: schema for topic, schema in found.items() if schema is not None}
-
-
-def _case_sensitive(settings: Settings) -> bool:
-    return settings.spark.conf.get("spark.sql.caseSensitive", "false").lower() == "true"
 
 
 def _inputs(built: BuiltTopology, topics: Collection[str], given: Mapping[str, Any]) -> dict[str, _Source]:

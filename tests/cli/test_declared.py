@@ -662,7 +662,7 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"topology__sources__orders__options": {"event_time": "cents"}},
-            "topology.sources.orders.options.event_time: found \"'cents', bigint\", expected a timestamp or date column",
+            "topology.sources.orders.options.event_time: found \"'cents', bigint\", expected a timestamp or date",
         ),
         (
             {f"{SPENT}__aggregates": {"worst": {"max": "cents", "type": "timestamp"}}},

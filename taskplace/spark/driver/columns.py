@@ -13,7 +13,7 @@ Errors: `InputError` with the node, what was found, and the nearest column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from taskplace.errors import InputError
 from taskplace.model.reading import nearest
@@ -21,10 +21,13 @@ from taskplace.spark.processors.columns import TIMES, UNKNOWN, Columns, InputCol
 from topology import BuiltTopology, Node
 
 
-def check_columns(built: BuiltTopology, sources: Mapping[str, Columns]) -> None:
+def check_columns(
+    built: BuiltTopology, sources: Mapping[str, Columns], utc: Callable[[], bool] = lambda: True
+) -> None:
     """Refuse columns that are missing, or no times where times are wanted. O(nodes x columns).
 
-    `sources`: by topic, its columns and their types as Spark names them; a topic that is missing is not judged.
+    `sources`: by topic, its columns and their types as Spark names them; a topic that is missing is not judged. `utc`:
+    whether the session's time zone is UTC. Elsewhere, an event time without a zone is refused.
     """
     known: dict[str, Columns | None] = {}
     topics: dict[str, Columns | None] = dict(sources)
@@ -34,14 +37,37 @@ def check_columns(built: BuiltTopology, sources: Mapping[str, Columns]) -> None:
             parents = [known[parent] for parent in node.parents]
             for wanted in inputs_of(node.processor):
                 if wanted.input < len(parents) and (columns := parents[wanted.input]) is not None:
-                    _check(f"node {node.name!r}, {wanted.path or wanted.name}", wanted, columns)
+                    path = f"node {node.name!r}, {wanted.path or wanted.name}"
+                    _check(path, wanted, columns)
+                    if wanted[:2] == _goes_by(node):
+                        _check_zone(path, wanted.name, columns[wanted.name], utc)
             known[node.name] = _output(node, parents, topics)
             if node.kind == "repartition" and node.topic:
                 topics[node.topic] = known[node.name]
     for node in built.nodes:
         time, columns = node.options.get("event_time"), sources.get(node.topic or "")
         if node.kind == "source" and isinstance(time, str) and columns is not None:
-            _check(f"sources.{node.topic}.event_time", InputColumn(0, time, time=True), columns)
+            path = f"sources.{node.topic}.event_time"
+            _check(path, InputColumn(0, time, time=True), columns)
+            _check_zone(path, time, columns[time], utc)
+
+
+def _goes_by(node: Node) -> tuple[int, str] | None:
+    """Return the input and the column by which a node goes by event time, if it says so."""
+    asked = getattr(node.processor, "input_time", None)
+    found = asked() if asked is not None else None
+    return None if found is None else (found.input, found.column)
+
+
+def _check_zone(path: str, column: str, kind: str, utc: Callable[[], bool]) -> None:
+    """Refuse an event time without a zone where the session's is not UTC: Spark would take it for the session's."""
+    if kind in ("date", "timestamp_ntz") and not utc():
+        raise InputError(
+            path,
+            found=f"{column!r}, {kind}, in a session whose time zone is not UTC",
+            expected="a timestamp: a time without a zone counts as UTC here",
+            hint="cast it to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
+        )
 
 
 def _check(path: str, wanted: InputColumn, columns: Columns) -> None:

@@ -17,10 +17,11 @@ from taskplace.spark.driver.sources import check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.keyed import check_keys, splits
+from taskplace.spark.processors import Aggregate, Deduplicate, PerKey, TableJoin
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
-from topology import BuiltTopology, Subtopology
+from topology import BuiltTopology, Node, Subtopology
 
 PARTITION = "__partition"
 SOURCE_OPTIONS = ("event_time", "delay")
@@ -135,6 +136,7 @@ def _program(
         if node.processor is not None:
             check_options(node)
     _check_windows_alone(sub)
+    _check_own_stores(sub)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -170,6 +172,30 @@ def _check_windows_alone(sub: Subtopology) -> None:
                 )
 
 
+def _check_own_stores(sub: Subtopology) -> None:
+    """Refuse one store of several operators of taskplace's own, unless each of the nodes names it in `stores`.
+
+    One object put at two nodes, or one name given twice, counts the rows of both in one state. Where that is wanted, as
+    for a de-duplication over two streams, the nodes say so; what a node of your own shares is its own matter.
+    """
+    owners: dict[str, list[Node]] = {}
+    for node in sub.nodes:
+        if isinstance(node.processor, _OWN_A_STORE):
+            owners.setdefault(node.processor.store, []).append(node)
+    for store, nodes in owners.items():
+        if len(nodes) > 1 and not all(store in node.named_stores for node in nodes):
+            what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in nodes)
+            raise InputError(
+                f"stores.{store}",
+                found=f"the state of {what}, which would take each other's for their own",
+                expected="for each node a processor of its own, with a store of its own",
+                hint=f"to share it all the same, name it at each of them: stores=[{store!r}]",
+            )
+
+
+_OWN_A_STORE = (Aggregate, Deduplicate, PerKey, TableJoin)
+
+
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
 
@@ -186,7 +212,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     if missing := set(tags) - set(sources):
         raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
     schemas = {topic: df.schema for topic, df in sources.items()}
-    check_sources(built, schemas, case_sensitive=_case_sensitive(sources))
+    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get)
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
@@ -238,14 +264,6 @@ def check_names(built: BuiltTopology) -> None:
                 expected="a name of its own, whatever its case",
             )
         taken[topic.lower()] = topic
-
-
-def _case_sensitive(sources: Mapping[str, DataFrame]) -> bool:
-    """Return whether Spark tells names apart by case; asked only where it matters, as that is a call to the JVM."""
-    for df in sources.values():
-        if len(set(map(str.lower, df.schema.names))) < len(df.schema.names):
-            return df.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
-    return False
 
 
 def _quoted(column: str) -> str:

@@ -6,14 +6,15 @@ left out.
 
 Refused: columns that Spark takes for one; key columns that are missing, have a collation, or differ in type between
 co-partitioned topics; state kept by a key that is cast so that different values become one; columns that nodes take and
-no source brings, or that are no times where times are wanted; a source without a key that has nothing to be spread by.
+no source brings, or that are no times where times are wanted; event times without a zone where the session's is not
+UTC; a source without a key that has nothing to be spread by.
 
 Errors: `InputError` with source or node, what was found, what was expected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -28,20 +29,25 @@ from taskplace.spark.keyed import splits
 from taskplace.spark.worker.splits import check_splits
 from topology import BuiltTopology
 
+CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
+_UTC = ("utc", "z", "gmt", "etc/utc", "etc/gmt", "uct", "zulu", "+00:00", "utc+00:00", "gmt+00:00")
+
 
 def check_sources(
-    built: BuiltTopology, schemas: Mapping[str, StructType], *, case_sensitive: bool = False
+    built: BuiltTopology,
+    schemas: Mapping[str, StructType],
+    conf: Callable[[str], str | None] = lambda key: None,
 ) -> None:
     """Refuse sources that do not fit the topology; `schemas`: by topic, of those that are known. O(nodes x columns).
 
-    `case_sensitive`: the session's `spark.sql.caseSensitive`.
+    `conf`: returns a setting of the session, None if it is not known; asked only where it matters.
     """
     for topic, schema in schemas.items():
-        _check_names(topic, schema, case_sensitive)
+        _check_names(topic, schema, conf)
         _check_key(topic, source_key(built, topic), schema)
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
-    check_columns(built, columns)
+    check_columns(built, columns, lambda: _is_utc(conf(ZONE)))
     for topic in schemas:
         source_key(built, topic) or hashable(topic, columns[topic])
 
@@ -71,11 +77,20 @@ def key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> dict[s
     }
 
 
-def _check_names(topic: str, schema: StructType, case_sensitive: bool) -> None:
-    seen: dict[str, str] = {}
-    for name in schema.names:
-        other = seen.setdefault(name if case_sensitive else name.lower(), name)
-        if other is not name:
+def _is_utc(zone: str | None) -> bool:
+    return zone is None or zone.lower() in _UTC
+
+
+def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | None]) -> None:
+    names = schema.names
+    if len(set(map(str.lower, names))) == len(names):
+        return
+    exact = conf(CASE) == "true"
+    for place, name in enumerate(names):
+        other = next(
+            (n for n in names[:place] if n == name or (n.lower() == name.lower() and not exact)), None
+        )
+        if other is not None:
             raise InputError(
                 f"sources.{topic}",
                 found=f"columns {other!r} and {name!r}, which are one name to Spark",

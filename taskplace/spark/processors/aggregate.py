@@ -29,6 +29,7 @@ from taskplace.spark.processors.sums import (
     room_of,
 )
 from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.state.casts import cast
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
 from taskplace.spark.state.store import Store
@@ -356,7 +357,7 @@ class Aggregate:
             if function == "sum":
                 return addable(values, kind)
             if values.type != kind:
-                values = values.cast(kind, safe=not pa.types.is_floating(kind))
+                values = cast(values, kind, nearest=True)
             if pa.types.is_floating(kind):
                 nulls = values.is_null().to_numpy(zero_copy_only=False)
                 values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
