@@ -1,9 +1,9 @@
 """Casts columns without a loss, and says which casts keep different values different.
 
-**Idea of `cast`.** Arrow checks most casts and not all: it makes an infinity of 1e300 as float32, a day of a time, and
-true of 2. A value that the type does not hold is an error here, whatever the two types are. What is asked for by a
-type's name is no loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float to its
-digits, and a text is parsed ("07" as an integer is 7).
+**Idea of `cast`.** Arrow checks most casts and not all: it makes an infinity of 1e300 as float32, true of 2, and a time
+of day of a timestamp. A value that the type does not hold is an error here, whatever the two types are. What is asked
+for by a type's name is no loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float
+to its digits, a date takes the day of a timestamp, and a text is parsed ("07" as an integer is 7).
 
 **Idea of `keeps_apart`.** Rows are split over tasks by columns as they come, and state is kept by a key of declared
 types. The rows of one key meet in one task only if the cast between the two never makes one value of several: `int32`
@@ -49,11 +49,6 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
         _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")
     elif of.is_boolean(kind) and not _is_text(column.type):
         _refuse(column, pc.not_equal(made.cast(column.type), column), f"is neither true nor false, as {kind}")
-    elif of.is_date(kind) and of.is_timestamp(column.type):
-        shown = pc.local_timestamp(column) if column.type.tz else column
-        _refuse(
-            column, pc.not_equal(made.cast(shown.type), shown), f"has a time of day, which {kind} would lose"
-        )
     return made
 
 
@@ -61,8 +56,7 @@ def _refuse(column: Column, lost: Column, why: str) -> None:
     """Refuse values of which something is lost. Errors: `pa.ArrowInvalid` with the first of them."""
     if pc.any(lost).as_py():
         value = column.filter(lost)[0]
-        shown = value.cast(pa.string()).as_py() if of.is_temporal(column.type) else value.as_py()
-        raise pa.ArrowInvalid(f"{shown} {why}")
+        raise pa.ArrowInvalid(f"{value.as_py()} {why}")
 
 
 _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
