@@ -307,6 +307,8 @@ def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
         (pa.array(["true", "0"]), pa.bool_(), [True, False]),
         (pa.array([AT, None], US), pa.date32(), [DAY.date(), None]),
         (pa.array([DAY.replace(hour=0) - timedelta(hours=1)], BERLIN), pa.date32(), [DAY.date()]),
+        (pa.nulls(2), pa.bool_(), [None, None]),
+        (pa.nulls(1), pa.time64("us"), [None]),
         (pa.array([1.25]), pa.decimal128(9, 1), [Decimal("1.2")]),  # asked for by its name
         (pa.array(["07"]), pa.int64(), [7]),
     ],

@@ -85,7 +85,7 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
     names = schema.names
     if len(set(map(str.lower, names))) == len(names):
         return
-    exact = conf(CASE) == "true"
+    exact = (conf(CASE) or "").lower() == "true"
     for place, name in enumerate(names):
         other = next(
             (n for n in names[:place] if n == name or (n.lower() == name.lower() and not exact)), None

@@ -40,6 +40,8 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
     Traceback (most recent call last):
     pyarrow.lib.ArrowInvalid: 1e+300 is beyond what float holds
     """
+    if of.is_null(column.type):
+        return column.cast(kind)
     if of.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if of.is_time(kind) and of.is_temporal(column.type) and not of.is_time(column.type):
