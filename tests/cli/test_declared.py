@@ -205,7 +205,8 @@ def test_sources_that_are_no_files():
         "select": ["cast(key as string) as customer"],
     }
     Declared(settings(input__orders=kafka))
-    Declared(settings(input__orders={"format": "com.shop.Source", "schema": "id long, customer string"}))
+    own = {"format": "com.shop.Source", "schema": "id long, customer string, cents long"}
+    Declared(settings(input__orders=own))
 
 
 TYPES = "topology.nodes.spent.options"
