@@ -49,6 +49,7 @@ from taskplace.spark.driver.members import Members
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.silence import Silence
+from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
@@ -265,7 +266,7 @@ class Placed:
         """
         options.check_sources(sources)
         united = make.unite(self.built, sources)
-        self.journal.bind_keys(make.key_types(self.built, sources))
+        self.journal.bind_keys(key_types(self.built, {topic: df.schema for topic, df in sources.items()}))
         if not ticks:
             return united
         self._ticks = Ticks(self.checkpoint)

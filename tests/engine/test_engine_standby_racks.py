@@ -10,8 +10,6 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from taskplace.explanation import Explainer
-from taskplace.simulation import Cluster
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
@@ -19,10 +17,12 @@ from taskplace.assign.prices import StandbyPrices, Traffic
 from taskplace.assign.spread import place_spread, shared_values
 from taskplace.assign.standby import place_standbys
 from taskplace.errors import ConfigError, InputError
+from taskplace.explanation import Explainer
 from taskplace.model.columns import STANDBY, Columns
 from taskplace.model.detours import detour
 from taskplace.model.judge import judge
 from taskplace.model.shares import level_loads
+from taskplace.simulation import Cluster
 from taskplace.verify import verify
 
 STRATEGIES = ("min_traffic", "balance_subtopology")
