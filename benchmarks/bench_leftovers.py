@@ -1,9 +1,11 @@
 """What a stream leaves behind: files, handles, threads and references, after so many batches of a real session.
 
     python benchmarks/bench_leftovers.py --batches 200 --pad-kib 1536
+    python benchmarks/bench_leftovers.py --batches 1000 --every 100 --log leftovers.jsonl
 
 A program of that size runs on `local[2]`: two subtopologies, a store in each, a read now and then. What is there after
-the first batches is compared with what is there after the last; nothing should grow with the number of batches.
+the first batches is compared with what is there after the last; nothing should grow with the number of batches. With
+`--every`, also on the way: a line of JSON each, so that a run that is stopped has something to show.
 """
 
 from __future__ import annotations
@@ -70,6 +72,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--batches", type=int, default=200)
     parser.add_argument("--pad-kib", type=int, default=1536)
+    parser.add_argument("--every", type=int, default=0)
+    parser.add_argument("--log", type=Path, default=Path("leftovers.jsonl"), help="of --every")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -103,8 +107,12 @@ def main() -> None:
         found = []
         stop = FIRST + options.batches
         for batch in range(stop + 1):
-            if batch in (FIRST, stop):
+            on_the_way = options.every and batch > FIRST and (batch - FIRST) % options.every == 0
+            if batch in (FIRST, stop) or on_the_way:
                 found.append(measure(spark, placed.checkpoint))
+                if options.every:
+                    with options.log.open("a") as log:
+                        log.write(json.dumps({"batch": batch, **found[-1]}) + "\n")
             df = spark.range(batch, batch + 20).selectExpr("id % 13 as k")
             placed.process_batch(placed.unite({"rows": df}), batch)
             if batch % 10 == 0:
@@ -113,11 +121,11 @@ def main() -> None:
         closed = measure(spark, placed.checkpoint)
         spark.stop()
     if options.json:
-        print(json.dumps({"first": found[0], "last": found[1], "closed": closed}))
+        print(json.dumps({"first": found[0], "last": found[-1], "closed": closed}))
         return
     print(f"{'':44} {'after ' + str(FIRST):>10} {'after ' + str(stop):>10} {'closed':>10}")
     for name, first in found[0].items():
-        print(f"{name:44} {first:10} {found[1][name]:10} {closed[name]:10}")
+        print(f"{name:44} {first:10} {found[-1][name]:10} {closed[name]:10}")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,24 @@
 """How much memory a worker needs to write a snapshot, to restore it, and to read a whole store, by the copy's size.
 
     python benchmarks/bench_snapshot_memory.py --mib 50 200 800
+    python benchmarks/bench_snapshot_memory.py --mib 2048 --limit-mib 900
 
-Each step runs in a process of its own. What is shown is the highest anonymous memory beyond that of a process that has
-done the same with a small copy: pages of LMDB's file are the system's cache, and are left out.
+Each step runs in a process of its own. What is shown is the highest anonymous memory, and how far that is beyond a
+process that has done the same with a small copy: pages of LMDB's file are the system's cache, and are left out.
+With `--limit-mib` the system refuses a step more writable private memory than that (RLIMIT_DATA), and it fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing
+import resource
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -104,7 +108,9 @@ def read(folder: Path, made: Any) -> None:
         lookup._write(schema, view, folder / "read.parquet", None)
 
 
-def measured(queue: Any, step: Any, *args: Any) -> None:
+def measured(queue: Any, limit: int | None, step: Any, *args: Any) -> None:
+    if limit is not None:
+        resource.setrlimit(resource.RLIMIT_DATA, (limit << 20, limit << 20))
     peak, over = 0, threading.Event()
 
     def watch() -> None:
@@ -123,12 +129,19 @@ def measured(queue: Any, step: Any, *args: Any) -> None:
     queue.put((found, peak, seconds))
 
 
-def apart(step: Any, *args: Any) -> tuple[Any, int, float]:
+def apart(limit: int | None, step: Any, *args: Any) -> tuple[Any, int, float]:
+    """Run a step in a process of its own; return its answer, its highest anonymous memory, and its seconds."""
     context = multiprocessing.get_context("spawn")
     queue = context.Queue()
-    process = context.Process(target=measured, args=(queue, step, *args))
+    process = context.Process(target=measured, args=(queue, limit, step, *args))
     process.start()
-    found = queue.get(timeout=900)
+    while True:
+        try:
+            found = queue.get(timeout=1)
+            break
+        except Empty:
+            if not process.is_alive():
+                raise SystemExit(f"{step.__name__} ended with exit code {process.exitcode}") from None
     process.join()
     return found
 
@@ -136,18 +149,20 @@ def apart(step: Any, *args: Any) -> tuple[Any, int, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mib", type=int, nargs="+", default=[50, 200, 800])
+    parser.add_argument("--limit-mib", type=int, default=None)
     parser.add_argument("--scratch", default=None)
     options = parser.parse_args()
+    limit: int | None = options.limit_mib
     base: dict[str, int] = {}
     print(f"{'copy, MiB':>10} {'step':10} {'peak, MiB':>10} {'beyond the base':>16} {'seconds':>8}")
     for mib in [1, *options.mib]:
         with tempfile.TemporaryDirectory(dir=options.scratch) as name:
             folder = Path(name)
-            history, _, _ = apart(fill, folder, mib)
-            made, *first = apart(snapshot, folder, history)
+            history, _, _ = apart(None, fill, folder, mib)
+            made, *first = apart(limit, snapshot, folder, history)
             steps = {"snapshot": first}
-            steps["restore"] = list(apart(restore, folder, made)[1:])
-            steps["read"] = list(apart(read, folder, made)[1:])
+            steps["restore"] = list(apart(limit, restore, folder, made)[1:])
+            steps["read"] = list(apart(limit, read, folder, made)[1:])
         for step, (peak, seconds) in steps.items():
             base.setdefault(step, peak)
             beyond = (peak - base[step]) >> 20

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from sortedcontainers import SortedList
 
 from taskplace.errors import InputError
+from taskplace.model.reading import MOST
 from topology.ids import TaskId
 
 _Entry = tuple[TaskId, int, str]
@@ -21,7 +22,8 @@ class LagIndex:
 
     The *rank* of an instance on a task is 0 if its copy is caught up (lag <= `acceptable_recovery_lag`), the lag if
     not, and the whole changelog if it has no copy; lower is better. Without a copy nobody is caught up, unless the
-    changelog is empty or the task is not logged: then every instance has rank 0.
+    changelog is empty or the task is not logged: then every instance has rank 0. So it has on every task if
+    `acceptable_recovery_lag` is unbounded (2^63 - 1).
 
     Lifetime: one index lives as long as the cluster it watches. `report` what copies say, `forget` an instance that
     is gone, `drop` a copy that was deleted, and tell `end_offset` how long a changelog is.
@@ -91,8 +93,12 @@ class LagIndex:
         (self._unlogged.discard if logged else self._unlogged.add)(task)
 
     def universal(self, task: TaskId) -> bool:
-        """Return whether every instance is caught up on `task`: empty changelog, or not logged. O(1)."""
-        return task in self._unlogged or self._end.get(task) == 0
+        """Return whether every instance is caught up on `task`. O(1).
+
+        It is where the changelog is empty, the task is not logged, or any lag is acceptable (2^63 - 1).
+        """
+        unbounded = self.acceptable_recovery_lag == MOST
+        return unbounded or task in self._unlogged or self._end.get(task) == 0
 
     def lag(self, instance: str, task: TaskId) -> int | None:
         """Return how far behind a copy is, None if there is no copy. O(1)."""

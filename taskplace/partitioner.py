@@ -8,11 +8,14 @@ Properties:
 - strictly uniform: at any time, no two partitions differ by as much as a turn and the largest record, in bytes; a turn
   that ran over is paid back with the partition's next one (deficit round robin);
 - sticky: consecutive records stay together for a whole turn;
+- a partition without a leader gets no keyless record, as long as another has one; what it misses is not paid back:
+  it comes back with the next round, level with the others;
 - keyed records go where Kafka's own producers put them, and do not count for the turns;
 - reproducible: the order of the turns comes from `seed` and nothing else; `assign` for a whole batch gives
-  exactly what `partition` gives record by record.
+  exactly what `partition` gives record by record;
+- `UniformStickyPartitioner` is for one topic and one thread at a time; `TopicPartitioner` is for many of both.
 
-Non-goals: buffering and sending. Adaptive turns (by queue size, unavailable partitions left out) are an option:
+Non-goals: buffering and sending. Adaptive turns (by queue size, slow partitions left out) are an option:
 they give up uniformity for throughput, which the text rejects; Kafka's released producer has them on by
 default, here they are off.
 
@@ -21,10 +24,12 @@ Source: KIP-794, first version (uniform) and as released (adaptive).
 
 from __future__ import annotations
 
+import hashlib
 import random
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -136,7 +141,9 @@ class PartitionerConfig:
 
 
 class UniformStickyPartitioner:
-    """Partitions records of one topic with `partitions` partitions; not for use by several threads at once.
+    """Partitions records of one topic with `partitions` partitions.
+
+    For one thread at a time: calls of several threads have to be kept apart, as `TopicPartitioner` does.
 
     >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=100), seed=1)
     >>> [p.partition(None, 50) for _ in range(6)]
@@ -146,11 +153,7 @@ class UniformStickyPartitioner:
     """
 
     def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
-        if isinstance(partitions, bool) or not isinstance(partitions, int) or partitions < 1:
-            raise InputError("partitions", found=partitions, expected="an integer of at least 1")
-        if partitions > MOST_COUNTED:
-            raise InputError("partitions", found=partitions, expected=f"at most {MOST_COUNTED}")
-        self.partitions = partitions
+        self.partitions = _partition_count(partitions)
         self.config = PartitionerConfig() if config is None else config
         reading.of_type(self.config, PartitionerConfig, "config")
         reading.integer(seed, "seed")
@@ -159,8 +162,11 @@ class UniformStickyPartitioner:
             0
         ] * partitions  # bytes that a partition may still get; negative after a turn that ran over
         self._round: list[int] = []  # who has still to come, last first
+        self._leaderless: frozenset[int] = frozenset()
+        self._queues: dict[int, int] | None = None  # what `update_load` said last
+        self._late: frozenset[int] = frozenset()
         self._weights: list[int] | None = None
-        self._usable: list[int] = list(range(partitions))
+        self._usable: list[int] = list(range(partitions))  # who takes part in rounds, ascending
         self._current = self._next()
 
     def partition(self, key: bytes | None, size: int) -> int:
@@ -201,16 +207,65 @@ class UniformStickyPartitioner:
     def on_new_batch(self, partition: int) -> None:
         """Do nothing: when batches begin is what this partitioner must not depend on."""
 
-    def update_load(self, queues: Mapping[int, int], waited_ms: Mapping[int, int] | None = None) -> None:
+    def update_leaders(self, available: Iterable[int] | None) -> None:
+        """Take note of which partitions have a leader; None if it is not known, and all are taken to have one.
+
+        The others get no keyless record until they are named again. If no partition has a leader, all get some: the
+        records have to wait anyway. A partition that loses its leader gives up its turn at once. One that gets a leader
+        takes part from the next round on: from that round, no two partitions differ by as much as a turn and two of the
+        largest records. Nothing is paid back for the time without one. Keyed records go where they went.
+
+        Errors: `InputError` for what is no partition. O(partitions).
+
+        >>> p = UniformStickyPartitioner(3, PartitionerConfig(sticky_batch_size=1), seed=1)
+        >>> p.update_leaders([0, 2])
+        >>> sorted(p.assign([1] * 6).tolist())
+        [0, 0, 0, 2, 2, 2]
+        """
+        led = (
+            range(self.partitions) if available is None else _numbers(available, "available", self.partitions)
+        )
+        self._leaderless = frozenset(range(self.partitions)).difference(led)
+        self._settle()
+
+    def update_partitions(self, partitions: int) -> None:
+        """Take note of how many partitions the topic has now; new ones take part from the next round on.
+
+        New partitions count as having a leader. Adaptive: what is known of the load is forgotten, since it says nothing
+        of them; turns are uniform until the next `update_load`.
+
+        Errors: `InputError` for fewer than before: a topic's partitions only become more. Start anew for a topic that
+        was deleted and created again.
+
+        >>> p = UniformStickyPartitioner(1, PartitionerConfig(sticky_batch_size=1))
+        >>> p.update_partitions(2)
+        >>> sorted(p.assign([1] * 5).tolist())  # the round of one partition was dealt already
+        [0, 0, 0, 1, 1]
+        """
+        if _partition_count(partitions) < self.partitions:
+            raise InputError(
+                "partitions", found=partitions, expected=f"at least {self.partitions}, as before"
+            )
+        if partitions == self.partitions:
+            return
+        self._credit += [0] * (partitions - self.partitions)
+        self.partitions = partitions
+        self._queues, self._late = None, frozenset()
+        self._settle()
+
+    def update_load(
+        self, queues: Mapping[int, int] | None, waited_ms: Mapping[int, int] | None = None
+    ) -> None:
         """Adaptive: take note of how many batches wait for each partition, and for how long the first of them has.
 
         A partition then gets turns in proportion to (longest queue + 1 - its queue). One that has waited for
         `partitioner.availability.timeout.ms` gets none; so does one that is not in `queues` (it has no leader),
-        unless that would leave nobody. Nothing happens unless `partitioner.adaptive.partitioning.enable` is
-        set.
+        unless that would leave nobody: then turns are uniform. None as `queues` forgets the load, and turns are uniform
+        again. Nothing happens unless `partitioner.adaptive.partitioning.enable` is set.
         """
-        for path, given in (("queues", queues), ("waited_ms", {} if waited_ms is None else waited_ms)):
-            for partition, value in _mapped(given, path).items():
+        given = {} if queues is None else queues
+        for path, told in (("queues", given), ("waited_ms", {} if waited_ms is None else waited_ms)):
+            for partition, value in _mapped(told, path).items():
                 counts = _is_count(partition) and _is_count(value)
                 if not counts or not 0 <= partition < self.partitions or value < 0:
                     found = {partition: value}
@@ -220,18 +275,28 @@ class UniformStickyPartitioner:
         if not self.config.adaptive:
             return
         limit = self.config.availability_timeout_ms
-        late = {p for p, waited in (waited_ms or {}).items() if limit and waited >= limit}
-        usable = sorted(set(queues) - late) or sorted(queues) or list(range(self.partitions))
-        longest = max((queues.get(p, 0) for p in usable), default=0)
-        weights = [longest + 1 - queues.get(p, 0) for p in usable]
-        if len(set(weights)) == 1:
-            self._weights = None
-            if usable != self._usable:
-                self._round.clear()  # the round is dealt anew
-        else:
-            self._weights = weights
-        self._usable = usable
-        if self._current not in usable:
+        self._queues = None if queues is None else {int(p): int(n) for p, n in queues.items()}
+        self._late = frozenset(p for p, waited in (waited_ms or {}).items() if limit and waited >= limit)
+        self._settle()
+
+    def _settle(self) -> None:
+        """Work out who takes part, and by what weights, from what is known of leaders and load."""
+        everyone = range(self.partitions)
+        led = [p for p in everyone if p not in self._leaderless] or list(everyone)
+        queues = {} if self._queues is None else self._queues
+        ready = [p for p in led if p in queues and p not in self._late]
+        usable = ready or [p for p in led if p in queues] or led
+        longest = max((queues[p] for p in ready), default=0)
+        weights = [longest + 1 - queues[p] for p in ready]
+        before, self._usable = self._usable, usable
+        self._weights = weights if len(set(weights)) > 1 else None
+        if usable == before:
+            return
+        now = set(usable)
+        self._round = [p for p in self._round if p in now]
+        for p in now.difference(before):
+            self._credit[p] = 0  # neither what it owed nor what it was owed when it left
+        if self._current not in now:
             self._current = self._next()
 
     # ------------------------------------------------------------------------------------------- turns
@@ -276,6 +341,183 @@ class UniformStickyPartitioner:
             if self._credit[chosen[end - 1]] <= 0:
                 self._current = self._next()
         return chosen
+
+
+class TopicPartitioner:
+    """Partitions records of many topics, for many threads: a `UniformStickyPartitioner` for each topic, with its lock.
+
+    Properties: each topic is as uniform as with one thread, whichever threads send how much of it. A topic's order of
+    turns comes from `seed` and its name alone, whatever topics are used before it; which record gets which place in it
+    is up to the threads. Threads wait for each other within a topic only.
+
+    `partitions`: the number of partitions of each topic; or a function that gives it for a topic. The function is
+    called for each record or batch, under the topic's lock, so it has to be fast, and sees to growing numbers.
+
+    Errors: as for `UniformStickyPartitioner`; `InputError` for a topic that `partitions` does not have, and for one
+    with fewer partitions than before (see `forget`).
+
+    >>> p = TopicPartitioner({"flights": 3, "weather": 2}, PartitionerConfig(sticky_batch_size=100), seed=1)
+    >>> [p.partition("flights", None, 50) for _ in range(6)]
+    [2, 2, 1, 1, 0, 0]
+    >>> p.assign("weather", [100, 100, 100, 100]).tolist()
+    [1, 0, 1, 0]
+    """
+
+    def __init__(
+        self,
+        partitions: Mapping[str, int] | Callable[[str], int],
+        config: PartitionerConfig | None = None,
+        *,
+        seed: int = 0,
+    ) -> None:
+        self.config = PartitionerConfig() if config is None else config
+        reading.of_type(self.config, PartitionerConfig, "config")
+        self._seed = reading.integer(seed, "seed")
+        self._ask = partitions if callable(partitions) else None
+        self._counts: dict[str, int] = {}
+        if not callable(partitions):
+            self._counts = {
+                t: _partition_count(n, f"partitions.{t}")
+                for t, n in _mapped(partitions, "partitions").items()
+            }
+        self._topics: dict[str, _Topic] = {}
+        self._lock = threading.Lock()  # of the two dicts; held for a moment only
+
+    def partition(self, topic: str, key: bytes | None, size: int) -> int:
+        """Return the partition of a record of `size` bytes."""
+        own = self._topic(topic)
+        with own.lock:
+            return self._partitioner(topic, own).partition(key, size)
+
+    def assign(
+        self,
+        topic: str,
+        sizes: Sequence[int] | NDArray[np.int64],
+        keys: Iterable[bytes | None] | None = None,
+    ) -> NDArray[np.int64]:
+        """Return the partitions of a whole batch of records of a topic, in order; no other thread comes between."""
+        own = self._topic(topic)
+        with own.lock:
+            return self._partitioner(topic, own).assign(sizes, keys)
+
+    def on_new_batch(self, topic: str, partition: int) -> None:
+        """Do nothing: when batches begin is what this partitioner must not depend on."""
+
+    def update_partitions(self, topic: str, partitions: int) -> None:
+        """Take note of how many partitions a topic has now, also of a new topic; see `UniformStickyPartitioner`.
+
+        Errors: `InputError` where `partitions` is a function: it is asked.
+        """
+        if self._ask is not None:
+            raise InputError(
+                "partitions", found=partitions, expected="no number: the function is asked for it"
+            )
+        with self._lock:
+            before = self._counts.get(topic, 0)
+            if _partition_count(partitions, f"partitions.{topic}") < before:
+                raise InputError(
+                    f"partitions.{topic}",
+                    found=partitions,
+                    expected=f"at least {before}, as before",
+                    hint=_FORGET,
+                )
+            self._counts[topic] = partitions
+
+    def update_leaders(self, topic: str, available: Iterable[int] | None) -> None:
+        """Take note of which partitions of a topic have a leader; see `UniformStickyPartitioner`."""
+        own = self._topic(topic)
+        with own.lock:
+            self._partitioner(topic, own).update_leaders(available)
+
+    def update_load(
+        self, topic: str, queues: Mapping[int, int] | None, waited_ms: Mapping[int, int] | None = None
+    ) -> None:
+        """Adaptive: take note of what waits for the partitions of a topic; see `UniformStickyPartitioner`."""
+        own = self._topic(topic)
+        with own.lock:
+            self._partitioner(topic, own).update_load(queues, waited_ms)
+
+    def forget(self, topic: str) -> None:
+        """Forget a topic that was deleted; when it is used again, it begins anew, with any number of partitions."""
+        with self._lock:
+            self._counts.pop(topic, None)
+            self._topics.pop(topic, None)
+
+    def _topic(self, topic: str) -> _Topic:
+        """Return what there is of a topic, with its lock; a new one is empty until it is used."""
+        found = self._topics.get(topic)
+        if found is None:
+            reading.text(topic, "topic")
+            if self._ask is None:
+                self._count(topic)  # nothing is kept of a topic that there is not
+            with self._lock:
+                found = self._topics.setdefault(topic, _Topic())
+        return found
+
+    def _partitioner(self, topic: str, own: _Topic) -> UniformStickyPartitioner:
+        """Return the partitioner of a topic whose lock is held, with as many partitions as the topic has now."""
+        count = self._count(topic)
+        if own.partitioner is None:
+            own.partitioner = UniformStickyPartitioner(
+                count, self.config, seed=_topic_seed(self._seed, topic)
+            )
+        elif count != own.partitioner.partitions:
+            if count < own.partitioner.partitions:
+                least = own.partitioner.partitions
+                raise InputError(
+                    f"partitions.{topic}", found=count, expected=f"at least {least}, as before", hint=_FORGET
+                )
+            own.partitioner.update_partitions(count)
+        return own.partitioner
+
+    def _count(self, topic: str) -> int:
+        if self._ask is not None:
+            return _partition_count(self._ask(topic), f"partitions.{topic}")
+        count = self._counts.get(topic)
+        if count is None:
+            known = sorted(self._counts)
+            raise InputError(
+                "topic",
+                found=topic,
+                expected=f"one of {len(known)} topics",
+                hint=reading.nearest(topic, known),
+            )
+        return count
+
+
+_FORGET = "forget(topic), if it was deleted and created again"
+
+
+@dataclass
+class _Topic:
+    """A topic's partitioner, made when it is first used under the lock."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    partitioner: UniformStickyPartitioner | None = None
+
+
+def _topic_seed(seed: int | None, topic: str) -> int:
+    """Return the seed of a topic: a hash of its name and of the common seed, the same in every process."""
+    return int.from_bytes(hashlib.sha256(f"{seed}:{topic}".encode()).digest()[:8], "big") >> 1
+
+
+def _partition_count(found: Any, path: str = "partitions") -> int:
+    if isinstance(found, bool) or not isinstance(found, int) or found < 1:
+        raise InputError(path, found=found, expected="an integer of at least 1")
+    if found > MOST_COUNTED:
+        raise InputError(path, found=found, expected=f"at most {MOST_COUNTED}")
+    return found
+
+
+def _numbers(found: Any, path: str, partitions: int) -> list[int]:
+    """Return partitions as numbers; `InputError` for the first that is none."""
+    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
+        raise InputError(path, found=found, expected="partitions that have a leader, or None")
+    listed = list(found)
+    for p in listed:
+        if not _is_count(p) or not 0 <= p < partitions:
+            raise InputError(path, found=p, expected=f"partitions from 0 to {partitions - 1}")
+    return [int(p) for p in listed]
 
 
 def _mapped(found: Any, path: str) -> Mapping[Any, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from taskplace.assign.slots import slots_of
-from taskplace.assign.target import find_target
+from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
 from taskplace.model import reading
@@ -19,6 +20,7 @@ from taskplace.model.ids import TaskId
 from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.reads import changelog_reads, cross_rack_reads
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
 
@@ -46,6 +48,7 @@ def plan(problem: Problem | Mapping[str, Any]) -> Plan:
     c, config = typed.columns, typed.config
     target = find_target(typed)
     step = next_step(c, target, config.max_warmup_replicas)
+    step = replace(step, active=stateless_for_now(c, config, step.active, target.active))
     forced = int(handed_over(c, target.base).sum())
     optimality = Optimality(target.moves, target.lower_bound, forced)
     broken = list(violations(c, config, step, target, optimality))
@@ -122,9 +125,10 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     task = np.flatnonzero(step.active != c.owner)
     base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
     gone, drains = owner < 0, c.room[owner] == 0
+    for_now = ~c.stateful[task] & (step.active[task] != target.active[task])
     why = np.select(
-        [base == FORCED, base == RESUME, gone, drains],
-        [np.where(gone, _GONE, _LAGS), np.where(gone, _RESUMES, _LACKS), _STARTS, _DRAINS],
+        [base == FORCED, base == RESUME, gone, drains, for_now],
+        [np.where(gone, _GONE, _LAGS), np.where(gone, _RESUMES, _LACKS), _STARTS, _DRAINS, _FOR_NOW],
         _BALANCE,
     )
     role = np.where(handed_over(c, target.base)[task], _PROMOTION, _ACTIVE)
@@ -151,7 +155,9 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
 
 
 _ACTIVE, _PROMOTION, _STANDBY, _WARMUP = range(4)  # positions in MOVE_ROLES
-_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(10)
+_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(
+    11
+)
 _WHY = (
     "the owner is gone",
     "the owner lags",
@@ -159,6 +165,7 @@ _WHY = (
     "nobody is caught up, and the owner lacks far more",
     "start",
     "drain",
+    "balance for now",
     "balance",
     "keeps its copy",
     "standby",
@@ -190,10 +197,24 @@ def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) ->
         "owners_behind": step.owners_behind,
         "standbys_possible": target.replicas,
         **_weights(c, target),
+        **_reads(c, config, target),
         "active_spread": tasks_apart,
         "subtopology_instances_spread": instances_apart,
         "kip441_balanced": int(max(tasks_apart, instances_apart) <= config.balance_factor),
     }
+
+
+def _reads(c: Columns, config: PlacementConfig, target: Target) -> dict[str, float]:
+    """Return what the target reads across racks, with a rack strategy: of input and of changelogs, where known."""
+    if config.rack_aware_assignment_strategy == "none":
+        return {}
+    out: dict[str, float] = {}
+    if (known := cross_rack_reads(c)) is not None:
+        out["reads_across_racks"] = int(known[1][np.arange(c.n), known[0][target.active]].sum())
+    if (known := changelog_reads(c)) is not None:
+        reads = known[1][target.standby_task, known[0][target.standby_inst]]
+        out["standby_reads_across_racks"] = int(reads.sum())
+    return out
 
 
 def _weights(c: Columns, target: Target) -> dict[str, float]:

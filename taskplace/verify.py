@@ -19,15 +19,20 @@ Invariants
     awaited     without follow-up, no task is active on a lagging copy that a follower may overtake
     balance     the target keeps both balances: floor or ceiling of the share, in all and per subtopology
     minimal     planned moves are the lower bound
+    level       step and target: stateless tasks level the actives of each instance beside its stateful ones
+    alike       step and target: stateless tasks by themselves have floor or ceiling of the share, in all and per
+                subtopology, wherever that can be met beside `level`
+    traffic     with a rack strategy, no other standbys at loads as level cost less in changelog reads and moves
     slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
-`balance` and `minimal` are the promise of the high_availability assignor beside parked copies: balance as its rack
-strategy keeps it, minimal without racks and weights.
+`balance`, `minimal` and `traffic` are the promise of the high_availability assignor, except where copies are parked:
+balance as its rack strategy keeps it, minimal without racks and weights, traffic without `rack.aware.assignment.tags`.
+`level` and `alike` are the promise of both built-in assignors, `alike` except under min_traffic.
 
 There are two levels. "full", which tests and the command line use, believes no figure: it looks for exchanges of tasks
-that save moves (`taskplace.model.saving`), by another way than the one by which targets are found. "quick", which
-`taskplace.plan` runs on every plan, takes the lower bound from the plan: it does not see needless moves if the flow
-that made the target states a wrong bound.
+that save moves (`taskplace.model.saving`) or traffic (`taskplace.model.detours`), by another way than the one by which
+targets are found. "quick", which `taskplace.plan` runs on every plan, takes the lower bound from the plan: it does not
+see needless moves if the flow that made the target states a wrong bound. It does not look at traffic either.
 """
 
 from __future__ import annotations
@@ -41,7 +46,8 @@ from taskplace.errors import InputError, InvalidPlan
 from taskplace.model import reading
 from taskplace.model.bound import fewest_moves
 from taskplace.model.columns import Columns, Ints
-from taskplace.model.config import PlacementConfig
+from taskplace.model.config import BUILT_IN, PlacementConfig
+from taskplace.model.detours import detour
 from taskplace.model.placement import (
     Step,
     Target,
@@ -56,7 +62,7 @@ from taskplace.model.placement import (
 from taskplace.model.plan import Optimality, Plan, Roles
 from taskplace.model.problem import Problem
 from taskplace.model.saving import saving
-from taskplace.model.shares import floors_and_ceilings, is_even
+from taskplace.model.shares import floors_and_ceilings, is_even, stateless_shares
 
 
 class Violation(NamedTuple):
@@ -115,6 +121,14 @@ def verify(
         bound = fewest_moves(c, base) if unbalanced else moves - saving(c, base, target.active)
     right = Optimality(moves, bound, int(handed_over(c, base).sum()))
     found.extend(violations(c, problem.config, step, target, right))
+    weighed = level == "full" and _promises_least_traffic(c, problem.config)
+    if (
+        target is not None
+        and weighed
+        and detour(c, problem.config, target.active, target.standby_task, target.standby_inst)
+    ):
+        text = "other standbys of these tasks would cost less in changelog reads across racks and in moves"
+        found.append(Violation("traffic", text))
     stated = plan.optimality != Optimality() or plan.fingerprint
     if target is not None and stated and plan.optimality != right:
         found.append(Violation("figures", f"the plan states {plan.optimality}, right is {right}"))
@@ -179,8 +193,11 @@ def violations(
         if len(waits):
             text = f"no follow-up, but {len(waits)} owners lag and others follow, e.g. {c.ids[int(waits[0])]}"
             yield Violation("awaited", text)
+    yield from _stateless(c, config, step.active, "")
     if target is None:
         return
+    if (step.active != target.active).any():
+        yield from _stateless(c, config, target.active, "target: ")
     used = np.concatenate([target.active, target.standby_inst])
     if (c.room[used] == 0).any():
         name = c.names[int(used[c.room[used] == 0][0])]
@@ -194,12 +211,52 @@ def violations(
         yield Violation("minimal", f"{optimality.moves} moves where {optimality.lower_bound} are enough")
 
 
+def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) -> Iterator[Violation]:
+    """Yield where stateless tasks are not level beside the stateful actives; O(tasks + subtopologies * instances)."""
+    tasks = np.flatnonzero(~c.stateful)
+    if config.task_assignor_class not in BUILT_IN or not len(tasks):
+        return
+    if (c.room[active[tasks]] == 0).any():
+        t = int(tasks[c.room[active[tasks]] == 0][0])
+        yield Violation(
+            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room"
+        )
+        return
+    shares = stateless_shares(c, active)
+    counts = np.zeros_like(shares.cell_low)
+    np.add.at(counts, (np.searchsorted(shares.subs, c.sub[tasks]), active[tasks]), 1)
+    each = counts.sum(axis=0)
+    total, kind, cells = shares.misses(counts)
+    if total:
+        i = int(np.flatnonzero((each < shares.low) | (each > shares.high))[0])
+        text = f"{c.names[i]} has {each[i]} stateless tasks, level are {shares.low[i]} to {shares.high[i]}"
+        yield Violation("level", f"{where}{text}")
+    if config.rack_aware_assignment_strategy == "min_traffic" or not shares.kind_fits:
+        return
+    if kind:
+        i = int(np.flatnonzero((each < shares.kind_low) | (each > shares.kind_high))[0])
+        text = f"{c.names[i]} has {each[i]} stateless tasks, its share is {shares.kind_low[i]} to {shares.kind_high[i]}"
+        yield Violation("alike", f"{where}{text}")
+    elif cells and shares.can_be_met():
+        s, i = (int(k[0]) for k in np.nonzero((counts < shares.cell_low) | (counts > shares.cell_high)))
+        share = f"its share is {shares.cell_low[s, i]} to {shares.cell_high[s, i]}"
+        label = f"stateless subtopology {int(c.subtopologies[shares.subs[s]])}"
+        yield Violation("alike", f"{where}{label}: {c.names[i]} has {counts[s, i]}, {share}")
+
+
 def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
     even = len(np.unique(c.weight[c.stateful])) <= 1
     plain = (
         config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy == "none"
     )
     return plain and even and not len(c.parked)
+
+
+def _promises_least_traffic(c: Columns, config: PlacementConfig) -> bool:
+    racks = (
+        config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy != "none"
+    )
+    return racks and not config.rack_aware_assignment_tags and not len(c.parked)
 
 
 def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -267,7 +324,7 @@ def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:
 
 
 def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
-    kept = c.universal | ~any_caught(c) | caught_at(c, step.active)
+    kept = c.at_once | ~any_caught(c) | caught_at(c, step.active)
     if kept[c.stateful].all():
         return
     rows = c.task[c.caught] * c.m + c.inst[c.caught]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from topology.copartition import Group, copartition_groups, with_keys
 from topology.errors import TopologyError, TopologyNotReady, nearest
 from topology.graph import Shape, split
-from topology.names import check_count
+from topology.names import MOST_PARTITIONS, check_count
 from topology.node import Node, Store
 from topology.partitions import changed, differing, settle, width
 from topology.view import Subtopology, TopologyView
@@ -77,10 +77,16 @@ class BuiltTopology(TopologyView):
     def tasks(self) -> tuple[Task, ...]:
         """Return all tasks, sorted by id, O(partitions); Python's garbage collector waits meanwhile.
 
-        Errors: `TopologyNotReady` with the reason. An incomplete answer would be placed as if it were whole.
+        Errors: `TopologyNotReady` with the reason: an incomplete answer would be placed as if it were whole.
+        `TopologyError` for more than `MOST_PARTITIONS` tasks.
         """
         if self._reasons:
             raise TopologyNotReady(f"topology {self.name!r} is not ready: {self.readiness().reason}")
+        if (total := sum(sub.partitions or 0 for sub in self.subtopologies)) > MOST_PARTITIONS:
+            raise TopologyError(
+                f"topology {self.name!r}: found {total} tasks in {len(self.subtopologies)} subtopologies, expected at "
+                f"most {MOST_PARTITIONS}; give its topics fewer partitions"
+            )
         from topology.tasks import group_partitions, without_collector
 
         with without_collector():

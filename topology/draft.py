@@ -214,11 +214,13 @@ class TopologyDraft:
             raise TopologyError(f"{where}: a merge of one stream; give it at least two", node=name)
         if isinstance(target, str):  # it is the name of a topic
             check_name(target, f"{where}.target")
+        named = self._store_names(stores, where)
         return Node(
             name=name,
             kind=kind,
             parents=tuple(parents),
-            stores=self._connected(processor, self._store_names(stores, where), where),
+            stores=self._connected(processor, named, where),
+            named_stores=named,
             join=join,
             processor=processor,
             target=target,

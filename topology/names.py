@@ -81,16 +81,34 @@ def check_key(value: object, where: str) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def check_count(value: object, where: str, node: str | None = None) -> int:
-    """Return a partition count: a whole number >= 1.
+#: The most partitions of a topic, and the most tasks of a topology: each becomes an object, and a line of a plan.
+MOST_PARTITIONS = 1_000_000
 
-    >>> check_count(True, "partitions")
+
+def check_number(value: object, where: str, node: str | None = None, most: int | None = None) -> int:
+    """Return a whole number from 1 to `most`.
+
+    >>> check_number(True, "retention_ms")
     Traceback (most recent call last):
-    topology.errors.TopologyError: partitions: found True, expected a whole number >= 1
+    topology.errors.TopologyError: retention_ms: found True, expected a whole number >= 1
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise TopologyError(f"{where}: found {value!r}, expected a whole number >= 1", node=node)
+    if most is not None and value > most:
+        # Python does not print an integer of any length.
+        found = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
+        raise TopologyError(f"{where}: found {found}, expected at most {most}", node=node)
     return value
+
+
+def check_count(value: object, where: str, node: str | None = None) -> int:
+    """Return a partition count: a whole number from 1 to `MOST_PARTITIONS`.
+
+    >>> check_count(10_000_000_000, "partitions")
+    Traceback (most recent call last):
+    topology.errors.TopologyError: partitions: found 10000000000, expected at most 1000000
+    """
+    return check_number(value, where, node, MOST_PARTITIONS)
 
 
 def legal(text: str) -> str:

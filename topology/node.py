@@ -61,6 +61,8 @@ class Node:
     option_items: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
     #: Whether the processor was made of the node's options, as in a document.
     made_of_options: bool = field(default=False, compare=False, repr=False)
+    #: Those of `stores` that the call named; the others came with the processor.
+    named_stores: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def options(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from topology.errors import TopologyError
-from topology.names import check_count, check_legal_name
+from topology.names import check_legal_name, check_number
 from topology.node import Store
 from topology.options import STORE, check_options
 
@@ -55,7 +55,7 @@ def check_store(store: Store) -> None:
             f"store {store.name!r}.logged: found {store.logged!r}, expected true or false", node=store.name
         )
     if store.retention_ms is not None:
-        check_count(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
+        check_number(store.retention_ms, f"store {store.name!r}.retention_ms", store.name)
 
 
 def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:

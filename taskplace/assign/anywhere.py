@@ -3,9 +3,12 @@
     task -> instance -> sink          where a copy is
     task -> anywhere -> instance      where none is
 
-Standbys of tasks that have no other copies are interchangeable as far as prices go: they are supplied at their
-instances, and leave to "anywhere" at the price of a new copy, the cheapest first. What goes through "anywhere" gets
-its place afterwards. A place may be wrong for a task, that has a copy there; then it is exchanged with another's.
+With racks (KIP-925) there is an "anywhere" for each rack, at the price of reads across racks from there, and places are
+exchanged within a rack only, so that no price changes.
+
+Without racks, standbys of tasks that have no other copies are interchangeable as far as prices go: they are supplied
+at their instances, and leave to "anywhere" at the price of a new copy, the cheapest first. What goes through "anywhere"
+gets its place afterwards. A place may be wrong for a task, that has a copy there; then it is exchanged with another's.
 Where no exchange helps, the task gets arcs of its own to every instance it may go to, and the flow is solved again:
 so the result is that of the full network, and only the few tasks that need it pay for it.
 """
@@ -37,23 +40,34 @@ def place_sparsely(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints]
         found = _solve(p, low, high, exact)
         if found is None:
             return None
-        kept_task, kept_inst, units, seats = found
-        order, inst, stuck = _Seating(p, kept_task, kept_inst).give(units, seats)
+        kept_task, kept_inst, units, hub, seats = found
+        seating = _Seating(p, kept_task, kept_inst)
+        hub_of = _hub_of(p)
+        given = [seating.give(units[hub == h], seats[hub_of[seats] == h]) for h in np.unique(hub).tolist()]
+        stuck = np.unique(np.concatenate([units[:0], *(one[2] for one in given)]))
         if not len(stuck):
-            return np.concatenate([kept_task, units[order]]), np.concatenate([kept_inst, inst])
+            parts = [(kept_task, kept_inst), *((one[0], one[1]) for one in given)]
+            return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
         # Others are about to take the place of those that are stuck: let them know, too, where they can go.
         exact[stuck if len(units) * p.c.m > MANY_ARCS else np.concatenate([stuck, units])] = True
 
 
-def _solve(p: StandbyPrices, low: Ints, high: Ints, exact: Bools) -> tuple[Ints, Ints, Ints, Ints] | None:
-    """Return (tasks, instances) of the standbys that are placed, and the tasks and places that are to be joined."""
+def _hub_of(p: StandbyPrices) -> Ints:
+    """Return which "anywhere" leads to each instance: that of its rack, or the only one."""
+    return np.zeros(p.c.m, np.int64) if p.traffic is None else p.traffic.rack_of
+
+
+def _solve(
+    p: StandbyPrices, low: Ints, high: Ints, exact: Bools
+) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
+    """Return (tasks, instances) of the standbys that are placed, and the tasks, their hubs, and the places to join."""
     c, tasks, replicas = p.c, p.tasks, p.replicas
     places = np.flatnonzero(c.room > 0)
     count = np.bincount(c.task[p.rows], minlength=c.n)
     current = c.role[p.rows] == STANDBY
     standbys = np.bincount(c.task[p.rows[current]], minlength=c.n)
     alone = exact.copy()  # tasks with a node of their own
-    alone[tasks] |= (count[tasks] > standbys[tasks]) | (standbys[tasks] > replicas)
+    alone[tasks] |= (count[tasks] > standbys[tasks]) | (standbys[tasks] > replicas) | (p.traffic is not None)
     own = np.flatnonzero(alone)
 
     # A task cannot go to its own active's instance: where that is the one that needs standbys, others should leave.
@@ -63,12 +77,13 @@ def _solve(p: StandbyPrices, low: Ints, high: Ints, exact: Bools) -> tuple[Ints,
         return p.new(which) + p.ties * needy[p.active[which]]
 
     net = Network()
-    anywhere, sink = net.nodes(1), net.nodes(1)
+    hubs = 1 if p.traffic is None else p.traffic.racks
+    anywhere, sink = net.nodes(hubs), net.nodes(1)
     seat = np.full(c.m, -1, np.int64)
     seat[places] = net.nodes(len(places))
     node = np.full(c.n, -1, np.int64)
     node[own] = net.nodes(len(own))
-    entry = net.arcs(anywhere.repeat(len(places)), seat[places], len(tasks), 0)
+    entry = net.arcs(anywhere[_hub_of(p)[places]], seat[places], len(tasks), 0)
     dearest = int(max(price_to_leave(tasks).max(initial=0), p.held.max(initial=0)))
     sink_arcs(net, seat[places], sink, low[places], high[places], p, dearest)
     net.supply(sink, -replicas * len(tasks))
@@ -76,37 +91,38 @@ def _solve(p: StandbyPrices, low: Ints, high: Ints, exact: Bools) -> tuple[Ints,
     mine = p.rows[alone[c.task[p.rows]]]
     to_copy = net.arcs(node[c.task[mine]], seat[c.inst[mine]], 1, p.held[alone[c.task[p.rows]]])
     roaming = own[~exact[own]]
-    roam = net.arcs(node[roaming], anywhere.repeat(len(roaming)), replicas, price_to_leave(roaming))
+    roamer, into = np.repeat(roaming, hubs), np.tile(np.arange(hubs), len(roaming))
+    price = price_to_leave(roamer)
+    if p.traffic is not None:
+        price = price + p.unit * (p.traffic.read * p.traffic.reads[roamer, into] + p.traffic.move)
+    roam = net.arcs(node[roamer], anywhere[into], replicas, price)
     far_task, far_inst = _everywhere_else(p, np.flatnonzero(exact), places)
-    far = net.arcs(node[far_task], seat[far_inst], 1, p.new(far_task) + p.spread(far_task, far_inst))
+    price = p.new(far_task) + p.spread(far_task, far_inst) + p.crossing(far_task, far_inst)
+    far = net.arcs(node[far_task], seat[far_inst], 1, price)
     net.supply(node[own], replicas)
 
     stay = p.rows[~alone[c.task[p.rows]]]  # current standbys of all others
     net.supply(seat[c.inst[stay]], 1)
     others = tasks[~alone[tasks]]
-    net.supply(anywhere, int((replicas - standbys[others]).sum()))
+    net.supply(anywhere[0], int((replicas - standbys[others]).sum()))
     price = price_to_leave(c.task[stay])
     order = np.lexsort((c.task[stay], price, c.inst[stay]))
     stay, price = stay[order], price[order]
     first = _group_starts(c.inst[stay], price)
     size = np.diff(np.r_[first, len(stay)])
-    leave = net.arcs(seat[c.inst[stay[first]]], anywhere.repeat(len(first)), size, price[first])
+    leave = net.arcs(seat[c.inst[stay[first]]], anywhere[0].repeat(len(first)), size, price[first])
     flow = net.solve()
     if flow is None:
         return None
 
     going = _choose(c.task[stay], first, size, flow[leave], c.n)
     used, reached = mine[flow[to_copy] > 0], flow[far] > 0
+    wandering = [np.repeat(others, replicas - standbys[others]), c.task[stay[going]]]
     return (
         np.concatenate([c.task[used], far_task[reached], c.task[stay[~going]]]),
         np.concatenate([c.inst[used], far_inst[reached], c.inst[stay[~going]]]),
-        np.concatenate(
-            [
-                np.repeat(others, replicas - standbys[others]),
-                c.task[stay[going]],
-                np.repeat(roaming, flow[roam]),
-            ]
-        ),
+        np.concatenate([*wandering, np.repeat(roamer, flow[roam])]),
+        np.concatenate([np.zeros(sum(map(len, wandering)), np.int64), np.repeat(into, flow[roam])]),
         np.repeat(places, flow[entry]),
     )
 
@@ -163,7 +179,7 @@ class _Seating:
         )
 
     def give(self, units: Ints, seats: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return (order of units, their instances, tasks for which no exchange was found).
+        """Return (units in another order, their instances, tasks for which no exchange was found).
 
         Units of one subtopology and active instance come together, and places in rounds over the instances, so that
         the standbys of one instance are on many. The second unit of a task comes long after its first.
@@ -172,7 +188,7 @@ class _Seating:
         task = units[order]
         inst = seats[np.lexsort((seats, _rank(seats)))]
         wrong = self._wrong(task, inst)
-        return order, inst, self._exchange(task, inst, wrong.tolist())
+        return task, inst, self._exchange(task, inst, wrong.tolist())
 
     def _wrong(self, task: Ints, inst: Ints) -> Ints:
         pair = task * self.m + inst

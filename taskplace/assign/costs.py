@@ -67,7 +67,9 @@ class Costs:
         warm = c.role[rows] == WARMUP
         fresh = np.where(c.best[rows] | (c.role[rows] != NONE) | (kind == OPEN), 0, self.copy)
         other = np.where(warm, 0, self.begun)
-        behind = np.where(c.caught[rows], 0, self.lag(c.lag[rows])) + np.where(c.best[rows], 0, fresh)
+        # Where any lag is acceptable, all copies count as caught up; what they lack is restored all the same.
+        near = c.caught[rows] & (not c.unbounded)
+        behind = np.where(near, 0, self.lag(c.lag[rows])) + np.where(c.best[rows], 0, fresh)
         # What a warm-up has read does not count: warm-ups compare with each other as they did before they began.
         behind = np.where(warm, self.lag(c.end[c.task[rows]]) + self.unit, behind)
         pair = c.sub[c.task[rows]] * c.m + c.inst[rows]
@@ -78,7 +80,8 @@ class Costs:
         """What it costs to go where there is none."""
         c = self.c
         moved = np.where(base[tasks] == OPEN, 0, self.move)
-        fresh = np.where(base[tasks] == OPEN, 0, self.copy) + self.lag(c.end[tasks]) + self.unit
+        made = (base[tasks] != OPEN) | c.unbounded
+        fresh = np.where(made, self.copy, 0) + self.lag(c.end[tasks]) + self.unit
         return moved + np.where(c.universal[tasks], 0, fresh) + self.begun + self.tie(tasks)
 
     def tie(self, index: Ints) -> Ints:

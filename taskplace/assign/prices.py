@@ -1,33 +1,107 @@
-"""What a standby costs where: nothing where it is one already, most where there is no copy."""
+"""What a standby costs where: nothing where it is one already, most where there is no copy.
+
+With racks (KIP-925), reads of changelogs across racks come first: see `Traffic`.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
+from taskplace.errors import ConfigError
 from taskplace.model.columns import NONE, STANDBY, Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.reads import changelog_reads, reduced_prices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Traffic:
+    """What standbys cost in changelog reads across racks, and in moves.
+
+    `rack_of`: [m] rack of each instance. `reads`: [n, racks] changelog partitions that a standby of the task reads
+    across racks. `read`, `move`: the prices of one such read and of a standby where there is none in force, divided
+    by `common`. `most`: the dearest that one standby can be.
+    """
+
+    rack_of: Ints
+    reads: Ints
+    read: int
+    move: int
+    common: int = 1
+
+    @classmethod
+    def of(cls, c: Columns, config: PlacementConfig) -> Traffic | None:
+        """Return the traffic of standbys that `config` wants weighed; None if it wants none, or racks are not known."""
+        known = changelog_reads(c) if config.rack_aware_assignment_strategy != "none" else None
+        return None if known is None else cls(*known, *reduced_prices(config))
+
+    @property
+    def racks(self) -> int:
+        """The number of racks."""
+        return int(self.reads.shape[1])
+
+    @property
+    def most(self) -> int:
+        """The dearest that one standby can be."""
+        return int(self.reads.max(initial=0)) * self.read + self.move
+
+    def price(self, tasks: Ints, insts: Ints) -> Ints:
+        """Return the price of standbys of `tasks` on `insts` where there is none in force; shapes are broadcast."""
+        return self.read * self.reads[tasks, self.rack_of[insts]] + self.move
+
+    def total(self, c: Columns, tasks: Ints, insts: Ints) -> int:
+        """Return the price of all these standbys together; those in force are no moves."""
+        rows = c.role == STANDBY
+        stays = np.isin(tasks * c.m + insts, c.task[rows] * c.m + c.inst[rows])
+        return int(self.price(tasks, insts).sum()) - self.move * int(stays.sum())
+
+
+COARSEST = 8
+"""The least budget of a price below traffic: with less, a standby in force, a copy and none are no three prices."""
 
 
 class StandbyPrices:
-    """Prices of standbys for `tasks`, whose actives are at `active`; both networks use the same.
+    """Prices of standbys for `tasks`, whose actives are at `active`; all networks use the same.
 
-    Levels: a new copy outweighs all lags together, and a step of lag all ties of a task. `rows`: the copy rows that
-    can serve as a standby, and `held` their prices. `excluded`: parked pairs, as task * m + instance, that must not
-    be used, unless `parked`. `strict`: loads have to be level; if not, they are a price above all others.
+    Levels: with `traffic`, its price outweighs all that follows, of all standbys together; a new copy outweighs all
+    lags together, and a step of lag all ties of a task. `rows`: the copy rows that can serve as a standby, and `held`
+    their prices. `excluded`: parked pairs, as task * m + instance, that must not be used, unless `parked`. `strict`:
+    loads have to be level; if not, they are a price above all others. `share`: so many times the dearest price has to
+    fit below the solver's limit. `dearest`: no price is above it.
+
+    Errors: `ConfigError` if prices of traffic do not fit, with the largest that do.
     """
 
     def __init__(
-        self, c: Columns, active: Ints, tasks: Ints, replicas: int, *, strict: bool, parked: bool
+        self,
+        c: Columns,
+        active: Ints,
+        tasks: Ints,
+        replicas: int,
+        *,
+        strict: bool,
+        parked: bool,
+        traffic: Traffic | None = None,
+        share: int = 1,
     ) -> None:
         self.c, self.active, self.tasks, self.replicas, self.strict = c, active, tasks, replicas, strict
+        self.traffic = traffic
         count = replicas * len(tasks)
-        budget = cost_budget(len(tasks) + c.m + 2)
+        budget = cost_budget(len(tasks) + c.m + 2 + (traffic.racks if traffic else 0)) // share
         if not strict:
             budget //= 7 * count + 7
+        whole = budget // (count + 1)
+        if traffic is not None:
+            budget = whole // (traffic.most + 1)
         grain = max(4, budget // (2 * count + 2))
         self.ties = int(min(c.m, max(1, grain // 8)))
         self.steps = int(min(1000, max(1, grain // self.ties - 4)))
         self.copy = (self.steps + 3) * self.ties * count + 1
+        if traffic is not None and budget // (2 * count + 2) < 8:
+            self._coarse(whole, count, traffic)
+        self.unit = (self.copy + (self.steps + 4) * self.ties) * count + 1
         self.scale = max(int(c.end[tasks].max(initial=0)), 1)
         pair = c.task * c.m + c.inst
         self.excluded = c.parked if not parked else c.parked[:0]
@@ -38,8 +112,25 @@ class StandbyPrices:
         self.rows = np.flatnonzero(usable)
         self.held = self._held(self.rows)
 
+    def _coarse(self, whole: int, count: int, traffic: Traffic) -> None:
+        """Set the levels below traffic where finer ones do not fit: a standby in force, a copy, none."""
+        self.ties, self.steps, self.copy = 1, 0, 2
+        if whole < COARSEST * (traffic.most + 1):
+            dearest = max(int(traffic.reads.max(initial=0)), 1)
+            largest = max(0, (whole // COARSEST - 1 - traffic.move) // dearest)
+            raise ConfigError(
+                "config.rack.aware.assignment.traffic_cost",
+                found=traffic.read * traffic.common,
+                expected=f"at most {largest * traffic.common} for {count} standbys, of which one has {dearest} "
+                "changelog partitions to read from other racks",
+            )
+
+    def crossing(self, tasks: Ints, insts: Ints) -> Ints | int:
+        """The price of traffic for standbys of `tasks` on `insts`, where there is none in force."""
+        return 0 if self.traffic is None else self.unit * self.traffic.price(tasks, insts)
+
     def new(self, tasks: Ints) -> Ints:
-        """The price of a copy that has to be made."""
+        """The price of a copy that has to be made; traffic comes on top of it."""
         c = self.c
         return np.where(c.universal[tasks], self.ties, self.copy + self._lag(c.end[tasks]) + 2 * self.ties)
 
@@ -59,7 +150,11 @@ class StandbyPrices:
         follows = c.caught[rows] | (c.role[rows] != NONE)
         price = np.where(follows, self.ties, self.copy)
         price = price + np.where(c.caught[rows], 0, self._lag(c.lag[rows]))
-        return np.where(c.role[rows] == STANDBY, 0, price)
+        stays = c.role[rows] == STANDBY
+        held: Ints = np.where(stays, 0, price)
+        if self.traffic is not None:
+            held = held + self.crossing(c.task[rows], c.inst[rows]) - self.unit * self.traffic.move * stays
+        return held
 
     def _lag(self, lag: Ints) -> Ints:
         steps = np.ceil(np.minimum(lag / self.scale, 1.0) * self.steps).astype(np.int64)

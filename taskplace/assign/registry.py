@@ -29,12 +29,12 @@ from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
 from taskplace.model import reading
 from taskplace.model.columns import STANDBY, Columns, Ints
+from taskplace.model.config import BUILT_IN as BUILT_IN
 from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
 from topology.ids import TaskId
 
-BUILT_IN = ("high_availability", "sticky")
 GROUP = "taskplace.assignors"
 
 

@@ -6,12 +6,14 @@
 Lexicographic: as many standbys as possible, each on another instance than the active and the other standbys; loads
 (actives + standbys) as level as possible; as few new copies as possible; the current standbys; the least lag; and
 among equals, the standbys of one instance's actives on many instances, so that losing it burdens none of them.
+With `traffic` (KIP-925), the price of changelog reads across racks and of moves comes after level loads, and before new
+copies. Where loads cannot be level, they are first made as level as can be, and then each instance keeps its number.
 
 Two networks for the same optimum. The full one has an arc from every task to every instance. The sparse one (see
 `anywhere`) has arcs to copies only, linear in tasks + copies; it cannot know that "anywhere" excludes the instances a
 task is on already, so these are sorted out afterwards, by exchanging places.
 
-Source: KIP-441.
+Source: KIP-441, KIP-925.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import numpy as np
 
 from taskplace.assign.anywhere import place_sparsely
 from taskplace.assign.flow import Network
-from taskplace.assign.prices import StandbyPrices, sink_arcs
+from taskplace.assign.prices import StandbyPrices, Traffic, sink_arcs
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.shares import level_loads
 
@@ -44,10 +46,13 @@ def replicas_possible(c: Columns, wanted: int) -> int:
     return max(0, min(wanted, int((c.room > 0).sum()) - 1))
 
 
-def place_standbys(c: Columns, active: Ints, wanted: int, full: int | None = None) -> StandbyTarget:
+def place_standbys(
+    c: Columns, active: Ints, wanted: int, full: int | None = None, traffic: Traffic | None = None
+) -> StandbyTarget:
     """Return the standbys for stateful tasks whose actives are at `active`.
 
-    Cost: a solve of tasks * instances arcs, where these are at most `full` (FULL_NETWORK); else of tasks + copies.
+    Cost: a solve of tasks * instances arcs, where these are at most `full` (FULL_NETWORK); else of tasks + copies, and
+    with `traffic` of tasks * racks + copies.
     """
     replicas = replicas_possible(c, wanted)
     tasks = np.flatnonzero(c.stateful)
@@ -60,8 +65,13 @@ def place_standbys(c: Columns, active: Ints, wanted: int, full: int | None = Non
     solver = _full if len(tasks) * c.m <= limit else place_sparsely
     # Level loads, if they can be had without parked copies; as level as can be; with parked copies in the end.
     for strict, parked in ((True, False), (False, False), (False, True)):
-        prices = StandbyPrices(c, active, tasks, replicas, strict=strict, parked=parked)
+        near = traffic if strict else None
+        prices = StandbyPrices(c, active, tasks, replicas, strict=strict, parked=parked, traffic=near)
         found = solver(prices, low, high)
+        if found is not None and traffic is not None and not strict:
+            load = np.bincount(found[1], minlength=c.m)
+            prices = StandbyPrices(c, active, tasks, replicas, strict=True, parked=parked, traffic=traffic)
+            found = solver(prices, load, load) or found
         if found is not None:
             order = np.lexsort((found[1], found[0]))
             return StandbyTarget(found[0][order], found[1][order], replicas)
@@ -73,6 +83,7 @@ def _full(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
     places = np.flatnonzero(c.room > 0)
     price = np.repeat(p.new(tasks)[:, None], c.m, axis=1)
     price += p.spread(tasks[:, None], np.arange(c.m)[None, :])
+    price += p.crossing(tasks[:, None], np.arange(c.m)[None, :])
     where = np.full(c.n, -1, np.int64)
     where[tasks] = np.arange(len(tasks))
     price[where[c.task[p.rows]], c.inst[p.rows]] = p.held

@@ -1,53 +1,182 @@
-"""Where stateless tasks run: least loaded, sticky. They have no state to move, so they go there at once."""
+"""Where stateless tasks run, beside the stateful actives: level first, then as few moves as possible.
+
+    subtopology -> instance -> sink
+
+Each of these, strictly before the next:
+
+1. the total: every instance has the floor or the ceiling of its share of all actives; one that has more stateful
+   actives than that gets no stateless task, and the others share what is left (`level_loads`);
+2. the kind: it has the floor or the ceiling of its share of all stateless tasks;
+3. the subtopology: and of those of each stateless subtopology;
+4. as few tasks as possible leave their instance; a task that runs nowhere is no move;
+5. as many as possible go where `toward` wants them.
+
+Where not all of the first three can be met, the sum of the distances from the shares is the least: of the kind first,
+then of the subtopologies. The total is always met. Instances of equal capacity whose stateful actives are level can
+meet all three: each instance has one of two numbers of stateful actives, so it is enough to deal the tasks that are
+left over to those that have fewer, one subtopology after the other. With unequal capacities the stateful actives may
+stand in the way, and a step on the way to the target may have them anywhere.
+
+Tasks of one subtopology on one instance are interchangeable, and have no copies. So the network has a node for each
+subtopology and each instance, and one arc for each stretch of equal price between them. Without a solver where the
+assignment in force is level already.
+
+Non-goals: weights (`taskplace.assign.weights` levels those of stateful tasks), racks (`taskplace.assign.traffic`).
+Cost: O(tasks + subtopologies * instances) where nothing moves, else a solve of as many arcs, times four at most.
+
+Source: KIP-441 (stateless tasks must be assigned as well; balance of tasks and of subtopologies).
+"""
 
 from __future__ import annotations
 
-import heapq
+from dataclasses import dataclass
 
 import numpy as np
 
+from taskplace.assign.flow import Network, cost_budget
 from taskplace.model.columns import Columns, Ints
-from taskplace.model.shares import level_loads
+from taskplace.model.shares import StatelessShares, stateless_shares
 
 
-def place_stateless(c: Columns, active: Ints) -> Ints:
-    """Return `active` (the target of the stateful tasks) completed by the stateless ones.
+def place_stateless(c: Columns, active: Ints, toward: Ints | None = None) -> Ints:
+    """Return `active` (instances of the stateful tasks; the rest is not read) completed by the stateless ones.
 
-    Each stays where it is, as long as its instance has no more than its share of all tasks; the others go
-    to the instance with the least load for its capacity. O(tasks * log instances).
+    `toward`: [n] where stateless tasks are to be in the end, for those that cannot stay.
     """
     tasks = np.flatnonzero(~c.stateful)
     place = active.copy()
     if not len(tasks):
         return place
-    busy = np.bincount(active[c.stateful], minlength=c.m)
-    low, high = level_loads(c.n, c.n, busy, c.room)
-    load = busy.copy()
-    extra = c.n - int(low.sum())  # so many tasks are beyond the floors
-    kept = np.where(c.room[c.owner[tasks]] > 0, c.owner[tasks], -1)
-    rank = _rank_in_group(kept)
-    spare = low - busy
-    stays = (kept >= 0) & (rank < spare[kept])
-    # One more each, where the share is not whole, for instances that have it already.
-    more = (kept >= 0) & (rank == spare[kept]) & (high[kept] > low[kept])
-    more[np.flatnonzero(more)[max(extra, 0) :]] = False
-    stays |= more
-    place[tasks[stays]] = kept[stays]
-    np.add.at(load, kept[stays], 1)
-    # Up to the floor first, then one more where the share is not whole; among equals the least loaded.
-    whole = high == low
-
-    def key(i: int) -> tuple[int, float, int]:
-        return int(load[i] - low[i] + whole[i]), int(load[i] + 1) / int(c.room[i]), i
-
-    heap = [key(int(i)) for i in np.flatnonzero(c.room > 0)]
-    heapq.heapify(heap)
-    for t in tasks[~stays]:
-        i = heap[0][2]
-        place[t] = i
-        load[i] += 1
-        heapq.heapreplace(heap, key(i))
+    owner = c.owner[tasks]
+    home = np.where((owner >= 0) & (c.room[owner] > 0), owner, -1)
+    shares = stateless_shares(c, active)
+    sub = np.searchsorted(shares.subs, c.sub[tasks])
+    here = _counted(sub, home, shares.cell_low.shape)
+    if (home >= 0).all() and shares.misses(here) == (0, 0, 0):
+        place[tasks] = home
+        return place
+    goal = None if toward is None else toward[tasks]
+    near = here * 0 if goal is None else _counted(sub, goal, here.shape)
+    place[tasks] = _seated(sub, home, _counts(shares, here, near), goal)
     return place
+
+
+def _counted(sub: Ints, inst: Ints, shape: tuple[int, ...]) -> Ints:
+    """Return how many tasks each (subtopology, instance) has; -1 is nowhere."""
+    counts = np.zeros(shape, np.int64)
+    some = inst >= 0
+    np.add.at(counts, (sub[some], inst[some]), 1)
+    return counts
+
+
+@dataclass(frozen=True, slots=True)
+class _Prices:
+    """What a distance from a share, a move and a detour cost; each outweighs all that is below it."""
+
+    kind: int
+    sub: int
+    move: int
+    near: int
+
+    @classmethod
+    def of(cls, tasks: int, nodes: int, *, hard_kind: bool, hard_sub: bool) -> _Prices:
+        """Return the prices for so many tasks; without the last level where they do not fit into 64 bits."""
+        for near in (1, 0):
+            move = near * tasks + 1
+            sub = 0 if hard_sub else (move + near) * tasks + 1
+            kind = 0 if hard_kind else (2 * sub + move + near) * tasks + 1
+            if kind + sub + move + near <= cost_budget(nodes):
+                break
+        return cls(kind, sub, move, near)
+
+
+def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
+    """Return how many tasks of each subtopology every instance gets.
+
+    First as if all shares could be met, which needs few prices; what cannot be met then gets a price.
+    """
+    for hard_sub in (True, False) if shares.kind_fits else (False,):
+        found = _flow(shares, here, near, hard_kind=shares.kind_fits, hard_sub=hard_sub)
+        if found is not None:
+            return found
+    raise AssertionError("level loads can always be met")
+
+
+def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, hard_sub: bool) -> Ints | None:
+    places = shares.places
+    of_sub = shares.cell_sum
+    net = Network()
+    pool, seat, sink = net.nodes(len(of_sub)), net.nodes(len(places)), net.nodes(1)
+    tasks = int(of_sub.sum())
+    price = _Prices.of(tasks, len(of_sub) + len(places) + 1, hard_kind=hard_kind, hard_sub=hard_sub)
+
+    # subtopology -> instance: the k-th task there costs what its stretch does.
+    low, high = shares.cell_low[:, places], shares.cell_high[:, places]
+    held, goal = here[:, places], near[:, places]
+    whole = np.broadcast_to(of_sub[:, None], held.shape)
+    ends = np.sort(np.minimum(np.stack([low, high, held, goal, whole]), whole), axis=0)
+    begins = np.concatenate([ends[:1] * 0, ends[:-1]])
+    cost = np.where(ends <= held, -price.move, 0) - np.where(ends <= goal, price.near, 0)
+    must = np.zeros_like(ends)
+    size = ends - begins
+    if hard_sub:
+        must = np.where(ends <= low, size, 0)
+        size = np.where(begins >= high, 0, size)
+    else:
+        cost += np.where(begins >= high, price.sub, 0) - np.where(ends <= low, price.sub, 0)
+    # Tasks that have to be there are counted, not sent.
+    fixed = must.sum(axis=0)
+    kinds, row, column = np.nonzero(size - must)
+    carried = net.arcs(pool[row], seat[column], size[kinds, row, column], cost[kinds, row, column])
+    net.supply(pool, of_sub - fixed.sum(axis=1))
+    net.supply(seat, fixed.sum(axis=0))
+
+    # instance -> sink
+    low, high = shares.low[places], shares.high[places]
+    kind_low, kind_high = shares.kind_low[places], shares.kind_high[places]
+    if hard_kind:
+        net.arcs(
+            seat, sink.repeat(len(places)), np.minimum(high, kind_high), 0, low=np.maximum(low, kind_low)
+        )
+    else:
+        ends = np.sort(np.minimum(np.stack([low, kind_low, kind_high, high]), high), axis=0)
+        begins = np.concatenate([ends[:1] * 0, ends[:-1]])
+        cost = np.where(begins >= kind_high, price.kind, 0) - np.where(ends <= kind_low, price.kind, 0)
+        for first, last, each in zip(begins, ends, cost, strict=True):
+            must = np.where(last <= low, last - first, 0)
+            net.arcs(seat, sink.repeat(len(places)), last - first, each, low=must)
+    net.supply(sink, -tasks)
+    flow = net.solve()
+    if flow is None:
+        return None
+    out = np.zeros_like(here)
+    out[:, places] = fixed
+    np.add.at(out, (row, places[column]), flow[carried])
+    return out
+
+
+def _seated(sub: Ints, home: Ints, counts: Ints, goal: Ints | None) -> Ints:
+    """Return the instance of each task: it stays while there is room, else goes to its goal, else anywhere.
+
+    In canonical order; of those that could stay, those first whose goal that is.
+    """
+    at = np.full(len(sub), -1, np.int64)
+    counts = counts.copy()
+    m = counts.shape[1]
+    stays = np.zeros(len(sub), np.bool_) if goal is None else goal == home
+    for wanted in (home, goal):
+        if wanted is None:
+            continue
+        open_ = np.flatnonzero((at < 0) & (wanted >= 0))
+        open_ = open_[np.argsort(~stays[open_], kind="stable")]
+        group = sub[open_] * m + wanted[open_]
+        taken = open_[_rank_in_group(group) < counts.ravel()[group]]
+        at[taken] = wanted[taken]
+        np.add.at(counts, (sub[taken], at[taken]), -1)
+    rest = np.flatnonzero(at < 0)
+    rest = rest[np.argsort(sub[rest], kind="stable")]
+    at[rest] = np.repeat(np.tile(np.arange(m), len(counts)), counts.ravel())
+    return at
 
 
 def _rank_in_group(group: Ints) -> Ints:

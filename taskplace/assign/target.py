@@ -8,6 +8,7 @@ import numpy as np
 
 from taskplace.assign import registry, weights
 from taskplace.assign.active import ActiveTarget, place_actives
+from taskplace.assign.prices import Traffic
 from taskplace.assign.spread import place_spread, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_possible
 from taskplace.assign.stateless import place_stateless
@@ -17,7 +18,13 @@ from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import FIXED, Target, bases, moved
 from taskplace.model.problem import Problem
+from taskplace.model.reads import RACK_TAG
 from taskplace.model.shares import floors_and_ceilings, level_loads
+
+UNKNOWN_RACKS = (
+    f"standbys are placed without racks: rack.aware.assignment.strategy needs a tag {RACK_TAG!r} on every instance, "
+    "and changelog_racks of tasks"
+)
 
 
 def find_target(problem: Problem) -> Target:
@@ -56,15 +63,36 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
         place = weights.level_weights(c, actives.place)
         actives = replace(actives, place=place, moves=int(moved(c, base, place).sum()))
     replicas = replicas_possible(c, config.num_standby_replicas)
+    traffic = Traffic.of(c, config) if replicas else None
+    if racks and replicas and traffic is None and (c.stateful & (c.end != 0)).any():
+        notes += (UNKNOWN_RACKS,)
     if tags and replicas and c.stateful.any():
         group, shared = shared_values(c.tags, tags)
-        task, inst = place_spread(c, actives.place, replicas, group, shared)
+        task, inst = place_spread(c, actives.place, replicas, group, shared, traffic)
         standbys = StandbyTarget(task, inst, replicas)
         notes += tuple(sharing_notes(c, actives.place, standbys.task, standbys.inst, tags))
     else:
-        standbys = place_standbys(c, actives.place, config.num_standby_replicas)
+        standbys = place_standbys(c, actives.place, config.num_standby_replicas, traffic=traffic)
     near = place_stateless_near_input(c, actives.place, config) if racks else None
     return _joined(c, actives, standbys, notes, near)
+
+
+def stateless_for_now(c: Columns, config: PlacementConfig, step: Ints, target: Ints) -> Ints:
+    """Return `step` ([n] instances in force) with its stateless tasks level beside the stateful ones of the step.
+
+    By the same rules as in the target, and where these leave a choice, nearest to the target. The stateless part of
+    `step` is not read. The target's own is kept where the stateful actives are at their target already, and for an
+    assignor of one's own, whose answer says where stateless tasks are to run.
+    """
+    loose = ~c.stateful
+    if not loose.any():
+        return step
+    if config.task_assignor_class not in registry.BUILT_IN or not (step != target)[c.stateful].any():
+        return np.where(loose, target, step)
+    near = None
+    if config.rack_aware_assignment_strategy != "none":
+        near = place_stateless_near_input(c, step, config)
+    return place_stateless(c, step, target) if near is None else near
 
 
 def _joined(

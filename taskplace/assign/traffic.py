@@ -15,8 +15,6 @@ Shapes: tasks * (copies + racks) arcs. If racks are not known for all instances,
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from taskplace.assign.active import ActiveTarget, Placement, place_actives
@@ -26,8 +24,8 @@ from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
-from taskplace.model.reads import RACK_TAG, cross_rack_reads, prices
-from taskplace.model.shares import level_loads
+from taskplace.model.reads import RACK_TAG, cross_rack_reads, prices, reduced_prices
+from taskplace.model.shares import StatelessShares, stateless_shares
 
 
 def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[ActiveTarget, tuple[str, ...]]:
@@ -50,6 +48,9 @@ def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[A
 def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig) -> Ints | None:
     """Return `active` completed by the stateless tasks: level loads first, then the least price of reads and moves.
 
+    With balance_subtopology, the stateless tasks of each subtopology are level as well, wherever that can be met beside
+    level loads (see `taskplace.assign.stateless`).
+
     A network of stateless tasks * (racks + 1) arcs. A task that is as well off where it is stays. None where racks of
     instances or of stateless tasks are not known.
     """
@@ -59,14 +60,34 @@ def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig
     known = cross_rack_reads(c)
     if known is None:
         return None
+    shares = stateless_shares(c, active)
+    each = config.rack_aware_assignment_strategy == "balance_subtopology" and shares.kind_fits
+    for alike in (True, False) if each else (False,):
+        place = _stateless(c, active, tasks, known, prices(config), shares, alike=alike)
+        if place is not None:
+            return place
+    return None
+
+
+def _stateless(
+    c: Columns,
+    active: Ints,
+    tasks: Ints,
+    known: tuple[Ints, Ints],
+    costs: tuple[int, int],
+    shares: StatelessShares,
+    *,
+    alike: bool,
+) -> Ints | None:
     rack_of, reads = known
-    traffic, move = prices(config)
-    places = np.flatnonzero(c.room > 0)
-    racks = reads.shape[1]
-    busy = np.bincount(active[c.stateful], minlength=c.m)
-    low, high = level_loads(c.n, c.n, busy, c.room)
+    traffic, move = costs
+    places, racks = shares.places, reads.shape[1]
+    group = np.searchsorted(shares.subs, c.sub[tasks]) if alike else np.zeros(len(tasks), np.int64)
+    groups = len(shares.subs) if alike else 1
     net = Network()
-    node, hub, seat, sink = net.nodes(len(tasks)), net.nodes(racks), net.nodes(c.m), net.nodes(1)
+    node, hub = net.nodes(len(tasks)), net.nodes(groups * racks).reshape(groups, racks)
+    pair = net.nodes(groups * c.m).reshape(groups, c.m)
+    seat, sink = net.nodes(c.m), net.nodes(1)
     most = int(reads[tasks].max()) * traffic + move + 1
     fine = max(
         1, min(len(tasks) + 1, cost_budget(int(sink[0]) + 1) // most)
@@ -74,13 +95,20 @@ def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig
     owner = c.owner[tasks]
     here = np.flatnonzero(c.room[owner] * (owner >= 0) > 0)
     at = owner[here]
-    stay = net.arcs(node[here], seat[at], 1, fine * traffic * reads[tasks[here], rack_of[at]])
+    stay = net.arcs(node[here], pair[group[here], at], 1, fine * traffic * reads[tasks[here], rack_of[at]])
     leaves = (owner >= 0).astype(np.int64)
     price = fine * (traffic * reads[tasks] + (move * leaves)[:, None]) + leaves[:, None]
-    roam = net.arcs(np.repeat(node, racks), np.tile(hub, len(tasks)), 1, price)
-    entry = net.arcs(hub[rack_of[places]], seat[places], len(tasks), 0)
-    to = sink.repeat(len(places))
-    net.arcs(seat[places], to, (high - busy)[places], 0, low=np.maximum(low - busy, 0)[places])
+    roam = net.arcs(np.repeat(node, racks), hub[group], 1, price)
+    grid = pair[:, places]
+    entry = net.arcs(hub[:, rack_of[places]], grid, len(tasks), 0)
+    low, high = shares.low, shares.high
+    seats = np.broadcast_to(seat[places], grid.shape)
+    if alike:
+        net.arcs(grid, seats, shares.cell_high[:, places], 0, low=shares.cell_low[:, places])
+        low, high = np.maximum(low, shares.kind_low), np.minimum(high, shares.kind_high)
+    else:
+        net.arcs(grid, seats, len(tasks), 0)
+    net.arcs(seat[places], sink.repeat(len(places)), high[places], 0, low=low[places])
     net.supply(node, 1)
     net.supply(sink, -len(tasks))
     flow = net.solve()
@@ -89,9 +117,13 @@ def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig
     place = active.copy()
     place[tasks[here[flow[stay] > 0]]] = at[flow[stay] > 0]
     row, rack = np.nonzero(flow[roam].reshape(len(tasks), racks))
-    for r in range(racks):
+    order = np.lexsort((row, rack, group[row]))
+    row, rack = row[order], rack[order]
+    into = flow[entry].reshape(grid.shape)
+    for g, r in sorted(set(zip(group[row].tolist(), rack.tolist(), strict=True))):
         of_rack = rack_of[places] == r
-        place[tasks[row[rack == r]]] = np.repeat(places[of_rack], flow[entry][of_rack])
+        mine = row[(group[row] == g) & (rack == r)]
+        place[tasks[mine]] = np.repeat(places[of_rack], into[g][of_rack])
     return place
 
 
@@ -99,11 +131,7 @@ class _NearInput(Placement):
     def __init__(self, c: Columns, base: Ints, config: PlacementConfig, rack_of: Ints, reads: Ints) -> None:
         super().__init__(c, base)
         self.rack_of, self.reads = rack_of, reads
-        self.traffic_cost, self.move_cost = prices(config)
-        # Only their ratio matters, and small numbers leave room for what is decided below them.
-        self.common = math.gcd(self.traffic_cost, self.move_cost) or 1
-        self.traffic_cost //= self.common
-        self.move_cost //= self.common
+        self.traffic_cost, self.move_cost, self.common = reduced_prices(config)
         if config.rack_aware_assignment_strategy == "min_traffic":
             self.low = np.zeros_like(self.low)
             self.high = np.where(c.room > 0, len(self.tasks), 0) * np.ones_like(self.high)

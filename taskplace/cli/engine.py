@@ -20,7 +20,8 @@ from taskplace.explanation import Explainer, can_remove, explain_plan, plan_expl
 from taskplace.model import reading
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
-from taskplace.simulation.failures import random_events
+from taskplace.simulation.failures import MOST_EVENTS, random_events
+from taskplace.simulation.run import MOST_ROUNDS
 from taskplace.verify import changes, stable
 from taskplace.verify import verify as verify_plan
 
@@ -87,7 +88,7 @@ def verify(args: argparse.Namespace) -> int:
 def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
     rate = reading.positive(args.restore_rate, "--restore-rate", optional=True)
-    limit = reading.integer(args.limit, "--limit", 1) or 1
+    limit = reading.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
     document = _json(args.file)
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
         trajectory = simulation.replay(document)
@@ -98,7 +99,7 @@ def simulate(args: argparse.Namespace) -> int:
         groups = [group if isinstance(group, list) else [group] for group in events]
         problem = Problem.from_dict(document)
         if args.random_events is not None:
-            count = reading.integer(args.random_events, "--random-events", 0) or 0
+            count = reading.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
             groups += [[e.to_dict() for e in group] for group in random_events(problem, count, args.seed)]
         trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit)
     print(trajectory.to_json() if args.output == "json" else trajectory)

@@ -14,7 +14,7 @@ import numpy as np
 from taskplace.model.columns import Ints
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.reads import cross_rack_reads, prices
+from taskplace.model.reads import changelog_reads, cross_rack_reads, prices
 from taskplace.model.shares import floors_and_ceilings
 
 
@@ -51,14 +51,30 @@ class Binding:
             f"{'both balances allow' if self._each else 'the balance allows'} it to stay{self._traffic(t, i)}"
         )
 
-    def stateless(self, t: int, i: int) -> str:
-        """Return why stateless task t is at instance i."""
+    def stateless(self, t: int, i: int, wanted: int) -> str:
+        """Return why stateless task t is at instance i, though the target may have it at instance `wanted`."""
         if self._reads is None or not self.c.racks[t]:
             return (
                 "it has no state, so it goes to the least loaded instance, and stays while its share allows"
+                f"{self._for_now(i, wanted)}"
             )
         reads = f"it reads {self._across(t, i)} input partitions across racks from there"
-        return f"it has no state; loads are level, and within them reads across racks and moves cost least: {reads}"
+        return (
+            "it has no state; loads are level, and within them reads across racks and moves cost least: "
+            f"{reads}{self._for_now(i, wanted)}"
+        )
+
+    def _for_now(self, i: int, wanted: int) -> str:
+        """Return what keeps a stateless task from its target, "" if it is there."""
+        if i == wanted:
+            return ""
+        now, then = (self._grid(roles).sum(axis=0) for roles in (self._plan.assignment, self._plan.target))
+        at = wanted if now[wanted] != then[wanted] else i
+        name = self.c.names[at]
+        return (
+            f"; it belongs on {self.c.names[wanted]}, but {name} has {now[at]} stateful tasks now and {then[at]} in "
+            "the target, and until then loads are level this way"
+        )
 
     def leaves(self, t: int, i: int) -> str:
         """Return why task t leaves its owner, which could keep it, for instance i."""
@@ -123,6 +139,14 @@ class Binding:
             (shared if any(tags[o].get(tag) == value for o in others) else differ).append(f"{tag} {value}")
         return shared, differ
 
+    def follows(self, t: int, i: int) -> str:
+        """Return what a standby of task t reads across racks at instance i, to be added to why it is there."""
+        if self._changelogs is None or not self.c.changelog_racks[t]:
+            return ""
+        rack_of, reads = self._changelogs
+        count = int(reads[t, rack_of[i]])
+        return f", and it reads {count} changelog partition{'s' * (count != 1)} across racks from there"
+
     def _cost(self, t: int, worse: int, better: int) -> str:
         """Return the cost that speaks against `worse` and for `better`, "" if there is none."""
         c = self.c
@@ -165,6 +189,15 @@ class Binding:
         return None if self.config.rack_aware_assignment_strategy == "none" else cross_rack_reads(self.c)
 
     @cached_property
+    def _changelogs(self) -> tuple[Ints, Ints] | None:
+        config = self.config
+        racks = (
+            config.rack_aware_assignment_strategy != "none"
+            and config.task_assignor_class == "high_availability"
+        )
+        return changelog_reads(self.c) if racks else None
+
+    @cached_property
     def _total(self) -> tuple[Ints, Ints]:
         return floors_and_ceilings(int(self.c.stateful.sum()), self.c.room)
 
@@ -183,7 +216,10 @@ class Binding:
     @cached_property
     def _then(self) -> Ints:
         """[subtopologies, instances] stateful actives, in the target."""
-        roles: Mapping[str, Roles] = self._plan.target or self._plan.assignment
+        return self._grid(self._plan.target or self._plan.assignment)
+
+    def _grid(self, roles: Mapping[str, Roles]) -> Ints:
+        """Return [subtopologies, instances] stateful actives of a plan's roles."""
         at = {t: k for k, t in enumerate(self.c.ids)}
         inst = {name: k for k, name in enumerate(self.c.names)}
         pairs = [

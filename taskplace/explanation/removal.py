@@ -171,7 +171,7 @@ def can_remove(problem: Problem, instance: str) -> Removal:
     at = c.names.index(instance)
     concerned = np.zeros(c.n, np.bool_)
     concerned[c.task[c.inst == at]] = True
-    concerned &= c.stateful & ~c.universal
+    concerned &= c.stateful & ~c.at_once
     copies = [
         Copy(
             c.ids[int(c.task[k])],

@@ -217,7 +217,9 @@ class Explainer:
         if role == "warmup":
             wanted = goal.get(name, "")
             then = (
-                "it is to take over the active" if wanted == "active" else "it is to relieve another standby"
+                "it is to take over the active"
+                if wanted == "active"
+                else f"it is to relieve another standby{self._binding.follows(t, self._at[name])}"
             )
             return then if wanted else "it goes on warming up"
         if name not in goal:
@@ -228,6 +230,7 @@ class Explainer:
         shared, differ = self._binding.apart(self._at[name], others)
         tags = f", in a place of its own ({', '.join(differ)})" if differ else ""
         tags += f", though it shares {', '.join(shared)} with another copy" if shared else ""
+        tags += self._binding.follows(t, self._at[name])
         if before == "standby":
             return f"it is one already{tags}"
         if row is not None and self._c.caught[row]:
@@ -238,9 +241,9 @@ class Explainer:
         self, t: int, active: str, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int]
     ) -> str:
         c = self._c
-        if not c.stateful[t]:
-            return self._binding.stateless(t, self._at[active])
         wanted = next((n for n, role in goal.items() if role == "active"), active)
+        if not c.stateful[t]:
+            return self._binding.stateless(t, self._at[active], self._at[wanted])
         base = self._base[t]
         owner = c.names[int(c.owner[t])] if c.owner[t] >= 0 else ""
         at = self._at[wanted]
@@ -276,7 +279,7 @@ class Explainer:
         active = next((n for n, role in now.items() if role == "active"), "")
         wanted = next((n for n, role in goal.items() if role == "active"), active)
         chosen = rows.get(self._at.get(active, -1))
-        ready = bool(c.universal[t]) or (chosen is not None and bool(c.caught[chosen]))
+        ready = bool(c.at_once[t]) or (chosen is not None and bool(c.caught[chosen]))
         for i in seen if active else ():
             name, row = c.names[i], rows.get(i)
             if name == active:
@@ -285,7 +288,7 @@ class Explainer:
                 why = "it is parked: its copy made no progress"
             elif not c.room[i]:
                 why = "it is draining" if c.draining[i] else "it has no capacity"
-            elif not c.universal[t] and not (row is not None and c.caught[row]):
+            elif not c.at_once[t] and not (row is not None and c.caught[row]):
                 lacks = self._behind(t, row)
                 why = f"it lacks {lacks}, " + (
                     f"and {active} is caught up" if ready else f"and nobody is far ahead of {active}"
@@ -348,7 +351,8 @@ def _nature(c: Columns, t: int) -> str:
         return "stateless"
     if c.universal[t]:
         return "stateful, with an empty changelog or none: every instance counts as caught up"
-    return f"stateful, changelog of {int(c.end[t]) if c.end[t] >= 0 else 'unknown'} records"
+    text = f"stateful, changelog of {int(c.end[t]) if c.end[t] >= 0 else 'unknown'} records"
+    return f"{text}; any lag is acceptable: every instance counts as caught up" if c.at_once[t] else text
 
 
 def _copy_text(c: Columns, row: int | None) -> str:

@@ -45,7 +45,8 @@ class Columns:
     A copy is caught up if its lag is at most `acceptable.recovery.lag` (or, with
     `acceptable.recovery.seconds` and a measured rate, if it can be read in that time). A lag beyond the end
     offset belongs to a changelog that was reset: such a copy is no copy. Where `universal`, no copy is
-    needed: every instance is caught up.
+    needed: every instance is caught up. Where `at_once`, every instance counts as caught up, though a copy may be
+    worth having.
     """
 
     ids: tuple[TaskId, ...]
@@ -83,8 +84,16 @@ class Columns:
     """Copies of tasks that are not in the problem: (instance, task)."""
     tags: tuple[Mapping[str, str], ...]
     racks: tuple[tuple[tuple[str, ...], ...], ...]
+    changelog_racks: tuple[tuple[tuple[str, ...], ...], ...]
     fingerprint: str
     notes: tuple[str, ...] = field(default=())
+    unbounded: bool = False
+    """Whether `acceptable.recovery.lag` is unbounded: every instance counts as caught up on every task."""
+
+    @property
+    def at_once(self) -> Bools:
+        """[n] stateful, and free to run anywhere at once: `universal`, or all of them where `unbounded`."""
+        return self.stateful if self.unbounded else self.universal
 
     @property
     def n(self) -> int:
@@ -104,7 +113,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     n, m = len(tasks), len(instances)
     if m == 0:
         raise InputError("instances", found="no instance", expected="at least one")
-    ids, stateful_, end_, weight_, logged_, racks_ = zip(*tasks, strict=True) if n else ((),) * 6
+    ids, stateful_, end_, weight_, logged_, racks_, changelogs_ = zip(*tasks, strict=True) if n else ((),) * 7
     names = tuple(i.id for i in instances)
     for a, b in pairwise(names):
         if a == b:
@@ -155,9 +164,10 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         )
     row_lag = np.where(reset, NO_COPY, row_lag)
     acceptable = _acceptable(instances, config)[inst]
-    caught = universal[task] | ((row_lag >= 0) & (row_lag <= acceptable))
+    at_once = stateful if config.unbounded else universal
+    caught = at_once[task] | ((row_lag >= 0) & (row_lag <= acceptable))
     owner, extra = _owners(n, task, inst, row_role, row_lag, caught)
-    best = _best(task, row_lag, caught, end, universal, owner[task] == inst, acceptable)
+    best = _best(task, row_lag, caught, end, at_once, owner[task] == inst, acceptable)
     if len(extra):
         row_role = row_role.copy()
         row_role[extra] = NONE
@@ -196,6 +206,8 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     digest.update(_canonical([names, [sorted(i.tags.items()) for i in instances]]))
     digest.update(_canonical([[i.restore_rate for i in instances], config.to_properties(), sorted(unknown)]))
     digest.update(_canonical(racks_ if any(racks_) else []))
+    if any(changelogs_):
+        digest.update(_canonical(["changelogs", changelogs_]))
     if any(i.slots for i in instances):
         digest.update(_canonical([i.slots for i in instances]))
     return Columns(
@@ -221,8 +233,10 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         unknown=tuple(sorted(unknown)),
         tags=tuple(i.tags for i in instances),
         racks=racks_,
+        changelog_racks=changelogs_,
         fingerprint=digest.hexdigest()[:16],
         notes=tuple(notes),
+        unbounded=config.unbounded,
     )
 
 
@@ -307,7 +321,7 @@ def _merge(
 
 def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
     """Return, per instance, the lag up to which a copy there is caught up."""
-    if config.acceptable_recovery_seconds is None:
+    if config.acceptable_recovery_seconds is None or config.unbounded:
         return np.full(len(instances), config.acceptable_recovery_lag, np.int64)
     return np.fromiter((acceptable_lag(i, config) for i in instances), np.int64, len(instances))
 
@@ -316,22 +330,22 @@ def acceptable_lag(instance: Instance, config: PlacementConfig) -> int:
     """Return the lag in records up to which a copy on `instance` is caught up.
 
     That is `acceptable.recovery.lag`; with `acceptable.recovery.seconds`, what the instance reads in that time, if its
-    rate is known.
+    rate is known. An unbounded `acceptable.recovery.lag` stays unbounded.
     """
-    if config.acceptable_recovery_seconds is None or instance.restore_rate is None:
+    if config.unbounded or config.acceptable_recovery_seconds is None or instance.restore_rate is None:
         return config.acceptable_recovery_lag
     return int(min(instance.restore_rate * config.acceptable_recovery_seconds, 2**62))
 
 
 def _best(
-    task: Ints, lag: Ints, caught: Bools, end: Ints, universal: Bools, owns: Bools, acceptable: Ints
+    task: Ints, lag: Ints, caught: Bools, end: Ints, at_once: Bools, owns: Bools, acceptable: Ints
 ) -> Bools:
     """Return the rows of the most-caught-up copies: KIP-441's least rank. A copy that has read nothing is none.
 
     Where nobody is caught up, the owner's copy counts as well, unless another is far ahead (see `Columns.best`):
     else two copies that catch up side by side would hand the task to and fro.
     """
-    some = (lag >= 0) & ((lag < end[task]) | (end[task] < 0)) & ~universal[task]
+    some = (lag >= 0) & ((lag < end[task]) | (end[task] < 0)) & ~at_once[task]
     least = np.full(len(end), np.iinfo(np.int64).max)
     np.minimum.at(least, task[some], lag[some])
     ready = np.zeros(len(end), np.bool_)

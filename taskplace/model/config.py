@@ -9,6 +9,9 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.model import reading
 from taskplace.model.keys import Choice, Configuration, Integer, Number, Text, key
 
+BUILT_IN = ("high_availability", "sticky")
+"""The values of `task.assignor.class` that are assignors of taskplace itself."""
+
 STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 
 
@@ -69,7 +72,9 @@ class PlacementConfig(Configuration):
     )
     max_warmup_replicas: int = key(Integer(1, written=True), 2, "warm-ups at a time, in the whole cluster")
     acceptable_recovery_lag: int = key(
-        Integer(0, written=True), 10_000, "a copy within this many records is caught up"
+        Integer(0, written=True),
+        10_000,
+        "a copy within this many records is caught up; 2^63 - 1: every instance is, also without a copy",
     )
     acceptable_recovery_seconds: float | None = key(
         _SECONDS, None, "if set: a copy within this time, at the measured rate, is caught up"
@@ -108,6 +113,17 @@ class PlacementConfig(Configuration):
     state_cleanup_delay_ms: int = key(
         Integer(0, written=True), 600_000, "how long a copy without a role is kept"
     )
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether every instance counts as caught up: `acceptable.recovery.lag` is the largest there is, 2^63 - 1.
+
+        Warm-ups are then off, whatever `acceptable.recovery.seconds` says (Kafka Streams reads `Long.MAX_VALUE` so).
+
+        >>> PlacementConfig(acceptable_recovery_lag=2**63 - 1).unbounded
+        True
+        """
+        return self.acceptable_recovery_lag == reading.MOST
 
     def _agree(self, path: str) -> None:
         if self.task_assignor_class == "sticky" and self.rack_aware_assignment_strategy != "none":

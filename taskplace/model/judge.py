@@ -16,7 +16,7 @@ from taskplace.model import reading
 from taskplace.model.config import PlacementConfig
 from topology.ids import TaskId
 
-_TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks")
+_TASK = ("id", "stateful", "end_offset", "weight", "logged", "racks", "changelog_racks")
 _INSTANCE = ("id", "capacity", "tags", "draining", "active", "standby", "warmup", "lags", "parked", "slots")
 
 
@@ -38,9 +38,11 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
         reading.boolean(task.logged, f"{path}.logged")
         reading.integer(task.end_offset, f"{path}.end_offset", optional=True)
         reading.weight(task.weight, f"{path}.weight")
-        for k, racks in enumerate(_items(task.racks, f"{path}.racks", "a list of racks for each partition")):
-            for rack in _items(racks, f"{path}.racks[{k}]", "a list of racks"):
-                reading.text(rack, f"{path}.racks[{k}]")
+        for name in ("racks", "changelog_racks"):
+            expected = "a list of racks for each partition"
+            for k, racks in enumerate(_items(getattr(task, name), f"{path}.{name}", expected)):
+                for rack in _items(racks, f"{path}.{name}[{k}]", "a list of racks"):
+                    reading.text(rack, f"{path}.{name}[{k}]")
     for instance in instances:
         path = f"instances[{reading.text(instance.id, 'instances.id')}]"
         reading.integer(instance.capacity, f"{path}.capacity", 0, reading.MOST_CAPACITY)

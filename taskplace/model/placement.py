@@ -68,9 +68,9 @@ def bases(c: Columns) -> Ints:
     owned = c.owner >= 0
     has_best = _tasks_of(c, c.best)
     base = np.full(c.n, OPEN, np.int64)
-    base[has_best & ~c.universal] = RESUME
-    base[_tasks_of(c, c.caught) & ~c.universal] = FORCED
-    base[owned & (~has_best | c.universal | best_at(c, c.owner))] = FIXED
+    base[has_best & ~c.at_once] = RESUME
+    base[_tasks_of(c, c.caught) & ~c.at_once] = FORCED
+    base[owned & (~has_best | c.at_once | best_at(c, c.owner))] = FIXED
     return base
 
 
@@ -89,18 +89,18 @@ def handed_over(c: Columns, base: Ints) -> Bools:
 
 def any_caught(c: Columns) -> Bools:
     """Return, for each task, whether some copy of it is caught up."""
-    return c.universal | _tasks_of(c, c.caught)
+    return c.at_once | _tasks_of(c, c.caught)
 
 
 def caught_at(c: Columns, place: Ints) -> Bools:
     """Return, for each task t, whether its copy on instance place[t] is caught up."""
-    return c.universal | _tasks_of(c, c.caught & (c.inst == place[c.task]))
+    return c.at_once | _tasks_of(c, c.caught & (c.inst == place[c.task]))
 
 
 def best_at(c: Columns, place: Ints) -> Bools:
     """Return, for each task t, whether nobody has a better copy than instance place[t]."""
     none_has_any = ~_tasks_of(c, c.best)
-    return c.universal | none_has_any | _tasks_of(c, c.best & (c.inst == place[c.task]))
+    return c.at_once | none_has_any | _tasks_of(c, c.best & (c.inst == place[c.task]))
 
 
 def lagging_owners(c: Columns, active: Ints, *followers: Ints) -> Bools:

@@ -25,7 +25,9 @@ class Task(NamedTuple):
     `end_offset` is the length of its changelog in records; None if it is not known, so that nobody without a
     copy can be caught up. An empty changelog (0) makes every instance caught up, and so does `logged=False`:
     a store without a changelog has no lag (KIP-441). `racks` holds, for each of its input partitions, the
-    racks that serve it (KIP-925). `weight` is its share of the load, in units of your choice.
+    racks that serve it, and `changelog_racks` the same for each partition that its standbys read (KIP-925): those
+    of its changelogs, an input topic that serves as a changelog among them. `weight` is its share of the load, in
+    units of your choice.
 
     >>> Task(TaskId(0, 3)).stateful
     True
@@ -37,6 +39,7 @@ class Task(NamedTuple):
     weight: float = 1.0
     logged: bool = True
     racks: tuple[tuple[str, ...], ...] = ()
+    changelog_racks: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -190,13 +193,14 @@ class Problem:
 
 
 _TASK_KEYS = frozenset(Task._fields)
+_PLAIN_KEYS = _TASK_KEYS - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
     """Return the tasks. Those that are written plainly take a short way; `_read_task` knows what to complain of."""
     out = []
     for k, value in enumerate(values):
-        if type(value) is dict and value.keys() <= _TASK_KEYS and "racks" not in value:
+        if type(value) is dict and value.keys() <= _PLAIN_KEYS:
             get = value.get
             name, stateful, end = get("id"), get("stateful", True), get("end_offset", 0)
             weight, logged = get("weight", 1.0), get("logged", True)
@@ -219,17 +223,21 @@ def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
     get = m.get
-    racks = reading.listing(get("racks", ()), f"{path}.racks")
     return Task(
         _read_id(m["id"], f"{path}.id", known),
         reading.boolean(get("stateful", True), f"{path}.stateful"),
         reading.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
         reading.weight(get("weight", 1.0), f"{path}.weight"),
         reading.boolean(get("logged", True), f"{path}.logged"),
-        tuple(
-            tuple(reading.text(r, f"{path}.racks[{k}]") for r in reading.listing(rs, f"{path}.racks[{k}]"))
-            for k, rs in enumerate(racks)
-        ),
+        _read_racks(get("racks", ()), f"{path}.racks"),
+        _read_racks(get("changelog_racks", ()), f"{path}.changelog_racks"),
+    )
+
+
+def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(
+        tuple(reading.text(rack, f"{path}[{k}]") for rack in reading.listing(racks, f"{path}[{k}]"))
+        for k, racks in enumerate(reading.listing(value, path))
     )
 
 
@@ -307,8 +315,9 @@ def _task_dict(task: Task) -> dict[str, Any]:
     out["weight"] = task.weight
     if not task.logged:
         out["logged"] = False
-    if task.racks:
-        out["racks"] = [list(r) for r in task.racks]
+    for name in ("racks", "changelog_racks"):
+        if getattr(task, name):
+            out[name] = [list(r) for r in getattr(task, name)]
     return out
 
 

@@ -1,6 +1,13 @@
-"""What a placement costs in reads across racks (KIP-925): counts per task and rack, and what they are worth."""
+"""What a placement costs in reads across racks (KIP-925): counts per task and rack, and what they are worth.
+
+An active reads its input (`Task.racks`), a standby its changelogs (`Task.changelog_racks`). A partition is read across
+racks from everywhere but the racks that serve it.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -11,15 +18,24 @@ RACK_TAG = "rack"
 
 
 def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
-    """Return the rack of each instance and [tasks, racks] cross-rack reads; None if racks are not known."""
+    """Return the rack of each instance and [tasks, racks] reads of input across racks; None if racks are not known."""
+    return _reads(c, c.racks)
+
+
+def changelog_reads(c: Columns) -> tuple[Ints, Ints] | None:
+    """Return the same for changelogs: what a standby of each task reads across racks from each rack."""
+    return _reads(c, c.changelog_racks)
+
+
+def _reads(c: Columns, partitions: Sequence[Sequence[Sequence[str]]]) -> tuple[Ints, Ints] | None:
     names = [t.get(RACK_TAG, "") for t in c.tags]
-    if not all(names) or not any(c.racks):
+    if not all(names) or not any(partitions):
         return None
     racks = sorted(set(names))
     rack_of = np.array([racks.index(n) for n in names], np.int64)
     reads = np.zeros((c.n, len(racks)), np.int64)
-    for t, partitions in enumerate(c.racks):
-        for served in partitions:
+    for t, served_by in enumerate(partitions):
+        for served in served_by:
             if served:  # nothing is known of a partition that no rack is said to serve
                 reads[t] += [rack not in served for rack in racks]
     return rack_of, reads
@@ -29,3 +45,13 @@ def prices(config: PlacementConfig) -> tuple[int, int]:
     """Return what a cross-rack read and a move cost: as configured, else 10 and 1."""
     traffic, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
     return 10 if traffic is None else traffic, 1 if move is None else move
+
+
+def reduced_prices(config: PlacementConfig) -> tuple[int, int, int]:
+    """Return `prices` divided by their common factor, and the factor: only their ratio matters.
+
+    Small numbers leave room for what is decided below them.
+    """
+    traffic, move = prices(config)
+    common = math.gcd(traffic, move) or 1
+    return traffic // common, move // common, common

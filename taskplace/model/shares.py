@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 
-from taskplace.model.columns import Ints
+from taskplace.model.columns import Columns, Ints
+from taskplace.model.flow import Network
 from topology.ids import TaskId
 
 
@@ -39,12 +41,12 @@ def level_loads(copies: int, most: int, least: Ints, room: Ints) -> tuple[Ints, 
 
     `copies` are spread in proportion to `room`, but an instance cannot hold more than `most` (two copies of a
     task are never on one instance) nor less than `least` (the actives it already has). What one instance
-    cannot take, or must take, the others share: water finding its level.
+    cannot take, or must take, the others share: water finding its level. One without room has what it must.
 
     >>> level_loads(12, 6, np.array([4, 1, 1]), np.array([4, 1, 1]))   # the share of the first would be 8
     (array([6, 3, 3]), array([6, 3, 3]))
     """
-    fixed = np.where(room > 0, -1, 0).astype(np.int64)
+    fixed = np.where(room > 0, -1, least).astype(np.int64)
     while True:
         free = fixed < 0
         rest = copies - int(fixed[~free].sum())
@@ -62,6 +64,89 @@ def level_loads(copies: int, most: int, least: Ints, room: Ints) -> tuple[Ints, 
         excess = int((rest * room - most * total)[over].sum())
         lack = int((least * total - rest * room)[under].sum())
         fixed = np.where(over, most, fixed) if excess >= lack else np.where(under, least, fixed)
+
+
+@dataclass(frozen=True, slots=True)
+class StatelessShares:
+    """How many stateless tasks each instance may have, beside its stateful actives. m instances, s subtopologies.
+
+    `low`, `high`: [m] so that the total of actives is level. `kind_low`, `kind_high`: [m] floor and ceiling of the
+    share of all stateless tasks. `cell_low`, `cell_high`: [s, m] those of each subtopology in `subs` (positions in
+    `Columns.subtopologies`), which has `cell_sum` stateless tasks. `places`: the instances with room.
+    `kind_fits`: whether total and kind can be met together.
+    """
+
+    places: Ints
+    subs: Ints
+    low: Ints
+    high: Ints
+    kind_low: Ints
+    kind_high: Ints
+    cell_low: Ints
+    cell_high: Ints
+    cell_sum: Ints
+    kind_fits: bool
+
+    def misses(self, counts: Ints) -> tuple[int, int, int]:
+        """Return how far [s, m] counts are from the shares in all: of the total, of the kind, of the subtopologies."""
+        each = counts.sum(axis=0)
+        kind = _distance(each, self.kind_low, self.kind_high)
+        return (
+            _distance(each, self.low, self.high),
+            kind,
+            _distance(counts, self.cell_low, self.cell_high),
+        )
+
+    def can_be_met(self) -> bool:
+        """Return whether some placement misses none of the shares. A solve of s * m arcs without costs."""
+        net = Network()
+        pool, seat, sink = net.nodes(len(self.subs)), net.nodes(len(self.places)), net.nodes(1)
+        to = np.broadcast_to(seat, (len(pool), len(seat)))
+        low, high = self.cell_low[:, self.places], self.cell_high[:, self.places]
+        net.arcs(np.repeat(pool, len(seat)), to, high, 0, low=low)
+        least, most = np.maximum(self.low, self.kind_low), np.minimum(self.high, self.kind_high)
+        net.arcs(seat, sink.repeat(len(seat)), most[self.places], 0, low=least[self.places])
+        net.supply(pool, self.cell_sum)
+        net.supply(sink, -int(self.cell_sum.sum()))
+        return self.kind_fits and net.solve() is not None
+
+
+def _distance(counts: Ints, low: Ints, high: Ints) -> int:
+    return int((np.maximum(low - counts, 0) + np.maximum(counts - high, 0)).sum())
+
+
+def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
+    """Return the shares of the stateless tasks beside the stateful ones of `active`, [n] instances.
+
+    That both total and kind can be met is found by counting: per instance their ranges have to meet, and the sums of
+    the ends have to hold all stateless tasks between them.
+    """
+    loose = ~c.stateful
+    busy = np.bincount(active[c.stateful], minlength=c.m)
+    low, high = level_loads(c.n, c.n, busy, c.room)
+    low, high = np.maximum(low - busy, 0), np.maximum(high - busy, 0)
+    count = int(loose.sum())
+    kind_low, kind_high = floors_and_ceilings(count, c.room)
+    least, most = np.maximum(low, kind_low), np.minimum(high, kind_high)
+    subs, sums = np.unique(c.sub[loose], return_counts=True)
+    # Few subtopologies differ in size.
+    size, kind_of = np.unique(sums, return_inverse=True)
+    bounds = [floors_and_ceilings(int(k), c.room) for k in size]
+    cell_low, cell_high = (
+        np.array([b[k] for b in bounds], np.int64).reshape(-1, c.m)[kind_of] for k in (0, 1)
+    )
+    return StatelessShares(
+        places=np.flatnonzero(c.room > 0),
+        subs=subs,
+        low=low,
+        high=high,
+        kind_low=kind_low,
+        kind_high=kind_high,
+        cell_low=cell_low,
+        cell_high=cell_high,
+        cell_sum=sums.astype(np.int64),
+        kind_fits=bool((least <= most).all() and least.sum() <= count <= most.sum()),
+    )
 
 
 def is_even(slots: Sequence[Sequence[TaskId]], tasks: Sequence[TaskId]) -> bool:

@@ -10,9 +10,12 @@ Properties
   only *moves* of standbys wait for a warm-up;
 - nothing good is dropped early: a caught-up standby goes only once as many others are caught up, so a task
   never loses its last caught-up copy;
-- work in progress is kept: a copy that follows the changelog where the target wants one goes on following.
+- work in progress is kept: a copy that follows the changelog where the target wants one goes on following;
+- forced promotions are level: of several copies that could each take a task over for now, those are chosen that leave
+  instances with the most even numbers of stateful actives.
 
-Non-goals: it never decides where a task belongs (`taskplace.assign`).
+Non-goals: it never decides where a task belongs (`taskplace.assign`). Stateless tasks are where the target has them;
+`taskplace.assign.target.stateless_for_now` levels them beside the stateful ones of the step.
 Cost: O(tasks + copies) in numpy, and a few microseconds for each task that is not where it belongs.
 
 Source: KIP-441.
@@ -26,8 +29,15 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
+from taskplace.model.flow import Network, cost_budget
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
 from taskplace.refine.budget import Want, within_budget
+
+FINE = 1 << 10
+"""Loads in proportion to capacity are compared in such parts of a task."""
+
+TIES = 8
+"""So many options of a task are told apart by lag."""
 
 
 @dataclass(slots=True)
@@ -40,7 +50,7 @@ class _Copies:
     lag: dict[int, int]
     caught: set[int]
     best: set[int]
-    universal: bool
+    at_once: bool
     goal_active: int
     goal_standby: list[int]
     active: int = -1
@@ -48,7 +58,7 @@ class _Copies:
     wants: list[Want] = field(default_factory=list)
 
     def is_caught(self, inst: int) -> bool:
-        return self.universal or inst in self.caught
+        return self.at_once or inst in self.caught
 
     def behind(self, inst: int, whole: int) -> int:
         lag = self.lag.get(inst, -1)
@@ -67,9 +77,10 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
     wants: list[Want] = []
     followup, behind = False, 0
     tasks, insts = [], []
-    for copies in _copies(c, target, touched):
+    decided = list(_copies(c, target, touched))
+    _decide_actives(c, decided, active)
+    for copies in decided:
         _refine(c, copies, target.replicas)
-        active[copies.task] = copies.active
         tasks.extend([copies.task] * len(copies.standby))
         insts.extend(copies.standby)
         wants.extend(copies.wants)
@@ -114,9 +125,9 @@ def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> I
 def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
     at = np.searchsorted(target.standby_task, np.stack([tasks, tasks + 1]))
     goals = target.standby_inst.tolist()
-    for t, first, last, g0, g1, owner, goal, universal in zip(
+    for t, first, last, g0, g1, owner, goal, at_once in zip(
         tasks.tolist(), c.start[tasks].tolist(), c.start[tasks + 1].tolist(), at[0].tolist(), at[1].tolist(),
-        c.owner[tasks].tolist(), target.active[tasks].tolist(), c.universal[tasks].tolist(), strict=True,
+        c.owner[tasks].tolist(), target.active[tasks].tolist(), c.at_once[tasks].tolist(), strict=True,
     ):  # fmt: skip
         inst = c.inst[first:last].tolist()
         caught, best = c.caught[first:last].tolist(), c.best[first:last].tolist()
@@ -127,7 +138,7 @@ def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
             dict(zip(inst, c.lag[first:last].tolist(), strict=True)),
             {i for i, ok in zip(inst, caught, strict=True) if ok},
             {i for i, ok in zip(inst, best, strict=True) if ok},
-            universal,
+            at_once,
             goal,
             goals[g0:g1],
         )
@@ -138,7 +149,6 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
     end = int(c.end[k.task])
     whole = end if end >= 0 else 2**62
     goal = {k.goal_active, *k.goal_standby}
-    k.active = _active(c, k, whole)
     following = {i for i, role in k.role.items() if role in (ACTIVE, STANDBY)} | {k.active}
 
     def settled(inst: int) -> bool:
@@ -178,24 +188,76 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
         )
 
 
-def _active(c: Columns, k: _Copies, whole: int) -> int:
-    if k.universal or not k.best or k.goal_active in k.best:
-        return k.goal_active
+def _decide_actives(c: Columns, decided: list[_Copies], active: Ints) -> None:
+    """Decide where the tasks are active now, in `decided` and in `active` ([n] instances; the target's so far)."""
+    open_: list[tuple[_Copies, list[int]]] = []
+    for k in decided:
+        options = _options(c, k)
+        k.active = options[0]
+        active[k.task] = k.active
+        if len(options) > 1:
+            open_.append((k, options))
+    if not open_:
+        return
+    stateful = c.stateful.copy()
+    stateful[[k.task for k, _ in open_]] = False
+    load = np.bincount(active[stateful], minlength=c.m)
+    for (k, _), i in zip(open_, _level(c, [o for _, o in open_], load), strict=True):
+        k.active = i
+        active[k.task] = i
+
+
+def _options(c: Columns, k: _Copies) -> list[int]:
+    """Return the instances that may have the task active now and are as good as each other, least lag first."""
+    if k.at_once or not k.best or k.goal_active in k.best:
+        return [k.goal_active]
     if k.owner in k.best:
-        return k.owner
-    # A forced promotion that is not where the task will stay: prefer one that keeps a copy anyway, a
-    # standby, the least lag. It costs no more moves than any other, since every one of them has to move on.
+        return [k.owner]
+    # A forced promotion that is not where the task will stay: prefer one that keeps a copy anyway, then a standby.
+    # It costs no more moves than any other, since every one of them has to move on.
     order = {STANDBY: 0, WARMUP: 1}
-    return min(
-        k.best,
-        key=lambda i: (
-            i not in k.goal_standby,
-            c.room[i] == 0,
-            order.get(k.role.get(i, NONE), 2),
-            k.behind(i, whole),
-            i,
-        ),
-    )
+    end = int(c.end[k.task])
+    whole = end if end >= 0 else 2**62
+
+    def rank(i: int) -> tuple[bool, bool, int]:
+        return i not in k.goal_standby, bool(c.room[i] == 0), order.get(k.role.get(i, NONE), 2)
+
+    best = min(map(rank, k.best))
+    return sorted((i for i in k.best if rank(i) == best), key=lambda i: (k.behind(i, whole), i))
+
+
+def _level(c: Columns, options: list[list[int]], load: Ints) -> list[int]:
+    """Return one option for each task, so that the sum over instances of actives^2 / capacity is the least.
+
+    `load`: [m] stateful actives without these tasks. A flow in which every further task of an instance costs more; a
+    tie goes to the least lag. O(solve) of two arcs for each option.
+    """
+    task = np.repeat(np.arange(len(options)), [len(o) for o in options])
+    at = np.array([i for o in options for i in o], np.int64)
+    rank = np.array([min(r, TIES - 1) for o in options for r in range(len(o))], np.int64)
+    # The k-th task that could come to an instance has its own arc to the sink.
+    order = np.argsort(at, kind="stable")
+    nth = np.empty(len(at), np.int64)
+    nth[order] = np.arange(len(at)) - np.searchsorted(at[order], at[order]) + 1
+    price = (2 * (load[at] + nth) - 1) * FINE // np.maximum(c.room[at], 1)
+    net = Network()
+    node, seat, sink = net.nodes(len(options)), net.nodes(c.m), net.nodes(1)
+    # In a problem so large that prices do not fit beside ties, or at all, they are coarser.
+    price -= int(price.min())
+    unit, budget = TIES * len(options), cost_budget(int(sink[0]) + 1)
+    if int(price.max()) > budget // unit:
+        unit, rank = 1, rank * 0
+        price //= int(price.max()) // budget + 1
+    used = net.arcs(node[task], seat[at], 1, rank)
+    net.arcs(seat[at], sink.repeat(len(at)), 1, price * unit)
+    net.supply(node, 1)
+    net.supply(sink, -len(options))
+    flow = net.solve()
+    if flow is None:
+        raise AssertionError("every task has an option")
+    out = np.empty(len(options), np.int64)
+    out[task[flow[used] > 0]] = at[flow[used] > 0]
+    return [int(i) for i in out]
 
 
 def _sorted(task: Ints, inst: Ints) -> tuple[Ints, Ints]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
-from taskplace.errors import InputError
+from taskplace.model import reading
 from taskplace.model.problem import Problem
 from taskplace.simulation.events import Event
+
+MOST_EVENTS = 100_000
+"""The most random events at a time: each is planned at least once."""
 
 
 def random_events(problem: Problem, count: int, seed: int = 0) -> list[list[Event]]:
@@ -19,8 +22,7 @@ def random_events(problem: Problem, count: int, seed: int = 0) -> list[list[Even
     >>> [str(group[0].kind) for group in random_events(cluster, 4, seed=1)]
     ['stop', 'stop', 'start', 'stop']
     """
-    if count < 0:
-        raise InputError("count", found=count, expected="a whole number, at least 0")
+    reading.integer(count, "count", 0, MOST_EVENTS)
     rng = random.Random(f"failures-{seed}")
     working = sorted(i.id for i in problem.instances if i.capacity and not i.draining)
     capacity = {i.id: i.capacity for i in problem.instances}

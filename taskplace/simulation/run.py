@@ -18,6 +18,9 @@ from taskplace.simulation.events import Event
 
 SCHEMA = "taskplace.transcript/1"
 
+MOST_ROUNDS = 1_000_000
+"""The most rounds that a group of events may be given to come to rest."""
+
 Planner = Callable[[Problem], Plan]
 
 
@@ -135,7 +138,7 @@ def simulate(
         1200 s  moved 1 promoted 0 to go 0         warm-ups 0   stable
     """
     reading.positive(restore_rate, "restore_rate", optional=True)
-    reading.integer(limit, "limit", 1)
+    reading.integer(limit, "limit", 1, MOST_ROUNDS)
     typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
     groups = [
         [e if isinstance(e, Event) else Event.from_dict(e, f"events[{k}][{j}]") for j, e in enumerate(group)]

@@ -50,6 +50,7 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.silence import Silence
+from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.stats import Phases, Stats
 from taskplace.spark.driver.takeover import Takeover
@@ -249,7 +250,7 @@ class Placed:
         """
         checks.check_sources(sources)
         united = make.unite(self.built, sources)
-        self.journal.bind_keys(make.key_types(self.built, sources))
+        self.journal.bind_keys(key_types(self.built, {topic: df.schema for topic, df in sources.items()}))
         if not ticks:
             return united
         self._ticks = Ticks(self.checkpoint)

@@ -25,9 +25,10 @@ An entry of `input`:
 An entry of `output`: `path`, a directory for `ParquetSink`, or `foreach`, the "module:function" of `ForeachBatch`.
 Processors by name: `taskplace.spark.registry`.
 
-Properties: what can be judged without Spark is judged when the application is made, before anything starts. The
-topology alone (`declared_topology`) needs neither `input` nor `output`, and no Spark; for processors that come with
-taskplace, no Arrow either. Keys may be nested or written flat (`output.totals.path: /data/totals`).
+Properties: what can be judged without Spark is judged when the application is made, before anything starts. That
+includes what the topology takes of a source, if it has a `schema` and no `select`. The topology alone
+(`declared_topology`) needs neither `input` nor `output`, and no Spark; for processors that come with taskplace, no
+Arrow either. Keys may be nested or written flat (`output.totals.path: /data/totals`).
 
 Errors: `ConfigError` and `TopologyError` with the path, what was found, what was expected, the nearest name.
 """
@@ -36,7 +37,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError, InputError
@@ -48,6 +50,7 @@ from topology import BuiltTopology, Topology, TopologyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from taskplace.spark.sinks import ForeachBatch, ParquetSink
 
@@ -73,6 +76,7 @@ class Declared:
 
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics, programs
+        from taskplace.spark.driver.sources import check_sources
         from taskplace.spark.driver.staging import declared
         from taskplace.spark.key_checks import check_keys
 
@@ -89,11 +93,9 @@ class Declared:
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
         programs(built)  # judges the layouts of the stores
-        try:
-            declared(built)  # and this the schemas of the sinks
-        except InputError as error:
-            path = error.path.replace("sinks.", "topology.nodes.", 1)
-            raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+        with _in_the_file():
+            check_sources(built, _schemas(self._inputs, settings), settings.spark.conf.get)
+            declared(built)  # the schemas of the sinks
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -102,6 +104,27 @@ class Declared:
     def sources(self, spark: SparkSession) -> Mapping[str, DataFrame]:
         """Return a streaming data frame per external topic. Errors: `ConfigError` with what Spark says."""
         return {topic: source.read(spark) for topic, source in self._inputs.items()}
+
+
+@contextmanager
+def _in_the_file() -> Iterator[None]:
+    """Name what is wrong by its path in the file."""
+    try:
+        yield
+    except InputError as error:
+        path = error.path
+        for found, written in _PATHS:
+            path = re.sub(found, written, path)
+        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+_PATHS = (
+    (r"^sinks\.", "topology.nodes."),
+    (r"^(sources\..*)\.event_time$", r"topology.\1.options.event_time"),
+    (r"^sources\.(.*)$", r"input.\1.schema"),
+    (r"^sources$", "input"),
+    (r"^node '(.*?)'", r"topology.nodes.\1"),
+)
 
 
 def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = None) -> Topology:
@@ -192,11 +215,21 @@ class _Source:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
         self._options = _options(f"{path}.options", entry.get("options"))
+        #: With their types, as far as they are written; none: not known.
+        self.columns = columns
         self._select = entry.get("select")
+        if self._select is not None:
+            self.columns = ()
         if self._select is None:
-            _check_key(f"{path}.schema", columns, key)
+            _check_key(f"{path}.schema", [name for name, _ in columns], key)
         elif not isinstance(self._select, list) or not all(isinstance(sql, str) for sql in self._select):
             raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
+
+    def schema(self, timestamp: str) -> StructType | None:
+        """Return the schema that is declared; None if it is not known, as with `select`."""
+        from taskplace.spark.ddl import struct_type
+
+        return struct_type(self.columns, timestamp) if self.columns else None
 
     def read(self, spark: SparkSession) -> DataFrame:
         from py4j.protocol import Py4JError
@@ -211,6 +244,13 @@ class _Source:
         except (PySparkException, Py4JError) as error:
             says = str(getattr(error, "java_exception", error)).strip().splitlines()[0]
             raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
+
+
+def _schemas(inputs: Mapping[str, _Source], settings: Settings) -> dict[str, StructType]:
+    """Return the schemas of the sources that declare one."""
+    timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
+    found = {topic: source.schema(timestamp) for topic, source in inputs.items()}
+    return {topic: schema for topic, schema in found.items() if schema is not None}
 
 
 def _inputs(built: BuiltTopology, topics: Collection[str], given: Mapping[str, Any]) -> dict[str, _Source]:
@@ -243,8 +283,8 @@ def _options(path: str, found: object) -> dict[str, str]:
     }
 
 
-def _schema(path: str, found: object) -> tuple[str | None, tuple[str, ...]]:
-    """Return a schema as Spark's DDL, and its columns as far as they show; none: unknown."""
+def _schema(path: str, found: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
+    """Return a schema as Spark's DDL, and its columns with their types as far as they show; none: unknown."""
     if found is None:
         return None, ()
     if isinstance(found, Mapping) and found:
@@ -262,7 +302,7 @@ def _schema(path: str, found: object) -> tuple[str | None, tuple[str, ...]]:
             near = difflib.get_close_matches(word[1] if word else "", TYPES, n=1)
             hint = f"did you mean {near[0]!r}?" if near else ""
             raise ConfigError(f"{path}.{name}", found=kind, expected="one of Spark's types", hint=hint)
-    return ddl, tuple(name for name, _ in columns)
+    return ddl, tuple(columns)
 
 
 def _parts(ddl: str) -> list[str]:

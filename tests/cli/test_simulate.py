@@ -82,3 +82,9 @@ def test_random_events_always_leave_somebody_and_come_to_rest(seed, capsys, prob
     print(f"seed {seed}")
     assert main(["simulate", str(problem), "--random-events", "8", "--seed", str(seed)]) in (0, 3)
     assert "error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--random-events", "--limit"])
+def test_numbers_that_nobody_can_wait_for_are_refused(option, problem, capsys):
+    assert main(["simulate", str(problem), option, "10000000000"]) == 2
+    assert f"{option}: found 10000000000, expected an integer" in capsys.readouterr().err

@@ -174,7 +174,10 @@ def test_ones_own_functions_classes_and_factories():
 
 def test_schemas_as_columns_and_sinks_as_functions():
     given = settings(
-        input__orders__schema={"customer": "string", "id": "long", "items": "array<struct<a: int, b: int>>"},
+        input__orders__schema={
+            **{"customer": "string", "id": "long", "cents": "long"},
+            "items": "array<struct<a: int, b: int>>",
+        },
         output__totals={"foreach": f"{HERE}:show"},
     )
     application = Declared(given)
@@ -202,7 +205,8 @@ def test_sources_that_are_no_files():
         "select": ["cast(key as string) as customer"],
     }
     Declared(settings(input__orders=kafka))
-    Declared(settings(input__orders={"format": "com.shop.Source", "schema": "id long, customer string"}))
+    own = {"format": "com.shop.Source", "schema": "id long, customer string, cents long"}
+    Declared(settings(input__orders=own))
 
 
 TYPES = "topology.nodes.spent.options"
@@ -615,3 +619,95 @@ def test_a_table_join_has_an_order_and_marks_that_remove():
     )
     assert made.layouts() == {"prices": {"key": {"k": "string"}, "value": {"at": "long"}}}
     assert (made.order_by, made.deleted) == (("at",), "gone")
+
+
+SPENT = "topology__nodes__spent__options"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"input__orders__schema": "id long, customer string"},
+            "topology.nodes.spent, cents: found \"no column 'cents'\", expected one of ['customer', 'id']",
+        ),
+        (
+            {"input__orders__schema": {"idd": "long", "customer": "string", "cents": "long"}},
+            "topology.nodes.once, by.id: found \"no column 'id'\", expected one of ['cents', 'customer', "
+            "'idd']; did you mean 'idd'?",
+        ),
+        (
+            {"input__orders__schema": "id long, customer string, cents long, Cents int"},
+            "input.orders.schema: found \"columns 'cents' and 'Cents', which are one name to Spark\"",
+        ),
+        (
+            {"input__orders__schema": "id long, customer string COLLATE UTF8_LCASE, cents long"},
+            "input.orders.schema: found \"a key of ['string collate UTF8_LCASE']\"",
+        ),
+        (
+            {f"{SPENT}__by": {"customer": "int64"}},
+            "topology.nodes.spent, column 'customer': found \"state kept by int64, and 'orders' split by string\"",
+        ),
+        (
+            {"topology__sources__orders__options": {"event_time": "att"}},
+            "topology.sources.orders.options.event_time: found \"no column 'att'\"",
+        ),
+        (
+            {"topology__sources__orders__options": {"event_time": "cents"}},
+            "topology.sources.orders.options.event_time: found \"'cents', bigint\", expected a timestamp or date",
+        ),
+        (
+            {f"{SPENT}__aggregates": {"worst": {"max": "cents", "type": "timestamp"}}},
+            "topology.nodes.spent, worst: found \"'cents', bigint\", expected a timestamp or date column",
+        ),
+        (
+            {
+                "topology__sources__orders": {"partitions": 4},
+                "topology__nodes": {"totals": {"sink": "orders"}},
+                "input__orders__schema": "tags map<string, string>",
+            },
+            "input.orders.schema: found \"no key, and columns that Spark cannot hash: {'tags': 'map<string,string>'}\"",
+        ),
+        (  # behind an aggregate, which says what it sends on
+            {
+                "topology__nodes__more": {
+                    **node("count", by={"customer": "string", "wosrt": "double"}),
+                    "process": "spent",
+                }
+            },
+            "topology.nodes.more, by.wosrt: found \"no column 'wosrt'\"",
+        ),
+    ],
+)
+def test_a_declared_schema_is_compared_with_what_the_topology_takes(changes, says):
+    with pytest.raises((InputError, TopologyError)) as caught:
+        Declared(settings(**changes))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"input__orders__schema": "id long, customer string, cents long, took interval day to second"},
+        {"input__orders__schema": "id long, customer string COMMENT 'who, if anybody'"},
+        {"input__orders__select": ["id", "who as customer"]},
+        {
+            "input__orders__schema": "id long, customer varchar(9), cents dec(9, 2) NOT NULL, tags map<string, int>",
+            f"{SPENT}__aggregates": {"cents": {"sum": "cents", "type": "decimal(18, 2)"}},
+        },
+        {
+            "spark": {"conf": {"spark.sql.caseSensitive": True}},
+            "input__orders__schema": "id long, customer string, cents long, Cents int",
+        },
+    ],
+)
+def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
+    Declared(settings(**changes))
+
+
+def test_a_check_says_what_the_start_would(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(ORDERS.replace("cents long", "cent long"))
+    assert main(["run", "--check", "orders.yaml"]) == 2
+    assert "topology.nodes.spent, cents: found \"no column 'cents'\"" in capsys.readouterr().err

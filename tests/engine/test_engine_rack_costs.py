@@ -15,7 +15,7 @@ import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.costs import Costs
 from taskplace.errors import ConfigError
-from taskplace.model.shares import level_loads
+from taskplace.model.shares import floors_and_ceilings, level_loads
 
 
 def _problem(n: int, m: int, traffic: int | None, move: int | None) -> Problem:
@@ -95,12 +95,20 @@ def test_a_tag_that_no_instance_has_is_named_once_with_the_nearest() -> None:
 def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_there(
     data: st.DataObject,
 ) -> None:
-    """Against all placements: level loads, then the least price of reads and moves; and at rest nothing moves."""
+    """Against all placements: level loads, then the least price of reads and moves; and at rest nothing moves.
+
+    With balance_subtopology, stateless tasks are level by themselves and per subtopology, if any placement has that.
+    """
     racks = ["r0", "r1", "r2"][: data.draw(st.integers(2, 3))]
     names = [f"i{k}" for k in range(data.draw(st.integers(1, 3)))]
     some_racks = st.lists(st.lists(st.sampled_from(racks), min_size=1, max_size=2, unique=True), max_size=2)
     tasks = [
-        Task(TaskId(0, p), stateful=p < 1, end_offset=0, racks=tuple(map(tuple, data.draw(some_racks))))
+        Task(
+            TaskId(p % 2, p // 2),
+            stateful=p < 1,
+            end_offset=0,
+            racks=tuple(map(tuple, data.draw(some_racks))),
+        )
         for p in range(data.draw(st.integers(2, 6)))
     ]
     owner = {t.id: data.draw(st.sampled_from([*names, ""])) for t in tasks}
@@ -139,9 +147,24 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
         load = busy + np.bincount(list(places), minlength=len(names))
         return bool(((low <= load) & (load <= high)).all())
 
+    def alike(places: Sequence[int]) -> bool:
+        for s in (None, 0, 1):
+            counts = np.zeros(len(names), np.int64)
+            np.add.at(
+                counts, [k for t, k in zip(free, places, strict=True) if s in (None, t.id.subtopology)], 1
+            )
+            low, high = floors_and_ceilings(int(counts.sum()), room)
+            if ((counts < low) | (counts > high)).any():
+                return False
+        return True
+
     mine = [where[t.id] for t in free]
     assert level(mine)
+    options = [p for p in product(range(len(names)), repeat=len(free)) if level(p)]
+    if config.rack_aware_assignment_strategy == "balance_subtopology":
+        options = [p for p in options if alike(p)] or options
+        assert tuple(mine) in options
     if any(t.racks for t in free):
-        assert price(mine) == min(map(price, filter(level, product(range(len(names)), repeat=len(free)))))
+        assert price(mine) == min(map(price, options))
     now = [replace(i, active=made.assignment[i.id].active) for i in problem.instances]
     assert taskplace.plan(Problem(tasks, now, config)).stable

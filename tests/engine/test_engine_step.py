@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from itertools import product
 
+import hypothesis.strategies as st
+import numpy as np
 import pytest
+from hypothesis import given, settings
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.model.plan import Optimality
 from taskplace.refine.budget import Want, within_budget
+from taskplace.refine.step import _level
 
 END = 50_000
 A, B, C, D = (TaskId(0, p) for p in range(4))
@@ -316,3 +322,61 @@ def test_the_budget_puts_work_under_way_first_then_drains_then_actives_then_the_
     begun, waiting = within_budget(wants, 4)
     assert [w.task for w in begun] == [3, 2, 4, 0]
     assert [w.task for w in waiting] == [1]
+
+
+# --- forced promotions for the time being ---------------------------------------------------------------------------
+
+
+def test_promotions_for_the_time_being_are_spread_over_the_standbys() -> None:
+    """Six tasks lose their owner. d, just come, is to have some; until it is caught up, b and c share the work."""
+    tasks = [TaskId(0, p) for p in range(6)]
+    lags = dict.fromkeys(tasks, 0)
+    b, c = (Instance(name, standby=tasks, lags=lags) for name in "bc")
+    config = PlacementConfig(num_standby_replicas=2, max_warmup_replicas=9, acceptable_recovery_lag=10)
+    problem = Problem([Task(t, end_offset=END) for t in tasks], [b, c, Instance("d"), Instance("e")], config)
+    plan = taskplace.check(problem, taskplace.plan(problem))
+    assert [len(r.active) for r in plan.assignment.values()] == [3, 3, 0, 0]
+    assert plan.optimality.forced_promotions == 6
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.lists(st.integers(1, 3), min_size=1, max_size=4).flatmap(
+        lambda room: st.tuples(
+            st.just(room),
+            st.lists(st.integers(0, 5), min_size=len(room), max_size=len(room)),
+            st.lists(
+                st.lists(st.integers(0, len(room) - 1), min_size=1, unique=True), min_size=1, max_size=6
+            ),
+        )
+    )
+)
+def test_no_choice_of_copies_to_promote_is_more_level(
+    drawn: tuple[list[int], list[int], list[list[int]]],
+) -> None:
+    """Against all choices: the sum of actives^2 / capacity, to a thousandth of a task."""
+    room, load, options = drawn
+    c = Problem([], [Instance(f"i{k}", r) for k, r in enumerate(room)]).columns
+
+    def uneven(chosen: Sequence[int]) -> float:
+        counts = np.array(load) + np.bincount(list(chosen), minlength=len(room))
+        return float((counts**2 / np.array(room)).sum())
+
+    mine = _level(c, options, np.array(load))
+    assert all(i in of for i, of in zip(mine, options, strict=True))
+    assert uneven(mine) <= min(map(uneven, product(*options))) + len(options) / 1000
+    assert mine == _level(c, options, np.array(load))
+
+
+def test_of_equally_level_choices_the_least_lag_is_promoted() -> None:
+    c = Problem([], [Instance("a"), Instance("b")]).columns
+    assert _level(c, [[1, 0]], np.array([2, 2])) == [1]
+    assert _level(c, [[0, 1]], np.array([2, 2])) == [0]
+    assert _level(c, [[1, 0]], np.array([1, 2])) == [0]
+
+
+def test_a_problem_too_large_for_ties_is_levelled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = Problem([], [Instance("a"), Instance("b")]).columns
+    for budget in (1 << 14, 1 << 8):
+        monkeypatch.setattr("taskplace.refine.step.cost_budget", lambda nodes, budget=budget: budget)
+        assert sorted(_level(c, [[0, 1]] * 6, np.array([4, 0]))) == [0] + [1] * 5

@@ -18,7 +18,7 @@ from taskplace.errors import CheckpointError, Fenced, InputError
 from taskplace.spark import bridge as bridge_module
 from taskplace.spark import sinks
 from taskplace.spark.bridge import Bridge, JobLostError, Pinned
-from taskplace.spark.driver import journal, programs
+from taskplace.spark.driver import journal, sources
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Aggregate, Count, TableJoin, sum_
 from taskplace.spark.sinks import ParquetSink
@@ -428,7 +428,7 @@ def described(fields: dict[str, Any]) -> Any:
     schema = StructType()
     for name, kind in fields.items():
         schema = schema.add(name, kind)
-    return SimpleNamespace(schema=schema, columns=list(fields))
+    return schema
 
 
 def test_collated_keys_are_refused():
@@ -440,8 +440,8 @@ def test_collated_keys_are_refused():
     with pytest.raises(
         InputError, match=r"^sources\.in: found .a key of \['int', 'string collate UTF8_LCASE'\].*cast it"
     ):
-        programs._check_keys(built, {"in": described({"n": number, "k": StringType("UTF8_LCASE")})})
-    programs._check_keys(
+        sources.check_sources(built, {"in": described({"n": number, "k": StringType("UTF8_LCASE")})})
+    sources.check_sources(
         built, {"in": described({"n": number, "k": StringType(), "other": StringType("UTF8_LCASE")})}
     )
 

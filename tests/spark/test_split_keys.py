@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from taskplace.errors import InputError
-from taskplace.spark.driver import programs
+from taskplace.spark.driver import sources
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count
 from taskplace.spark.sinks import ParquetSink
 from topology import Topology
@@ -82,7 +81,7 @@ def frame(kind: DataType, **more: DataType) -> Any:
     schema = StructType()
     for name, field in {"k": kind, **more}.items():
         schema = schema.add(name, field)
-    return SimpleNamespace(schema=schema, columns=schema.names)
+    return schema
 
 
 @pytest.mark.parametrize("make", PROCESSORS.values(), ids=PROCESSORS)
@@ -105,17 +104,17 @@ def frame(kind: DataType, **more: DataType) -> Any:
 def test_a_source_is_judged_before_anything_starts(make, source, kept, message):
     built = over_one_source(make(kept)).build()
     if message is None:
-        programs._check_keys(built, {"in": frame(source)})
+        sources.check_sources(built, {"in": frame(source)})
         return
     with pytest.raises(
         InputError, match=rf"^node 'keeps', column 'k': found .*{message}.*; keep it as .*repartition"
     ):
-        programs._check_keys(built, {"in": frame(source)})
+        sources.check_sources(built, {"in": frame(source)})
 
 
 def test_one_task_may_merge_what_it_likes():
     built = over_one_source(Count("s", by={"k": "int64"}), partitions=1).build()
-    programs._check_keys(built, {"in": frame(StringType())})
+    sources.check_sources(built, {"in": frame(StringType())})
 
 
 def test_a_key_of_other_columns_is_one_s_own_matter():
@@ -123,7 +122,7 @@ def test_a_key_of_other_columns_is_one_s_own_matter():
     topo.source("in", key=["k", "l"], partitions=4).process(Own("int64"), name="keeps").sink(
         "o", target=Nowhere()
     )
-    programs._check_keys(topo.build(), {"in": frame(StringType(), l=StringType())})
+    sources.check_sources(topo.build(), {"in": frame(StringType(), l=StringType())})
 
 
 @pytest.mark.parametrize("side", ["stream", "table"])
@@ -135,12 +134,12 @@ def test_either_side_of_a_table_join_is_judged(side):
     )
     built = topo.build()
     frames = {"stream": frame(LongType()), "table": frame(LongType(), v=LongType())}
-    programs._check_keys(built, frames)
+    sources.check_sources(built, frames)
     with pytest.raises(InputError, match=r"co-partitioned|split by string"):
-        programs._check_keys(built, frames | {side: frame(StringType(), v=LongType())})
+        sources.check_sources(built, frames | {side: frame(StringType(), v=LongType())})
     both = {"stream": frame(StringType()), "table": frame(StringType(), v=LongType())}
     with pytest.raises(InputError, match="'stream' split by string"):
-        programs._check_keys(built, both)
+        sources.check_sources(built, both)
 
 
 def batches(world: World, topo: Topology, rows: pa.Table) -> Any:
@@ -190,9 +189,9 @@ def test_merged_topics_whose_keys_were_made_one_type_behind_the_split_are_refuse
     longer.merge(two).process(Count("s", by={"k": "int64"}), name="keeps").sink("o", target=Nowhere())
     with pytest.raises(InputError, match=r"node 'keeps': found .*split by different types"):
         world.batch(world.open(topo), 0, a=pa.table({"k": pa.array([7], pa.int32())}), b=pa.table({"k": [7]}))
-    programs._check_keys(topo.build(), {"a": frame(LongType()), "b": frame(LongType())})
+    sources.check_sources(topo.build(), {"a": frame(LongType()), "b": frame(LongType())})
     with pytest.raises(InputError, match="split by different types"):
-        programs._check_keys(topo.build(), {"a": frame(IntegerType()), "b": frame(LongType())})
+        sources.check_sources(topo.build(), {"a": frame(IntegerType()), "b": frame(LongType())})
 
 
 def test_a_store_that_the_topology_declares_is_judged_too():
@@ -203,11 +202,11 @@ def test_a_store_that_the_topology_declares_is_judged_too():
     )
     kept.sink("o", target=Nowhere())
     with pytest.raises(InputError, match="node 'keeps', column 'k'"):
-        programs._check_keys(topo.build(), {"in": frame(StringType())})
+        sources.check_sources(topo.build(), {"in": frame(StringType())})
 
 
 def test_a_source_without_a_key_is_spread_by_what_spark_can_hash():
-    frame = SimpleNamespace(dtypes=[("a", "int"), ("m", "map<string,int>"), ("s", "struct<x:map<int,int>>")])
-    assert programs._hashable("in", frame) == ["a"]
+    columns = {"a": "int", "m": "map<string,int>", "s": "struct<x:map<int,int>>"}
+    assert sources.hashable("in", columns) == ["a"]
     with pytest.raises(InputError, match=r"sources\.in: found .*expected a key"):
-        programs._hashable("in", SimpleNamespace(dtypes=frame.dtypes[1:]))
+        sources.hashable("in", dict(list(columns.items())[1:]))

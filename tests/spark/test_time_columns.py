@@ -9,10 +9,29 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from placed_without_spark import World
+from pyspark.sql.types import (
+    DateType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)  # fmt: skip
 
 from taskplace.errors import InputError
 from taskplace.spark.driver.columns import check_columns
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count, max_
+from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Deduplicate,
+    InputColumn,
+    PerKey,
+    TableJoin,
+    Tumbling,
+    count,
+    max_,
+)  # fmt: skip
 from taskplace.spark.sinks import ParquetSink
 from topology import Topology
 
@@ -144,3 +163,88 @@ def test_a_table_s_columns_are_those_of_the_table():
     check_columns(topo.build(), types)
     with pytest.raises(InputError, match=r"node 'j', columns\.born: found \"'born', int\""):
         check_columns(topo.build(), {**types, "users": types["orders"]})
+
+
+class Latest:
+    """A processor of one's own that says what it takes and sends on."""
+
+    def input_columns(self):
+        yield InputColumn(0, "at", "newest", time=True)
+
+    def output_columns(self, rows):
+        return {"k": rows["k"], "newest": "timestamp"}
+
+    def process(self, context, rows):
+        return rows
+
+
+class Renames(Latest):
+    """Takes other columns than its base class says."""
+
+    def process(self, context, rows):
+        return rows.rename_columns(["k", "at"])
+
+
+def test_one_s_own_processor_says_what_it_takes_and_sends_on():
+    topo = Topology("t")
+    latest = topo.source("in", key="k", partitions=2).process(Latest(), name="latest")
+    latest.process(Count("s", by={"at": "timestamp"}), name="p")
+    with pytest.raises(InputError, match="node 'latest', newest: found \"'at', bigint\""):
+        check_columns(topo.build(), {"in": {"k": "string", "at": "bigint"}})
+    with pytest.raises(
+        InputError, match=r"node 'p', by\.at: found \"no column 'at'\", expected one of \['k', 'new"
+    ):
+        check_columns(topo.build(), {"in": {"k": "string", "at": "date"}})
+
+
+def test_a_class_that_overrides_process_is_not_judged_by_what_its_base_says():
+    topo = Topology("t")
+    renamed = topo.source("in", key="k", partitions=2).process(Renames(), name="renames")
+    renamed.process(Count("s", by={"at": "timestamp"}), name="p")
+    check_columns(topo.build(), {"in": {"k": "string", "then": "bigint"}})
+
+
+def test_what_an_aggregate_sends_on_is_known():
+    topo = Topology("t")
+    window = Tumbling("at", "1 hour", time="ends")
+    hours = topo.source("in", key="k", partitions=2).process(Count("s", by=KEY, window=window), name="hours")
+    types = {"in": {"k": "string", "at": "timestamp"}}
+    hours.process(Count("d", by=KEY, window=Tumbling("ends", "1 day")), name="days")
+    check_columns(topo.build(), types)
+    hours.process(Aggregate("w", by=KEY, at=max_("cuont", "int64")), name="most")
+    with pytest.raises(
+        InputError, match=r"node 'most', at: found \"no column 'cuont'\".*did you mean 'count'"
+    ):
+        check_columns(topo.build(), types)
+
+
+LOCAL = {"spark.sql.session.timeZone": "Asia/Tokyo"}.get
+
+
+@pytest.mark.parametrize("kind", [DateType(), TimestampNTZType()])
+def test_an_event_time_without_a_zone_is_refused_where_the_session_s_is_not_utc(kind):
+    schema = {"in": StructType().add("k", StringType()).add("at", kind)}
+    window = built(Count("s", by=KEY, window=Tumbling("at", "1 hour")))
+    topo = Topology("t")
+    topo.source("in", key="k", event_time="at").process(lambda context, rows: rows, name="p")
+    for each, path in ((window, "node 'p', window.column"), (topo.build(), r"sources\.in\.event_time")):
+        check_sources(each, schema)
+        for utc in ("UTC", "Etc/UTC", "+00:00"):
+            check_sources(each, schema, {"spark.sql.session.timeZone": utc}.get)
+        with pytest.raises(InputError, match=rf"^{path}: found .*not UTC.*cast it to a timestamp"):
+            check_sources(each, schema, LOCAL)
+    check_sources(built(Count("s", by={**KEY, "at": "date"})), schema, LOCAL)  # goes by no time
+    instants = {"in": StructType().add("k", StringType()).add("at", TimestampType())}
+    check_sources(window, instants, LOCAL)
+
+
+def test_names_that_differ_by_case_alone_are_one_error():
+    for names, found in ((["k", "A", "a"], "columns 'A' and 'a'"), (["k", "a", "a"], "columns 'a' and 'a'")):
+        schema = StructType([StructField(name, StringType()) for name in names])
+        with pytest.raises(InputError, match=rf"^sources\.in: found \"{found}, which are one name to Spark"):
+            check_sources(built(Count("s", by=KEY)), {"in": schema})
+    check_sources(
+        built(Count("s", by=KEY)),
+        {"in": StructType([StructField(name, StringType()) for name in ("k", "A", "a")])},
+        {"spark.sql.caseSensitive": "true"}.get,
+    )

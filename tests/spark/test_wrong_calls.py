@@ -18,6 +18,7 @@ import pytest
 from placed_without_spark import World
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
+from taskplace.spark.driver.programs import programs
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import (
     Aggregate,
@@ -312,3 +313,38 @@ def test_sources_that_come_or_go_are_named_at_the_start(world, sources, message)
     with pytest.raises(CheckpointError, match=message):
         world.open(counted(world, *sources))
     world.batch(world.open(counted(world, "a", "b")), 1, a=words("x"), b=words("y"))
+
+
+def two_nodes(one: Any, other: Any, **stores: Any) -> Topology:
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2)
+    rows.process(one, name="a", **stores)
+    rows.process(other, name="b", **stores)
+    return topo
+
+
+SAME = Count("n", by={"k": "string"})
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (SAME, SAME),
+        (Count("n", by={"k": "string"}), Count("n", by={"k": "string"})),
+        (Deduplicate("n", by={"k": "string"}), Deduplicate("n", by={"k": "string"})),
+    ],
+)
+def test_one_store_of_two_operators_is_refused_unless_both_nodes_name_it(one, other):
+    says = rf"^stores\.n: found .*of node 'a' and {type(one).__name__} of node 'b'.*name it at each .*stores=\['n'\]"
+    with pytest.raises(InputError, match=says):
+        programs(two_nodes(one, other).build())
+    (shared,) = programs(two_nodes(one, other, stores=["n"]).build())
+    assert [operator.stores for operator in shared.operators[1:]] == [("n",), ("n",)]
+
+
+def test_a_processor_of_one_s_own_may_read_an_operator_s_store():
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2)
+    rows.process(SAME, name="a")
+    rows.process(lambda context, rows: rows, name="b", stores=["n"])
+    assert len(programs(topo.build())) == 1

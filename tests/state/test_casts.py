@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.state.casts import keeps_apart
+from taskplace.spark.state.casts import cast, keeps_apart
 from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.worker.splits import Split, check_splits
 
@@ -262,3 +265,68 @@ def test_the_table_of_the_page_is_what_is_done():
                     assert (keeps_apart(sample.type, kind) and casts) is wanted, (line, sample.type, kind)
                     tried += 1
     assert tried > 60
+
+
+AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DAY = datetime(2026, 1, 2, tzinfo=UTC)
+BERLIN = pa.timestamp("us", tz="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "says"),
+    [
+        (pa.array([1.0, 1e300]), pa.float32(), r"1e\+300 is beyond what float holds"),
+        (pa.array([1e5]), pa.float16(), "100000.0 is beyond what halffloat holds"),
+        (pa.array(["1e400"]), pa.float64(), "1e400 is beyond what double holds"),
+        (pa.array([Decimal(10) ** 75]), pa.float32(), "beyond what float holds"),
+        (pa.array([2]), pa.bool_(), "2 is neither true nor false"),
+        (pa.array([math.nan]), pa.bool_(), "nan is neither true nor false"),
+        (raw(pa.date64(), [1]), pa.date32(), "would lose data"),
+        (pa.array([DAY], US), pa.time64("us"), "has a day"),
+        (pa.array([1e300]).dictionary_encode(), pa.float32(), "beyond what float holds"),
+    ],
+)
+def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
+    for rows in (column, pa.chunked_array([column, column])):
+        with pytest.raises(pa.ArrowException, match=says):
+            cast(rows, kind)
+        with pytest.raises(InputError, match=r"^stores\.s\.k: found "):
+            RowCodec(pa.schema([("k", kind)]), "stores.s").encode(pa.table({"k": rows}))
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "made"),
+    [
+        (
+            pa.array([0.1, math.inf, -math.inf, None]),
+            pa.float32(),
+            [np.float32(0.1), math.inf, -math.inf, None],
+        ),
+        (pa.array(["inf", "-Infinity", "0.5"]), pa.float64(), [math.inf, -math.inf, 0.5]),
+        (pa.array([0, 1, None]), pa.bool_(), [False, True, None]),
+        (pa.array(["true", "0"]), pa.bool_(), [True, False]),
+        (pa.array([AT, None], US), pa.date32(), [DAY.date(), None]),
+        (pa.array([DAY.replace(hour=0) - timedelta(hours=1)], BERLIN), pa.date32(), [DAY.date()]),
+        (pa.nulls(2), pa.bool_(), [None, None]),
+        (pa.nulls(1), pa.time64("us"), [None]),
+        (pa.array([1.25]), pa.decimal128(9, 1), [Decimal("1.2")]),  # asked for by its name
+        (pa.array(["07"]), pa.int64(), [7]),
+    ],
+)
+def test_what_is_held_or_asked_for_by_a_name_is_taken(column, kind, made):
+    assert cast(column, kind).to_pylist() == made
+
+
+@given(st.lists(st.floats(width=64) | st.none(), max_size=5))
+def test_a_narrower_float_is_the_nearest_one_or_an_error(values):
+    column = pa.array(values, pa.float64())
+    with np.errstate(over="ignore"):
+        nearest = [None if v is None else float(np.float32(v)) for v in values]
+    lost = any(
+        n is not None and math.isinf(n) and not math.isinf(v) for n, v in zip(nearest, values, strict=True)
+    )
+    if lost:
+        with pytest.raises(pa.ArrowInvalid, match="beyond"):
+            cast(column, pa.float32())
+    else:
+        assert list(map(repr, cast(column, pa.float32()).to_pylist())) == list(map(repr, nearest))

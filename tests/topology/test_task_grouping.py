@@ -152,3 +152,36 @@ def test_more_tasks_than_partitions_are_fine_fewer_are_refused() -> None:
         group_partitions(1, [("b", 2), ("a", 5)], partitions=2, stateful=False)
     assert caught.value.node == "a"
     assert group_partitions(1, [], stateful=False) == ()
+
+
+def test_a_count_that_nobody_could_list_is_one_error_at_once() -> None:
+    most = 1_000_000
+    for count, said in ((10**10, "found 10000000000"), (10**400, "found a number of 1329 bits")):
+        for describe in (
+            lambda count=count: Topology("t").source("a", partitions=count),
+            lambda count=count: Topology("t").source("a").repartition("k", name="r", partitions=count),
+            lambda count=count: Topology.from_dict(
+                {"name": "t", "sources": {"a": {"partitions": count}}}, {}
+            ),
+            lambda count=count: group_topics({"a": count}),
+        ):
+            with pytest.raises(TopologyError, match=rf"{said}, expected at most {most}$"):
+                describe()
+    topo = Topology("t")
+    topo.source("a")
+    with pytest.raises(TopologyError, match="found 1000001, expected at most"):
+        topo.build().with_partitions({"a": most + 1})
+
+
+def test_tasks_that_are_too_many_together_are_one_error_at_once() -> None:
+    topo = Topology("t")
+    for name in ("a", "b", "c"):
+        topo.source(name, partitions=400_000)
+    with pytest.raises(
+        TopologyError, match=r"'t': found 1200000 tasks in 3 subtopologies, expected at most 1000000"
+    ):
+        topo.build().tasks()
+
+
+def test_how_long_state_is_kept_is_no_count() -> None:
+    assert Topology("t").store("s", retention_ms=10**10).retention_ms == 10**10

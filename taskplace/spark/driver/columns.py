@@ -1,124 +1,98 @@
-"""Checks, at the start, the columns that built-in processors take from sources: that they are there, and are times.
+"""Checks, at the start, the columns that nodes take: that they are there, and are times where times are wanted.
 
-**Idea.** A source's columns are known once its data frame is. They stay as they are through repartitions, merges,
-de-duplications and table joins; behind these a window's column, the `time` of a `ttl` and every column that a store
-declares as a timestamp or date has to be a timestamp or date. An integer would be taken for microseconds.
+**Idea.** A source's columns are known once its data frame, or its declared schema, is. Each node says what it takes and
+what it sends on (`taskplace.spark.processors.columns`); parents come first. A source takes its own event time. That, a
+window's column, the `time` of a `ttl` and every column that a store declares as a timestamp or date have to be a
+timestamp or date: an integer would be taken for microseconds.
 
-Properties: behind an aggregate, a function per key or a processor of the user's own, the columns are not known here; a
-task then refuses the same, before it writes anything.
+Properties: behind a processor that does not say what it sends on, columns are not known; a task then refuses the same,
+before it writes anything.
 
 Errors: `InputError` with the node, what was found, and the nearest column.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
-
-import pyarrow as pa
+from collections.abc import Callable, Mapping
 
 from taskplace.errors import InputError
 from taskplace.model.reading import nearest
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin
-from taskplace.spark.state.rows import arrow_schema
+from taskplace.spark.processors.columns import TIMES, UNKNOWN, Columns, InputColumn, inputs_of, output_of
 from topology import BuiltTopology, Node
 
-#: How Spark calls the types of event times.
-TIMES = ("timestamp", "timestamp_ntz", "date")
-_UNKNOWN = ""
 
-Types = Mapping[str, str]
-
-
-class _Wanted(NamedTuple):
-    """A column that a processor takes from one of its inputs."""
-
-    path: str
-    parent: int
-    column: str
-    time: bool
-
-
-def check_columns(built: BuiltTopology, sources: Mapping[str, Types]) -> None:
+def check_columns(
+    built: BuiltTopology, sources: Mapping[str, Columns], utc: Callable[[], bool] = lambda: True
+) -> None:
     """Refuse columns that are missing, or no times where times are wanted. O(nodes x columns).
 
-    `sources`: by topic, its columns and their types as Spark names them.
+    `sources`: by topic, its columns and their types as Spark names them; a topic that is missing is not judged. `utc`:
+    whether the session's time zone is UTC. Elsewhere, an event time without a zone is refused.
     """
-    known: dict[str, Types | None] = {}
-    topics: dict[str, Types | None] = dict(sources)
+    known: dict[str, Columns | None] = {}
+    topics: dict[str, Columns | None] = dict(sources)
     by_id = {sub.id: sub for sub in built.subtopologies}
     for number in built.order:
         for node in by_id[number].nodes:
-            parents = [known[parent] for parent in node.parents] if node.kind != "source" else []
-            for wanted in _wanted(node.processor):
-                if wanted.parent < len(parents) and (types := parents[wanted.parent]) is not None:
-                    _check(node, wanted, types)
-            known[node.name] = _types(node, parents, topics)
+            parents = [known[parent] for parent in node.parents]
+            for wanted in inputs_of(node.processor):
+                if wanted.input < len(parents) and (columns := parents[wanted.input]) is not None:
+                    path = f"node {node.name!r}, {wanted.path or wanted.name}"
+                    _check(path, wanted, columns)
+                    if wanted[:2] == _goes_by(node):
+                        _check_zone(path, wanted.name, columns[wanted.name], utc)
+            known[node.name] = _output(node, parents, topics)
             if node.kind == "repartition" and node.topic:
                 topics[node.topic] = known[node.name]
+    for node in built.nodes:
+        time, columns = node.options.get("event_time"), sources.get(node.topic or "")
+        if node.kind == "source" and isinstance(time, str) and columns is not None:
+            path = f"sources.{node.topic}.event_time"
+            _check(path, InputColumn(0, time, time=True), columns)
+            _check_zone(path, time, columns[time], utc)
 
 
-def _check(node: Node, wanted: _Wanted, types: Types) -> None:
-    path = f"node {node.name!r}, {wanted.path}"
-    if wanted.column not in types:
+def _goes_by(node: Node) -> tuple[int, str] | None:
+    """Return the input and the column by which a node goes by event time, if it says so."""
+    asked = getattr(node.processor, "input_time", None)
+    found = asked() if asked is not None else None
+    return None if found is None else (found.input, found.column)
+
+
+def _check_zone(path: str, column: str, kind: str, utc: Callable[[], bool]) -> None:
+    """Refuse an event time without a zone where the session's is not UTC: Spark would take it for the session's."""
+    if kind in ("date", "timestamp_ntz") and not utc():
         raise InputError(
             path,
-            found=f"no column {wanted.column!r}",
-            expected=f"one of {sorted(types)}",
-            hint=nearest(wanted.column, types),
+            found=f"{column!r}, {kind}, in a session whose time zone is not UTC",
+            expected="a timestamp: a time without a zone counts as UTC here",
+            hint="cast it to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
         )
-    if wanted.time and types[wanted.column] not in (*TIMES, _UNKNOWN):
+
+
+def _check(path: str, wanted: InputColumn, columns: Columns) -> None:
+    if wanted.name not in columns:
         raise InputError(
             path,
-            found=f"{wanted.column!r}, {types[wanted.column]}",
+            found=f"no column {wanted.name!r}",
+            expected=f"one of {sorted(columns)}",
+            hint=nearest(wanted.name, columns),
+        )
+    if wanted.time and columns[wanted.name] not in (*TIMES, UNKNOWN):
+        raise InputError(
+            path,
+            found=f"{wanted.name!r}, {columns[wanted.name]}",
             expected="a timestamp or date column",
             hint="cast it in the source, by the unit that it is in",
         )
 
 
-def _types(node: Node, parents: list[Types | None], topics: Mapping[str, Types | None]) -> Types | None:
+def _output(
+    node: Node, parents: list[Columns | None], topics: Mapping[str, Columns | None]
+) -> Columns | None:
     """Return the columns of a node's output, as far as they are known."""
     if node.kind == "source":
         return topics.get(node.topic or "")
-    if node.kind in ("repartition", "merge", "sink") or type(node.processor) is Deduplicate:
+    if node.kind in ("repartition", "merge", "sink"):
         return parents[0]
-    if type(node.processor) is TableJoin and parents[0] is not None:
-        return {**parents[0], **dict.fromkeys(node.processor._columns, _UNKNOWN)}
-    return None
-
-
-def _wanted(processor: Any) -> Iterator[_Wanted]:
-    """Yield what a processor that comes with taskplace takes from its inputs; one derived from it may do otherwise."""
-    kind = type(processor)
-    if kind is TableJoin:
-        yield from _columns("on", 0, processor._on)
-        yield from _columns("on", 1, processor._on)
-        yield from _columns("columns", 1, processor._columns)
-        yield from (_Wanted("order_by", 1, column, False) for column in processor.order_by)
-    elif kind is Deduplicate:
-        yield from _columns("by", 0, processor._by)
-        yield from (_Wanted("time", 0, column, True) for column in processor._kept)
-    elif kind is PerKey:
-        yield from _columns("by", 0, processor._by)
-    elif kind in (Aggregate, Count):
-        window = processor._window
-        if window is not None:
-            yield _Wanted("window.column", 0, window.column, True)
-        own = {
-            name: type_ for name, type_ in processor._by.items() if window is None or name != "window_start"
-        }
-        yield from _columns("by", 0, own)
-        for name, part in processor._parts.items():
-            if part.column is not None:
-                time = part.function != "count" and _is_time(part.type)
-                yield _Wanted(name, 0, part.column, time)
-
-
-def _columns(path: str, parent: int, columns: Mapping[str, object]) -> Iterator[_Wanted]:
-    for name, kind in columns.items():
-        yield _Wanted(f"{path}.{name}", parent, name, _is_time(kind))
-
-
-def _is_time(kind: object) -> bool:
-    found = arrow_schema({"column": kind}).field("column").type
-    return bool(pa.types.is_timestamp(found) or pa.types.is_date(found))
+    return output_of(node.processor, *parents)

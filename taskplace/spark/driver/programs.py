@@ -6,26 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import pyarrow as pa
-from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
-from pyspark.sql.pandas.types import to_arrow_type
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import StructType
 
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
-from taskplace.spark.driver.columns import TIMES, check_columns
 from taskplace.spark.driver.node_options import check_options
+from taskplace.spark.driver.sources import check_sources, hashable, source_key
+from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, splits
-from taskplace.spark.processors.base import layouts
+from taskplace.spark.processors import Aggregate, Deduplicate, PerKey, TableJoin
 from taskplace.spark.state.meta import MAX_STORES
-from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
-from taskplace.spark.worker.splits import check_splits
-from topology import BuiltTopology, Subtopology
+from topology import BuiltTopology, Node, Subtopology
 
 PARTITION = "__partition"
 SOURCE_OPTIONS = ("event_time", "delay")
@@ -129,7 +125,7 @@ def _program(
         )
         for node in sub.nodes
     )
-    stores = _stores(sub)
+    stores = stores_of(sub)
     for node in sub.nodes:
         if node.kind in ("processor", "join") and node.processor is None:
             raise InputError(
@@ -140,6 +136,7 @@ def _program(
         if node.processor is not None:
             check_options(node)
     _check_windows_alone(sub)
+    _check_own_stores(sub)
     return Program(
         subtopology=sub.id,
         operators=operators,
@@ -175,20 +172,28 @@ def _check_windows_alone(sub: Subtopology) -> None:
                 )
 
 
-def _stores(sub: Subtopology) -> dict[str, StoreSchema]:
-    """Return the schemas of a subtopology's stores. Errors: `InputError` for one that nobody gave a layout."""
-    declared = {name: layout for node in sub.nodes for name, layout in layouts(node.processor).items()}
-    return {
-        store.name: StoreSchema.of(
-            store.name,
-            {
-                "retention_ms": store.retention_ms,
-                **(store.options if store.options.get("key") else declared.get(store.name, {})),
-            },
-            logged=store.logged,
-        )
-        for store in sub.stores
-    }
+def _check_own_stores(sub: Subtopology) -> None:
+    """Refuse one store of several operators of taskplace's own, unless each of the nodes names it in `stores`.
+
+    One object put at two nodes, or one name given twice, counts the rows of both in one state. Where that is wanted, as
+    for a de-duplication over two streams, the nodes say so; what a node of your own shares is its own matter.
+    """
+    owners: dict[str, list[Node]] = {}
+    for node in sub.nodes:
+        if isinstance(node.processor, _OWN_A_STORE):
+            owners.setdefault(node.processor.store, []).append(node)
+    for store, nodes in owners.items():
+        if len(nodes) > 1 and not all(store in node.named_stores for node in nodes):
+            what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in nodes)
+            raise InputError(
+                f"stores.{store}",
+                found=f"the state of {what}, which would take each other's for their own",
+                expected="for each node a processor of its own, with a store of its own",
+                hint=f"to share it all the same, name it at each of them: stores=[{store!r}]",
+            )
+
+
+_OWN_A_STORE = (Aggregate, Deduplicate, PerKey, TableJoin)
 
 
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
@@ -196,8 +201,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
 
     One streaming query can then read any number of sources, and one shuffle serves them all.
     A key that is null belongs to one fixed partition. A source without a key is spread by all its columns.
-    Errors: `InputError` for a source that is missing or unknown, a missing key column, and for co-partitioned
-    sources whose keys differ in type (int and bigint of one value hash to different partitions).
+    Errors: `InputError` for a source that is missing or unknown, or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
     for name in sources:
@@ -207,15 +211,15 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
             )
     if missing := set(tags) - set(sources):
         raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
-    _check_keys(built, sources)
-    _check_event_times(built, sources)
-    check_columns(built, {topic: dict(df.dtypes) for topic, df in sources.items()})
-    types = {topic: StructType(df.schema.fields) for topic, df in sources.items()} if len(tags) > 1 else {}
+    schemas = {topic: df.schema for topic, df in sources.items()}
+    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get)
+    types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
         # As texts: each call of a function is several to the JVM, and this is done at every batch.
-        rows = ", ".join(map(_quoted, sources[topic].columns))
-        keys = ", ".join(map(_quoted, _key(built, topic) or _hashable(topic, sources[topic])))
+        rows = ", ".join(map(_quoted, schemas[topic].names))
+        spread = source_key(built, topic) or hashable(topic, dict(sources[topic].dtypes))
+        keys = ", ".join(map(_quoted, spread))
         columns = [
             F.expr(f"{tag} AS {TAG}"),
             F.expr(f"pmod(hash({keys}), {built.partitions[topic]}) AS {PARTITION}"),
@@ -246,35 +250,6 @@ def stage_input(df: DataFrame, program: Program) -> DataFrame:
     return mine.select(TAG, PARTITION, *map(_quoted, program.external)) if others else mine
 
 
-def key_types(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> dict[str, list[str]]:
-    """Return the types of each source's key columns, as Spark names them: part of what a checkpoint is bound to."""
-    return {
-        topic: [sources[topic].schema[column].dataType.simpleString() for column in _key(built, topic)]
-        for topic in sources
-    }
-
-
-def _check_splits(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
-    types = {
-        topic: {
-            column: kind
-            for column in _key(built, topic)
-            if (kind := _as_arrow(df.schema[column].dataType)) is not None
-        }
-        for topic, df in sources.items()
-    }
-    for sub in built.subtopologies:
-        check_splits(splits(sub, {name: store.key for name, store in _stores(sub).items()}), types)
-
-
-def _as_arrow(kind: DataType) -> pa.DataType | None:
-    """Return the type in which a column comes to a task; None if it cannot come there."""
-    try:
-        return to_arrow_type(kind, timezone="UTC")
-    except PySparkTypeError:
-        return None
-
-
 def check_names(built: BuiltTopology) -> None:
     """Refuse topics whose columns in the united input would be taken for each other, or for its own.
 
@@ -291,60 +266,6 @@ def check_names(built: BuiltTopology) -> None:
         taken[topic.lower()] = topic
 
 
-def _hashable(topic: str, df: DataFrame) -> list[str]:
-    """Return the columns by which the rows of a source without a key are spread: those that Spark can hash."""
-    found = [name for name, kind in df.dtypes if "map<" not in kind and "variant" not in kind]
-    if not found:
-        raise InputError(
-            f"sources.{topic}",
-            found=f"no key, and columns that Spark cannot hash: {dict(df.dtypes)}",
-            expected="a key, or one more column by which its rows can be spread",
-        )
-    return found
-
-
 def _quoted(column: str) -> str:
     """Return a column's name as Spark reads it whole: with a dot, it would look for a field."""
     return "`" + column.replace("`", "``") + "`"
-
-
-def _key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
-    return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
-
-
-def _check_event_times(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
-    for topic, time in event_times(built).items():
-        types = dict(sources[topic].dtypes)
-        if types.get(time.column) not in TIMES:
-            raise InputError(
-                f"sources.{topic}.event_time",
-                found=f"{time.column!r}, {types.get(time.column, 'no column')}",
-                expected=f"a timestamp or date column of {types}",
-            )
-
-
-def _check_keys(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> None:
-    for topic, df in sources.items():
-        if missing := set(_key(built, topic)) - set(df.columns):
-            raise InputError(
-                f"sources.{topic}",
-                found=f"no column {sorted(missing)}",
-                expected=f"key columns among {df.columns}",
-            )
-    types = key_types(built, sources)
-    for topic, kinds in types.items():
-        if any("collate" in kind for kind in kinds):
-            raise InputError(
-                f"sources.{topic}",
-                found=f"a key of {kinds}",
-                expected="no collation: keys are told apart by their bytes; cast it to a plain string",
-            )
-    for group in built.copartition_groups:
-        found = {topic: types[topic] for topic in group if topic in types}
-        if len({tuple(kinds) for kinds in found.values()}) > 1:
-            raise InputError(
-                "sources",
-                found=f"co-partitioned keys of different types: {found}",
-                expected="equal types; cast the keys first",
-            )
-    _check_splits(built, sources)

@@ -3,6 +3,7 @@
 from taskplace.spark.processors.aggregate import Aggregate, Count, Tumbling
 from taskplace.spark.processors.aggregations import avg, count, first, last, max_, min_, sum_
 from taskplace.spark.processors.base import Context, PerKey, Processor
+from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.deduplicate import Deduplicate
 from taskplace.spark.processors.join import TableJoin
 from taskplace.spark.processors.times import event_time
@@ -12,6 +13,7 @@ __all__ = [
     "Context",
     "Count",
     "Deduplicate",
+    "InputColumn",
     "PerKey",
     "Processor",
     "TableJoin",

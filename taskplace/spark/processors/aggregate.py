@@ -5,7 +5,7 @@ The batch is aggregated in Arrow, then merged with what the store has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -17,6 +17,7 @@ from taskplace.durations import Duration, milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken, is_time
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.sums import (
     addable,
@@ -28,6 +29,7 @@ from taskplace.spark.processors.sums import (
     room_of,
 )
 from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.state.casts import cast
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
 from taskplace.spark.state.store import Store
@@ -201,6 +203,25 @@ class Aggregate:
             meaning |= {"window": f"{self._window.size_ms} ms", "emit": self._window.emit}
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
+    def input_columns(self) -> Iterator[InputColumn]:
+        """Yield the columns that it takes: the window's, those of the key, and those that are aggregated."""
+        if self._window is not None:
+            yield InputColumn(0, self._window.column, "window.column", time=True)
+        own = {name: kind for name, kind in self._by.items() if name != WINDOW or not self.windowed}
+        yield from columns_taken("by", 0, own)
+        for name, part in self._parts.items():
+            if part.column is not None:
+                yield InputColumn(0, part.column, name, part.function != "count" and is_time(part.type))
+
+    def output_columns(self, rows: Columns | None) -> Columns | None:
+        """Return the columns of the output: the key's, the aggregates, and the time of a window."""
+        values = {
+            name: "float64" if whole.function == "mean" else whole.type
+            for name, whole in self._aggregates.items()
+        }
+        ends = {self._window.time: "timestamp"} if self._window is not None and self._window.time else {}
+        return columns_sent({**self._by, **values, **ends})
+
     def input_time(self) -> TimeColumn | None:
         """Return the column of the input by whose event time this forgets; None if it never does."""
         if self._window is not None:
@@ -336,7 +357,7 @@ class Aggregate:
             if function == "sum":
                 return addable(values, kind)
             if values.type != kind:
-                values = values.cast(kind, safe=not pa.types.is_floating(kind))
+                values = cast(values, kind, nearest=True)
             if pa.types.is_floating(kind):
                 nulls = values.is_null().to_numpy(zero_copy_only=False)
                 values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])

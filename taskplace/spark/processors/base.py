@@ -4,7 +4,8 @@ A processor is any object with `process(context, *inputs)`, or a plain function 
 and output are Arrow tables; there is one input per parent, in the topology's order. It must be a function of
 its inputs and its stores alone: an attempt may be run again, and has to do the same.
 
-A processor may say how its stores are laid out (`layouts()`), so that the topology need not repeat it.
+A processor may say how its stores are laid out (`layouts()`), so that the topology need not repeat it, and which
+columns it takes and sends on (`taskplace.spark.processors.columns`), so that they are judged before anything starts.
 
 A task runs in the batches that bring it rows (and when the watermark moves, if a store of it forgets). A processor, or
 function, with an attribute `every_batch = True` runs in every batch, for those that act on the batch itself.
@@ -12,7 +13,7 @@ function, with an attribute `every_batch = True` runs in every batch, for those 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
 from taskplace.model.reading import nearest
+from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
@@ -179,6 +181,14 @@ class PerKey:
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and the state's."""
         return {self.store: {"key": self._by, "value": self._state, **self._forgetting}}
+
+    def input_columns(self) -> Iterator[InputColumn]:
+        """Yield the columns of the key; the function may read any others."""
+        return columns_taken("by", 0, self._by)
+
+    def output_columns(self, rows: Columns | None) -> Columns | None:
+        """Return the columns of the output, as they were declared."""
+        return columns_sent(dict(zip(self._output.names, self._output.types, strict=True)))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the rows that the function gave, key by key in order of first appearance."""

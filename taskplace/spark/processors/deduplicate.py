@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.columns import Columns, InputColumn, columns_taken
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.state.rows import RowCodec
@@ -51,6 +52,15 @@ class Deduplicate:
         """Return the layout of the store."""
         value = {_BATCH: "int64", **dict.fromkeys(self._kept, "timestamp")}
         return {self.store: {"key": self._by, "value": value, **self._forgetting}}
+
+    def input_columns(self) -> Iterator[InputColumn]:
+        """Yield the columns that it takes: those of the key, and its `time`."""
+        yield from columns_taken("by", 0, self._by)
+        yield from (InputColumn(0, column, "time", time=True) for column in self._kept)
+
+    def output_columns(self, rows: Columns | None) -> Columns | None:
+        """Return the columns of the output: those of the input."""
+        return rows
 
     def input_time(self) -> TimeColumn | None:
         """Return the column by whose event time keys are forgotten; None if they never are."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.columns import UNKNOWN, Columns, InputColumn, columns_taken
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
@@ -66,6 +67,19 @@ class TableJoin:
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
         return {self.store: {"key": self._on, "value": self._columns, **self._forgetting}}
+
+    def input_columns(self) -> Iterator[InputColumn]:
+        """Yield the columns that it takes: the stream's key, and of the table its key, columns, order and marks."""
+        yield from columns_taken("on", 0, self._on)
+        yield from columns_taken("on", 1, self._on)
+        yield from columns_taken("columns", 1, self._columns)
+        yield from (InputColumn(1, column, "order_by") for column in self.order_by)
+        if self.deleted is not None:
+            yield InputColumn(1, self.deleted, "deleted")
+
+    def output_columns(self, stream: Columns | None, table: Columns | None = None) -> Columns | None:
+        """Return the columns of the output: those of the stream, and the table's."""
+        return None if stream is None else {**stream, **dict.fromkeys(self._columns, UNKNOWN)}
 
     def input_time(self) -> TimeColumn | None:
         """Return the table's column by which its rows are forgotten; None if they never are."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.state.casts import cast
 from taskplace.spark.state.rows import arrow_schema
 
 #: What sums of decimals, and of integers as decimals, are formed in: those of 38 digits cannot go beyond it.
@@ -27,9 +28,9 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     not be: 0.5 and 0.5 are no integers. Errors: Arrow's, for a value without.
     """
     if not is_added(column.type):
-        column = column.cast(kind)  # a text, say
+        column = cast(column, kind)  # a text, say
     if pa.types.is_floating(column.type) and is_exact(kind):
-        column = column.cast(kind)
+        column = cast(column, kind)
     if pa.types.is_float16(column.type):
         column = column.cast(pa.float32())
     if pa.types.is_decimal(column.type):

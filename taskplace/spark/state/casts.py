@@ -1,8 +1,13 @@
-"""Says which casts keep different values different.
+"""Casts columns without a loss, and says which casts keep different values different.
 
-**Idea.** Rows are split over tasks by columns as they come, and state is kept by a key of declared types. The rows of
-one key meet in one task only if the cast between the two never makes one value of several: `int32` to `int64` does not,
-text to a number does ("7" and "07"), a timestamp to a date does.
+**Idea of `cast`.** Arrow checks most casts and not all: it makes an infinity of 1e300 as float32, true of 2, and a time
+of day of a timestamp. A value that the type does not hold is an error here, whatever the two types are. What is asked
+for by a type's name is no loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float
+to its digits, a date takes the day of a timestamp, and a text is parsed ("07" as an integer is 7).
+
+**Idea of `keeps_apart`.** Rows are split over tasks by columns as they come, and state is kept by a key of declared
+types. The rows of one key meet in one task only if the cast between the two never makes one value of several: `int32`
+to `int64` does not, text to a number does ("7" and "07"), a timestamp to a date does.
 
 Properties:
 - judged are the checked casts of `RowCodec`. A cast that refuses what does not fit (`int64` to `int32`, decimals to
@@ -14,8 +19,65 @@ Properties:
 
 from __future__ import annotations
 
+import re
+from typing import TypeVar
+
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import types as of
+
+Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
+
+
+def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
+    """Return a column as another type. With `nearest`, floats take the nearest value of an integer too. O(rows).
+
+    Errors: Arrow's, for a value that the type does not hold, and for types between which there is no cast.
+
+    >>> cast(pa.array([1.5, None]), pa.float32()).to_pylist()
+    [1.5, None]
+    >>> cast(pa.array([1e300]), pa.float32())
+    Traceback (most recent call last):
+    pyarrow.lib.ArrowInvalid: 1e+300 is beyond what float holds
+    """
+    if of.is_null(column.type):
+        return column.cast(kind)
+    if of.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if of.is_time(kind) and of.is_temporal(column.type) and not of.is_time(column.type):
+        raise pa.ArrowNotImplementedError(f"{column.type} has a day, and {kind} has none")
+    made = column.cast(kind, safe=not (nearest and of.is_floating(kind)))
+    if of.is_floating(kind):
+        _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")
+    elif of.is_boolean(kind) and not _is_text(column.type):
+        _refuse(column, pc.not_equal(made.cast(column.type), column), f"is neither true nor false, as {kind}")
+    return made
+
+
+def _refuse(column: Column, lost: Column, why: str) -> None:
+    """Refuse values of which something is lost. Errors: `pa.ArrowInvalid` with the first of them."""
+    if pc.any(lost).as_py():
+        value = column.filter(lost)[0]
+        raise pa.ArrowInvalid(f"{value.as_py()} {why}")
+
+
+_INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
+
+
+def _overflown(column: Column, made: Column) -> Column:
+    """Return which values have become infinite, and were not."""
+    wide = made.cast(pa.float32()) if of.is_float16(made.type) else made
+    infinite = pc.is_inf(wide)
+    if not pc.any(infinite).as_py():
+        return infinite
+    if of.is_floating(column.type):
+        was = column.cast(pa.float32()) if of.is_float16(column.type) else column
+        return pc.and_(infinite, pc.is_finite(was))
+    if not _is_text(column.type):
+        return infinite
+    texts = column.cast(pa.string()).to_pylist()
+    said = [text is not None and _INFINITY.fullmatch(text) is not None for text in texts]
+    return pc.and_not(infinite, pa.array(said))
 
 
 def keeps_apart(found: pa.DataType, kept: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.model.reading import nearest
+from taskplace.spark.state.casts import cast
 from taskplace.spark.state.column_types import USUAL, parse
 from taskplace.spark.state.keys import LARGEST
 
@@ -293,7 +294,7 @@ class RowCodec:
         if column.type != field.type:
             check_cast(column.type, field.type, self._named(field.name))
             try:
-                column = column.cast(field.type)
+                column = cast(column, field.type)
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise InputError(
                     self._named(field.name), found=str(column.type), expected=f"{field.type} ({error})"

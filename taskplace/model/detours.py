@@ -1,0 +1,72 @@
+"""Whether standbys could read less across racks (KIP-925): found without a flow solver, by exchanges that save.
+
+**Idea.** Standbys at level loads are a flow. They cost least if and only if no cycle of instances saves, in which each
+hands one standby to the next (Klein's theorem). A chain counts as a cycle where its last instance may have one standby
+more and its first one fewer. It shares no code with the flow by which standbys are placed.
+
+Shapes: s standbys, m instances; O(s * m) for the best hand-overs, and O(rounds * m^2), mostly a few rounds.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from taskplace.model.columns import STANDBY, Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.reads import changelog_reads, prices
+from taskplace.model.shares import level_loads
+
+FAR = 1 << 60  # no hand-over; above any sum of prices
+
+
+def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: Ints) -> bool:
+    """Return whether other standbys of these tasks, at loads as level, would cost less in reads and moves.
+
+    `active`: [n] instances. `task`, `inst`: one entry per standby. False where racks are not known.
+    """
+    known = changelog_reads(c)
+    if known is None or not len(task):
+        return False
+    cost = _hand_overs(c, config, known, active, task, inst)
+    more, fewer = _slack(c, active, task, inst)
+    near, sink = np.zeros(c.m, np.int64), 0
+    for _ in range(c.m + 2):
+        found = np.minimum(near, (near[:, None] + cost).min(axis=0))
+        end = min([sink, *found[more].tolist()])
+        found[fewer] = np.minimum(found[fewer], end)
+        if end == sink and (found == near).all():
+            return False
+        near, sink = found, end
+    return True  # Bellman and Ford: whoever still finds a shorter way goes round a cycle that saves
+
+
+def _hand_overs(
+    c: Columns, config: PlacementConfig, known: tuple[Ints, Ints], active: Ints, task: Ints, inst: Ints
+) -> Ints:
+    """Return [m, m] what the cheapest hand-over of a standby from one instance to another adds to the price."""
+    (rack_of, reads), (read, move) = known, prices(config)
+    now = np.zeros((c.n, c.m), np.bool_)
+    rows = c.role == STANDBY
+    now[c.task[rows], c.inst[rows]] = True
+    taken = np.zeros((c.n, c.m), np.bool_)
+    taken[np.arange(c.n), active] = True
+    taken[task, inst] = True
+    taken[:, c.room == 0] = True
+    cost = np.full((c.m, c.m), FAR, np.int64)
+    for i in np.unique(inst).tolist():
+        mine = task[inst == i]
+        price = read * reads[mine][:, rack_of] + move * ~now[mine]
+        gain = np.where(taken[mine], FAR, price - price[:, [i]])
+        cost[i] = gain.min(axis=0)
+    return cost
+
+
+def _slack(c: Columns, active: Ints, task: Ints, inst: Ints) -> tuple[Ints, Ints]:
+    """Return the instances that may have a standby more, and those that may have one less; none if loads are uneven."""
+    tasks = np.flatnonzero(c.stateful)
+    actives = np.bincount(active[tasks], minlength=c.m)
+    load = actives + np.bincount(inst, minlength=c.m)
+    low, high = level_loads(len(tasks) + len(task), len(tasks), actives, c.room)
+    if ((load < low) | (load > high)).any():
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.flatnonzero(load < high), np.flatnonzero(load > low)

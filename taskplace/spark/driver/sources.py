@@ -1,0 +1,145 @@
+"""Judges the schemas of the external sources against the topology, before anything starts.
+
+**Idea.** All that a source's columns and types decide is decided here, from schemas alone: of data frames at the start,
+and of declared ones (`input.*.schema` in YAML) with `taskplace run --check`, without Spark. One that is not known is
+left out.
+
+Refused: columns that Spark takes for one; key columns that are missing, have a collation, or differ in type between
+co-partitioned topics; state kept by a key that is cast so that different values become one; columns that nodes take and
+no source brings, or that are no times where times are wanted; event times without a zone where the session's is not
+UTC; a source without a key that has nothing to be spread by.
+
+Errors: `InputError` with source or node, what was found, what was expected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pyarrow as pa
+from pyspark.errors import PySparkTypeError
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StructType
+
+from taskplace.errors import InputError
+from taskplace.model.reading import nearest
+from taskplace.spark.driver.columns import check_columns
+from taskplace.spark.driver.stores import stores_of
+from taskplace.spark.key_checks import splits
+from taskplace.spark.worker.splits import check_splits
+from topology import BuiltTopology
+
+CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
+_UTC = ("utc", "z", "gmt", "etc/utc", "etc/gmt", "uct", "zulu", "+00:00", "utc+00:00", "gmt+00:00")
+
+
+def check_sources(
+    built: BuiltTopology,
+    schemas: Mapping[str, StructType],
+    conf: Callable[[str], str | None] = lambda key: None,
+) -> None:
+    """Refuse sources that do not fit the topology; `schemas`: by topic, of those that are known. O(nodes x columns).
+
+    `conf`: returns a setting of the session, None if it is not known; asked only where it matters.
+    """
+    for topic, schema in schemas.items():
+        _check_names(topic, schema, conf)
+        _check_key(topic, source_key(built, topic), schema)
+    _check_key_types(built, schemas)
+    columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
+    check_columns(built, columns, lambda: _is_utc(conf(ZONE)))
+    for topic in schemas:
+        source_key(built, topic) or hashable(topic, columns[topic])
+
+
+def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
+    """Return the key of an external source."""
+    return next(node.key for node in built.nodes if node.kind == "source" and node.topic == topic)
+
+
+def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
+    """Return the columns by which the rows of a source without a key are spread: those that Spark can hash."""
+    found = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
+    if not found:
+        raise InputError(
+            f"sources.{topic}",
+            found=f"no key, and columns that Spark cannot hash: {dict(columns)}",
+            expected="a key, or one more column by which its rows can be spread",
+        )
+    return found
+
+
+def key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> dict[str, list[str]]:
+    """Return the types of each source's key columns, as Spark names them: part of what a checkpoint is bound to."""
+    return {
+        topic: [schema[column].dataType.simpleString() for column in source_key(built, topic)]
+        for topic, schema in schemas.items()
+    }
+
+
+def _is_utc(zone: str | None) -> bool:
+    return zone is None or zone.lower() in _UTC
+
+
+def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | None]) -> None:
+    names = schema.names
+    if len(set(map(str.lower, names))) == len(names):
+        return
+    exact = (conf(CASE) or "").lower() == "true"
+    for place, name in enumerate(names):
+        other = next(
+            (n for n in names[:place] if n == name or (n.lower() == name.lower() and not exact)), None
+        )
+        if other is not None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"columns {other!r} and {name!r}, which are one name to Spark",
+                expected="names of which no two differ by case alone; rename one, or leave it out, in the source",
+            )
+
+
+def _check_key(topic: str, key: tuple[str, ...], schema: StructType) -> None:
+    if missing := sorted(set(key) - set(schema.names)):
+        raise InputError(
+            f"sources.{topic}",
+            found=f"no column {missing}",
+            expected=f"key columns among {schema.names}",
+            hint=nearest(missing[0], schema.names),
+        )
+
+
+def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> None:
+    types = key_types(built, schemas)
+    for topic, kinds in types.items():
+        if any("collate" in kind for kind in kinds):
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a key of {kinds}",
+                expected="no collation: keys are told apart by their bytes; cast it to a plain string",
+            )
+    for group in built.copartition_groups:
+        found = {topic: types[topic] for topic in group if topic in types}
+        if len({tuple(kinds) for kinds in found.values()}) > 1:
+            raise InputError(
+                "sources",
+                found=f"co-partitioned keys of different types: {found}",
+                expected="equal types; cast the keys first",
+            )
+    arrow = {
+        topic: {
+            column: kind
+            for column in source_key(built, topic)
+            if (kind := _as_arrow(schema[column].dataType)) is not None
+        }
+        for topic, schema in schemas.items()
+    }
+    for sub in built.subtopologies:
+        check_splits(splits(sub, {name: store.key for name, store in stores_of(sub).items()}), arrow)
+
+
+def _as_arrow(kind: DataType) -> pa.DataType | None:
+    """Return the type in which a column comes to a task; None if it cannot come there."""
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except PySparkTypeError:
+        return None

@@ -1,0 +1,194 @@
+"""`acceptable.recovery.lag` of 2^63 - 1: everybody counts as caught up, and nothing warms up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given, settings
+
+import taskplace
+from taskplace import Instance, LagIndex, PlacementConfig, Plan, Problem, Task, TaskId
+from taskplace.errors import ConfigError
+from taskplace.explanation import can_remove
+from taskplace.model.config import integer_key
+from taskplace.model.reading import MOST
+from taskplace.rebalance.triggers import Situation, overtaken
+from taskplace.simulation import Cluster
+from taskplace.simulation.run import settle
+
+END = 50_000
+TASKS = tuple(TaskId(0, p) for p in range(6))
+UNBOUNDED = {"acceptable.recovery.lag": MOST}
+
+
+def problem(config: dict[str, Any], *more: Instance, lags: dict[TaskId, int] | None = None) -> Problem:
+    """Six tasks, all on a; others have nothing, unless `lags` says what b has."""
+    tasks = [Task(t, end_offset=END) for t in TASKS]
+    a = Instance("a", active=TASKS, lags=dict.fromkeys(TASKS, 0))
+    return Problem(tasks, [a, Instance("b", lags=lags or {}), *more], PlacementConfig.from_properties(config))
+
+
+def checked(p: Problem) -> Plan:
+    return taskplace.check(p, taskplace.plan(p))
+
+
+def active(plan: Plan) -> dict[str, int]:
+    return {n: len(r.active) for n, r in plan.assignment.items()}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        UNBOUNDED,
+        {"acceptable.recovery.lag": str(MOST)},  # as a properties file has it
+        json.loads(json.dumps(UNBOUNDED)),
+        UNBOUNDED | {"acceptable.recovery.seconds": 0.001},
+        UNBOUNDED | {"task.assignor.class": "sticky"},
+    ],
+)
+@pytest.mark.parametrize("lags", [{}, dict.fromkeys(TASKS, END), dict.fromkeys(TASKS, END + 1)])
+def test_tasks_move_at_once_and_nothing_warms_up(config: dict[str, Any], lags: dict[TaskId, int]) -> None:
+    """No copy, a copy that lacks all, and one of another changelog: it is all the same."""
+    plan = checked(problem(config, Instance("c", restore_rate=1.0), lags=lags))
+    assert active(plan) == {"a": 2, "b": 2, "c": 2}
+    assert not plan.followup
+    assert {m.role for m in plan.moves} == {"active"}
+    assert all(not r.warmup for r in plan.assignment.values())
+
+
+def test_one_record_less_is_a_bound_like_any_other() -> None:
+    plan = checked(problem({"acceptable.recovery.lag": MOST - 1}))
+    assert active(plan) == {"a": 6, "b": 0}
+    assert plan.followup
+
+
+@pytest.mark.parametrize("end", [None, END])
+def test_tasks_of_unknown_length_move_as_well(end: int | None) -> None:
+    a = Instance("a", active=TASKS)  # without lags, which is what a copy that has not started says
+    tasks = [Task(t, end_offset=end) for t in TASKS]
+    plan = checked(Problem(tasks, [a, Instance("b")], PlacementConfig.from_properties(UNBOUNDED)))
+    assert active(plan) == {"a": 3, "b": 3}
+    assert not plan.followup
+
+
+def test_standbys_are_made_and_moved_at_once() -> None:
+    """Two instances with both copies of everything, and a new one: six copies have to get there."""
+    both = [Instance("a", active=TASKS[:3], standby=TASKS[3:], lags=dict.fromkeys(TASKS, 0))]
+    both += [Instance("b", active=TASKS[3:], standby=TASKS[:3], lags=dict.fromkeys(TASKS, 0)), Instance("c")]
+    config = PlacementConfig(num_standby_replicas=1, max_warmup_replicas=1, acceptable_recovery_lag=MOST)
+    plan = checked(Problem([Task(t, end_offset=END) for t in TASKS], both, config))
+    assert [(len(r.active), len(r.standby)) for r in plan.assignment.values()] == [(2, 2)] * 3
+    assert not plan.followup
+
+
+def test_copies_are_used_all_the_same() -> None:
+    """The owner of all is gone. b has three copies and c the other three: each gets what it need not restore."""
+    config = PlacementConfig(acceptable_recovery_lag=MOST)
+    b = Instance("b", standby=TASKS[1::2], lags=dict.fromkeys(TASKS[1::2], 20))
+    c = Instance("c", lags=dict.fromkeys(TASKS[::2], 20))
+    plan = checked(Problem([Task(t, end_offset=END) for t in TASKS], [b, c], config))
+    assert {n: r.active for n, r in plan.assignment.items()} == {"b": TASKS[1::2], "c": TASKS[::2]}
+    # Of two copies the nearer one, also where both would be far from caught up otherwise.
+    near = Instance("b", lags={TASKS[0]: 40_000, TASKS[1]: 30_000})
+    far = Instance("c", lags={TASKS[0]: 30_000, TASKS[1]: 40_000})
+    plan = checked(Problem([Task(t, end_offset=END) for t in TASKS[:2]], [near, far], config))
+    assert [r.active for r in plan.assignment.values()] == [(TASKS[1],), (TASKS[0],)]
+
+
+def test_an_owner_never_counts_as_lagging() -> None:
+    config = PlacementConfig(acceptable_recovery_lag=MOST, num_standby_replicas=1)
+    a = Instance("a", active=TASKS[:1], lags={TASKS[0]: END})
+    b = Instance("b", standby=TASKS[:1], lags={TASKS[0]: 0})
+    p = Problem([Task(TASKS[0], end_offset=END)], [a, b], config)
+    plan = checked(p)
+    assert plan.stable
+    assert plan.metrics["owners_behind"] == 0
+    silent = Instance("a", active=TASKS[:1])  # it has not reported yet
+    ahead = Situation(config, plan, (a, b), frozenset(TASKS[:1]), (silent, b), p.tasks, probing_due=False)
+    assert not list(overtaken(ahead))
+    assert list(overtaken(replace(ahead, config=replace(config, acceptable_recovery_lag=MOST - 1))))
+
+
+def test_an_instance_can_be_removed_whatever_the_others_have() -> None:
+    assert can_remove(problem(UNBOUNDED), "a").can_remove
+    assert not can_remove(problem({}), "a").can_remove
+
+
+def test_a_draining_instance_is_empty_after_one_step() -> None:
+    cluster = Cluster.of(problem(UNBOUNDED))
+    cluster.drain("a")
+    plan = checked(cluster.problem())
+    assert active(plan) == {"a": 0, "b": 6}
+    assert not plan.followup
+
+
+def test_the_index_of_lags_agrees() -> None:
+    index = LagIndex(acceptable_recovery_lag=MOST)
+    index.end_offset(TASKS[0], END)
+    index.report("a", TASKS[0], END)
+    assert index.rank("a", TASKS[0]) == index.rank("b", TASKS[0]) == 0
+    assert index.is_caught_up("b", TASKS[0])
+    assert not LagIndex(MOST - 1).is_caught_up("b", TASKS[0])
+
+
+def test_an_explanation_says_why_nothing_warms_up() -> None:
+    p = problem(UNBOUNDED)
+    text = taskplace.explain(p, taskplace.plan(p), TASKS[0])
+    assert "any lag is acceptable: every instance counts as caught up" in text
+
+
+def test_more_than_a_column_holds_is_refused() -> None:
+    with pytest.raises(ConfigError, match=f"found {2**63}"):
+        PlacementConfig(acceptable_recovery_lag=2**63)
+    assert integer_key(0)("k", str(MOST)) == MOST
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data())
+def test_every_change_is_over_after_one_step(data: st.DataObject) -> None:
+    """Whatever the roles, lags and tags are: one plan, which is the target, and the next one changes nothing."""
+    rack = st.sampled_from(["x", "y"])
+    n = data.draw(st.integers(1, 7))
+    tasks = [
+        Task(
+            TaskId(k % 2, k // 2),
+            end_offset=data.draw(st.sampled_from([None, 0, END])),
+            stateful=k % 2 == 0 or k < 5,
+        )
+        for k in range(n)
+    ]
+    count = data.draw(st.integers(1, 4))
+    roles: list[dict[str, list[TaskId]]] = [{"active": [], "standby": [], "warmup": []} for _ in range(count)]
+    lags: list[dict[TaskId, int]] = [{} for _ in range(count)]
+    for t in tasks:
+        for k in data.draw(st.lists(st.integers(0, count - 1), unique=True, max_size=count)):
+            if t.stateful:
+                lags[k][t.id] = data.draw(st.integers(0, END + 5))
+            name = data.draw(st.sampled_from(["active", "standby", "warmup", "none"]))
+            if name == "active" and any(t.id in r["active"] for r in roles):
+                continue
+            if name == "active" or (t.stateful and name != "none"):
+                roles[k][name].append(t.id)
+    instances = [
+        Instance(
+            f"i{k}", data.draw(st.integers(1, 2)), tags={"rack": data.draw(rack)}, lags=lags[k], **roles[k]
+        )
+        for k in range(count)
+    ]
+    config = PlacementConfig(
+        acceptable_recovery_lag=MOST,
+        num_standby_replicas=data.draw(st.integers(0, 2)),
+        rack_aware_assignment_tags=data.draw(st.sampled_from([(), ("rack",)])),
+        task_assignor_class=data.draw(st.sampled_from(["high_availability", "sticky"])),
+    )
+    cluster = Cluster.of(Problem(tasks, instances, config))
+    plan = checked(cluster.problem())
+    assert not plan.followup
+    assert not any(r.warmup for r in plan.assignment.values())
+    cluster.apply(plan)
+    assert checked(cluster.problem()).stable
+    assert len(settle(cluster, limit=2)) == 1
