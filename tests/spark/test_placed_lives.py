@@ -430,7 +430,7 @@ class Life:
             for name, member in placed.members.by_instance.items()
             for part in placed.cluster.roles(name)
             for task in part
-            if str(task) in history
+            if task in history
         ]
         assert check_copies(
             world.folder, history, placed.programs, truth.store, at_the_end, placed.journal.last.watermark
