@@ -333,7 +333,7 @@ class Pipeline:
             for home, roles in holders.items()
             for part in roles
             for task in part
-            if str(task) in placed.journal.history
+            if task in placed.journal.history
         ]
         history, watermark = placed.journal.history, placed.journal.last.watermark
         check_copies(self.folder, history, placed.programs, self.truth, at_the_end, watermark)
@@ -346,7 +346,7 @@ class Pipeline:
                 for name, roles in placed.loop.plan.assignment.items()
                 if name in placed.state.members
                 for task in (*roles.standby, *roles.warmup)
-                if str(task) in placed.journal.history
+                if task in placed.journal.history
             )
 
     def settle(self) -> None:

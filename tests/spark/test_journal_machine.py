@@ -62,7 +62,7 @@ BEFORE, ACROSS, REPORTED_LATE, BETWEEN = WHEN = "before", "across", "reported la
 class Batch:
     """What a driver does for one batch: its attempts, by task, and visits, which get their orders as they begin."""
 
-    attempts: Mapping[str, tuple[str, Writes]]  # the executor, and what the attempt writes
+    attempts: Mapping[TaskId, tuple[str, Writes]]  # the executor, and what the attempt writes
     visited: Sequence[str] = ()
     when: str = BEFORE
 
@@ -126,12 +126,12 @@ class Driver:
         self.world.tell(committed=attempts, batch=number)
         self.world.check_output(manifest)
 
-    def _attempt(self, task: str, executor: str, writes: Writes, batch: int) -> tuple[Change, StagedFile]:
+    def _attempt(self, task: TaskId, executor: str, writes: Writes, batch: int) -> tuple[Change, StagedFile]:
         """As `worker.attempt` does it: position, seal, commit locally."""
         history = self.journal.history.get(task, History())
         base = history.end
         attempt = f"{self.journal.epoch}-{os.getpid()}.{next(self.numbers)}"
-        self.world.tell(attempt=attempt, task=task, base=base.attempt, version=batch, writes=writes)
+        self.world.tell(attempt=attempt, task=str(task), base=base.attempt, version=batch, writes=writes)
         changes = {s: {k.encode(): v and v.encode() for k, v in w.items()} for s, w in writes.items()}
         with Copy(self.world.copy(executor, task), STORES, fence=Fence(self.journal.epoch, batch)) as copy:
             copy.bring_to(history, self.world.root)
@@ -260,7 +260,7 @@ class World:
     told: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {}})
     refused: set[str] = field(default_factory=set)
     acknowledged: set[str] = field(default_factory=set)
-    chains: dict[str, list[str]] = field(default_factory=lambda: {task: [] for task in TASKS})
+    chains: dict[TaskId, list[str]] = field(default_factory=lambda: {task: [] for task in TASKS})
     last_batch: int = -1
     _read: int = 0  # of what was told
     _log: int = -1  # where a driver tells it
@@ -273,8 +273,8 @@ class World:
     def state(self) -> Path:
         return self.folder / "state"
 
-    def copy(self, executor: str, task: str) -> Path:
-        return self.state / f"app.{executor}" / task
+    def copy(self, executor: str, task: TaskId) -> Path:
+        return self.state / f"app.{executor}" / str(task)
 
     # -- drivers
 
@@ -377,7 +377,7 @@ class World:
             assert chain[: len(known)] == known, "what counted does not count any more"
             newer = [self.told[attempt]["version"] for attempt in chain[len(known) :]]
             assert all(version > self.last_batch for version in newer), "a batch has got another attempt"
-            assert all(self.told[attempt]["task"] == task for attempt in chain)
+            assert all(self.told[attempt]["task"] == str(task) for attempt in chain)
             left = [change.attempt for change in history.changes]
             assert left == chain[len(chain) - len(left) :]
             assert {snapshot.attempt for snapshot in history.snapshots} <= set(chain)

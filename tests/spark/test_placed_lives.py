@@ -430,7 +430,7 @@ class Life:
             for name, member in placed.state.members.items()
             for part in placed.state.roles(name)
             for task in part
-            if str(task) in history
+            if task in history
         ]
         assert check_copies(
             world.folder, history, placed.programs, truth.store, at_the_end, placed.journal.last.watermark

@@ -489,7 +489,7 @@ def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(
     first = sparkless.stage(0, BATCHES[0], PLANES)
     assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
     finished = runtime.files("0_0-*.json")
-    assert len(finished) == 2 and finished[0].endswith(f"-{first['0_0'].attempt}.json")
+    assert len(finished) == 2 and finished[0].endswith(f"-{first[TaskId(0, 0)].attempt}.json")
     second = sparkless.stage(1, reports=list(first.values()))
     runtime.commit(*first.values(), *second.values())
     truth.run_batch(BATCHES[0], PLANES)

@@ -209,8 +209,8 @@ def test_readers_from_outside_do_not_see_what_has_expired():
     keys = RowCodec(SCHEMA.key).encode(table([("old", 0, 0), ("new", 0, 0), ("none", 0, 0)]))
     values = RowCodec(SCHEMA.value).encode(table([("", 1, 0), ("", 2, 90), ("", 0, 0)]))
     stored = [values[0], values[1], None]
-    assert _unexpired(SCHEMA, keys, stored, micros(100)) == [None, values[1], None]
-    assert _unexpired(SCHEMA, keys, stored, None) == stored
+    assert _unexpired(SCHEMA, keys, stored, micros(100)) == (None, values[1], None)
+    assert _unexpired(SCHEMA, keys, stored, None) == tuple(stored)
 
 
 # ------------------------------------------------------------------------------------------- processors
