@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# setup.sh EXTRAS: makes .venv with this project and these extras of it. Quiet unless something fails; safe to run again.
+# setup.sh [EXTRAS]: makes .venv with this project and these extras of it, by default all. Quiet unless something fails; safe to run again.
 set -euo pipefail
 cd "${BASH_SOURCE[0]%/*}/.."
 source scripts/lib.sh
 
 readonly VENV=.venv
 readonly LOG=${VENV}/setup.log
-readonly EXTRAS=${1:?the extras of pyproject.toml to install}
+readonly EXTRAS=${1:-spark,examples,plots,dev}
 readonly UV="uv>=0.9,<1"
 
 # usable PYTHON: runs, is new enough, and can make an environment with pip in it.
