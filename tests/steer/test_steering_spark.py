@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.steering.steering_round import EARLY_LOOKS
-from tests.steer.steer_harness import (
+from taskplace.spark.steering.load_sampling import EARLY_BATCHES
+from tests.support.steering_streams import (
     aggregation,
     arbitrary,
     chained,
@@ -123,7 +123,7 @@ def test_an_operator_that_spark_runs_with_one_task_is_one_task(stream):
 def test_the_partition_of_a_hot_key_ends_up_alone(stream):
     one = stream(once, "hot", hot=1000)
     steering = one.steer(load_by="rows")
-    one.feed(EARLY_LOOKS[-1])
+    one.feed(EARLY_BATCHES[-1])
     assert sorted(one.ran_on().values()) == [2, 2, 2]
     settle(one, lambda: sorted(one.ran_on().values()) != [2, 2, 2], "the last observation tells")
     settle(one, lambda: steering.status().waiting == 0, "all is where it belongs")
@@ -299,7 +299,7 @@ def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
         wait_until(lambda: name not in {e.instance for e in bridge.executors()}, "it is ended")
         one.feed()
         assert name not in one.ran_on()
-        assert any("is empty: asked for its end" in change for change in steering.status().changes)
+        assert any("is empty: its removal was requested" in change for change in steering.status().changes)
     finally:
         wait_until(lambda: len(bridge.executors()) < len(executors), "the count is known")
         steering.undrain(name)
