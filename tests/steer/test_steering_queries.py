@@ -56,3 +56,16 @@ def test_an_instance_ends_once_whoever_asks():
     assert steered.remove("x", lambda: True) is None
     assert steered.draining == {"x"}
     assert not calls
+
+
+def test_what_has_stood_down_and_has_not_planned_since_a_drain_is_not_stuck_for_it_will_plan():
+    steered = SteeredQueries()
+    steered.publish("one", {TASKS[0]: "b"}, {}, stood_down="a reason")
+    steered.drain("a")
+    (blocker,) = steered.blockers("a")
+    assert str(blocker) == "query one has not planned since the drain was requested"
+    assert not blocker.stuck
+    steered.publish("one", {TASKS[0]: "a"}, {}, stood_down="a reason")
+    (blocker,) = steered.blockers("a")
+    assert str(blocker) == "query one has stood down, and has 1 task there: a reason; or stop() its handle"
+    assert blocker.stuck

@@ -9,6 +9,21 @@ from typing import NamedTuple
 from topology.ids import TaskId
 
 
+class Blocker(NamedTuple):
+    """A query that keeps an executor from being empty, and why. `stuck`: it will, unless somebody acts.
+
+    >>> print(Blocker("clicks", "has 2 tasks there"))
+    query clicks has 2 tasks there
+    """
+
+    query: str
+    why: str
+    stuck: bool = False
+
+    def __str__(self) -> str:
+        return f"query {self.query} {self.why}"
+
+
 @dataclass(frozen=True)
 class PublishedTasks:
     """The tasks of one steered query, as the other queries see them.
@@ -33,37 +48,27 @@ class PublishedTasks:
         """How many numbers its subtopologies take in the joint problem."""
         return 1 + max((task.subtopology for task in self.planned), default=-1)
 
-    def blocks(self, instance: str, *, drains_since: int) -> str:
-        """Return why this query keeps `instance` from being empty; empty text if it does not.
+    def blocker(self, query: str, instance: str, *, drains_since: int) -> Blocker | None:
+        """Return why this query keeps `instance` from being empty, None if it does not. `query`: its name, for people.
 
         `drains_since`: the version of the drains since which the executor drains.
         """
+        if why := self._tasks_on(instance):
+            if self.stood_down:
+                why = f"has stood down, and {why}: {self.stood_down}; or stop() its handle"
+            return Blocker(query, why, stuck=bool(self.stood_down))
+        if self.places and self.drains_version < drains_since:
+            return Blocker(query, "has not planned since the drain was requested")
+        return None
+
+    def _tasks_on(self, instance: str) -> str:
+        """Return what tasks this query has on an executor, or may have; empty text for none."""
         if self.ran is None:
-            found = "where its tasks run is unknown"
-            found += "" if self.stood_down else " until it has run a batch"
-        elif count := sum(name == instance for name in self.places.values()):
-            found = f"has {count} task{'' if count == 1 else 's'} there"
-        elif instance in self.ran:
-            found = "ran tasks there in its last batch; they have to run elsewhere first"
-        elif self.places and self.drains_version < drains_since:
-            return "has not planned since the drain was requested"
-        else:
-            return ""
-        if self.stood_down:
-            return f"has stood down, and {found}: {self.stood_down}; or stop() its handle"
-        return found
-
-
-class Blocker(NamedTuple):
-    """A query that keeps an executor from being empty, and why. `stuck`: it will, unless somebody acts.
-
-    >>> print(Blocker("clicks", "has 2 tasks there"))
-    query clicks has 2 tasks there
-    """
-
-    query: str
-    why: str
-    stuck: bool = False
-
-    def __str__(self) -> str:
-        return f"query {self.query} {self.why}"
+            return "where its tasks run is unknown" + ("" if self.stood_down else " until it has run a batch")
+        if count := sum(name == instance for name in self.places.values()):
+            return f"has {count} task{'' if count == 1 else 's'} there"
+        return (
+            "ran tasks there in its last batch; they have to run elsewhere first"
+            if instance in self.ran
+            else ""
+        )

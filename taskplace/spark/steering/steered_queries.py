@@ -187,12 +187,13 @@ class SteeredQueries:
         with self._lock:
             published, names = dict(self._published), dict(self._names)
             since = self._draining.get(instance, 0)
-        found = []
-        for query in dict.fromkeys([*published, *names]):
-            own = published.get(query, PublishedTasks())
-            if why := own.blocks(instance, drains_since=since):
-                found.append(Blocker(names.get(query, query), why, stuck=bool(own.stood_down)))
-        return tuple(found)
+        blockers = (
+            published.get(query, PublishedTasks()).blocker(
+                names.get(query, query), instance, drains_since=since
+            )
+            for query in dict.fromkeys([*published, *names])
+        )
+        return tuple(blocker for blocker in blockers if blocker)
 
     # -- removals
 
