@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import dry_run
@@ -139,3 +140,21 @@ def test_a_dry_run_weighs_as_was_observed():
     trial = dry_run(run.config, run.state, run.seen)
     assert not trial.moves
     assert sorted(Counter(trial.goal.values()).values()) == [1, 5, 6]
+
+
+def test_the_walk_in_the_documentation_is_what_is_decided():
+    text = " ".join((Path(__file__).parents[2] / "docs" / "steering.md").read_text().split())
+    tasks = grid(1, 6)
+    run = cluster(tasks, slots(2), {t: f"executor-{t.partition % 2}" for t in tasks}, per_batch=1)
+    run.seen = changed(run.seen, batch=6, costs=Costs(task=0.5, reload=0.2))
+    assert not run.batch().moves
+    joins = run.batch(slots=slots(3))
+    assert str(joins).startswith("batch 8: 1 move now, 1 later; membership: executor-2 joined; ")
+    for said in (*map(str, joins.why), str(joins.verdict), "batch 8: 1 move now, 1 later; membership"):
+        assert said in text
+    (move,) = joins.moves
+    assert f"{move.task}: {move.from_} -> {move.to} ({move.why})" in text
+    follows = run.batch()
+    assert [str(move.task) for move in follows.moves] == ["0_1"]
+    assert str(follows) in text
+    assert not run.batch().moves

@@ -25,13 +25,13 @@ from topology.ids import TaskId
 def test_a_drain_reaches_a_query_that_waits_through_any_handle():
     _, b, one, other = pair("waits")
     one.drain("2")
-    assert polled(other) == 1, "one look, and no more of them"
+    assert polled(other) == 1, "one round, and no more of them"
     assert on(b.at, "executor-2") == 0, "its next batch runs elsewhere"
     one.undrain("2")
     assert polled(other) == 1
 
 
-def test_an_executor_that_a_look_under_way_is_about_to_send_tasks_to_is_not_drained(monkeypatch):
+def test_an_executor_that_a_round_under_way_is_about_to_send_tasks_to_is_not_drained(monkeypatch):
     spark = Spark("under way", 6, 2, spread=True)
     steering = steering_of(spark, 6)
     polled(steering)
@@ -59,12 +59,12 @@ def test_an_executor_that_a_look_under_way_is_about_to_send_tasks_to_is_not_drai
     assert spark.removed == ["2"]
 
 
-def test_nor_is_one_that_another_query_has_not_looked_at_since_but_one_with_nothing_to_steer_need_not():
-    _, _, one, other = pair("not looked")
-    nothing = Spark("not looked", 6, 3, run="nothing")
+def test_nor_is_one_that_another_query_has_had_no_round_since_but_one_with_nothing_to_steer_need_not():
+    _, _, one, other = pair("no round")
+    nothing = Spark("no round", 6, 3, run="nothing")
     nothing.found = Layout()
     polled(steering_of(nothing))
-    steered = SteeredQueries.of("not looked")
+    steered = SteeredQueries.of("no round")
     steered.drain("executor-3")
     assert [keeper.query for keeper in steered.blockers("executor-3")] == ["a", "b"]
     polled(one)
@@ -104,14 +104,14 @@ def test_an_executor_is_drained_once_the_moves_of_all_queries_have_run_not_when_
     assert a.removed + b.removed == ["2"]
 
 
-@pytest.mark.parametrize("look", ["plan", "undrain"])
-def test_no_look_between_batches_makes_what_was_sent_count_as_run(look):
-    spark = Spark(f"own {look}", 6, 3, spread=True)
+@pytest.mark.parametrize("what", ["plan", "undrain"])
+def test_no_round_between_batches_makes_what_was_sent_count_as_run(what):
+    spark = Spark(f"own {what}", 6, 3, spread=True)
     steering = steering_of(spark, 6)
     polled(steering)
     steering.decommission("2")
     polled(steering)
-    if look == "plan":
+    if what == "plan":
         steering.plan()
     else:
         steering.undrain("0")
@@ -128,7 +128,7 @@ def test_before_a_query_is_known_nothing_is_drained_and_no_executor_ends():
     spark, other = Spark("unknown", 6, 3, spread=True), Spark("unknown", 6, 3, run="other", spread=True)
     one = steering_of(spark, 6)
     one.start()
-    wait_until(lambda: one.status().batch == 0, "it has looked")
+    wait_until(lambda: one.status().batch == 0, "it has had a round")
     other.finished_batch = lambda: None  # its first batch runs
     other.layout = lambda *, planned: None
     beside = steering_of(other)

@@ -38,7 +38,7 @@ def test_what_stood_down_stays_so_until_it_is_resumed_though_the_operators_are_r
 
 
 @pytest.mark.parametrize("part", ["places", "state_operators", "facts", "layout"])
-def test_a_batch_whose_look_has_failed_is_looked_at_once_more(part):
+def test_a_batch_whose_round_has_failed_is_observed_once_more(part):
     spark = Spark(f"passes {part}", 12, 3)
     steering = steering_of(spark, 2)
     if part != "layout":
@@ -60,7 +60,7 @@ def test_it_waits_for_that_until_the_query_does():
     spark.places, spark.between_batches = failing(1, spark.places), lambda: False
     assert turned(steering) == 0
     spark.ran()
-    assert turned(steering) == 1, "the next batch is looked at when it has ended"
+    assert turned(steering) == 1, "the next batch is observed when it has ended"
 
 
 def test_what_fails_after_each_batch_and_never_between_them_stands_down():
@@ -75,7 +75,7 @@ def test_what_fails_after_each_batch_and_never_between_them_stands_down():
     assert "OSError: a passing error" in steering.status().reason
     spark.ran()
     turned(steering)
-    assert steering.status().errors == 4, "one look a batch, to know what is there"
+    assert steering.status().errors == 4, "one round a batch, to know what is there"
 
 
 def test_after_a_stand_down_that_was_resumed_errors_have_to_come_in_a_row_again():
@@ -96,13 +96,13 @@ def test_after_a_stand_down_that_was_resumed_errors_have_to_come_in_a_row_again(
 
 
 def test_what_can_be_seen_and_never_sent_stands_down_too():
-    """Between batches there is nothing left to send, so the look that is taken once more does not fail."""
+    """Between batches there is nothing left to send, so the round that is repeated does not fail."""
     spark = Spark("never sent", 12, 3)
     fails = failing(10**6, None)
     spark.send = lambda found, intended: fails() if intended else None
     steering = steering_of(spark)
-    for looks in (1, 1, 0):
-        assert turned(steering) == looks
+    for rounds in (1, 1, 0):
+        assert turned(steering) == rounds
         spark.ran()
     assert steering.status().state == "stood down"
     assert "OSError: a passing error" in steering.status().reason

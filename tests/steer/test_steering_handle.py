@@ -77,7 +77,7 @@ def test_a_handle_that_is_stopped_refuses_what_it_cannot_do(call):
         getattr(steering, call)(*([] if call in ("plan", "resume") else ["1"]))
 
 
-def test_nobody_waits_for_a_look_that_waits_for_spark():
+def test_nobody_waits_for_a_round_that_waits_for_spark():
     spark = Spark("slow", 6, 3, spread=True)
     began, over = threading.Event(), threading.Event()
     layout = spark.layout

@@ -37,7 +37,7 @@ def test_a_drain_holds_for_all_until_it_is_taken_back():
     assert steered.neighbours("two") == (0, [])
 
 
-def test_an_application_has_one_fleet():
+def test_an_application_has_one_set_of_steered_queries():
     assert SteeredQueries.of("app-1") is SteeredQueries.of("app-1")
     assert SteeredQueries.of("app-1") is not SteeredQueries.of("app-2")
 

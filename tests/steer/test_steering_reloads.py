@@ -87,7 +87,7 @@ def test_what_was_sent_when_the_next_batch_had_begun_teaches_no_price_for_nobody
         send(found, intended),
     )
     spark.ran()
-    polled(steering)  # the next batch begins while this one is looked at
+    polled(steering)  # the next batch begins while the round runs
     assert spark.sent == 4
     for load[0] in (24, 4 * 5000 + 24, 24):
         spark.ran()

@@ -31,7 +31,7 @@ def test_a_query_that_waits_ends_the_executor_once_another_has_left_it():
     polled(other)
     b.ran()
     polled(other, 1)
-    assert not b.removed, "it has only looked"
+    assert not b.removed, "it has only had a round"
     polled(one)
     assert a.removed == ["2"]
     polled(other)
@@ -86,7 +86,7 @@ def test_with_the_last_handle_a_decommission_is_given_up_and_that_is_said_but_th
     spark = Spark("given up", 6, 3, spread=True)
     steering = steering_of(spark)
     steering.start()
-    wait_until(lambda: steering.status().batch == 0, "it has looked")
+    wait_until(lambda: steering.status().batch == 0, "it has had a round")
     steering.decommission("2")
     steering.stop()
     said = steering.status().changes

@@ -35,7 +35,7 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_emptied_a
     steering = steering_of(spark)
     polled(steering)
     spark.ending = {"2"}
-    assert polled(steering) == 1, "one look, and no more of them"
+    assert polled(steering) == 1, "one round, and no more of them"
     assert spark.sent == 8
     assert "executor-2" not in spark.at.values()
     status = steering.status()
@@ -53,14 +53,14 @@ def test_what_replaces_the_loss_of_all_executors_is_noticed_while_the_query_wait
     steering = steering_of(spark)
     polled(steering)
     spark.there = []
-    assert polled(steering) == 1, "one look, and no more of them"
+    assert polled(steering) == 1, "one round, and no more of them"
     spark.there = [Executor(str(i), "host", 2) for i in (3, 4, 5)]
     assert polled(steering) == 1
     assert sorted(spark.at.values()) == sorted(["executor-3", "executor-4", "executor-5"] * 2)
 
 
-def test_before_the_first_look_no_executor_is_news():
-    executors = Executors(Spark("never looked", 6, 3))
+def test_before_the_first_round_no_executor_is_news():
+    executors = Executors(Spark("never read", 6, 3))
     assert not any(executors.changed() for _ in range(POLLS))
 
 
@@ -116,7 +116,7 @@ def test_sizes_are_listed_once_the_moves_are_sent_and_count_from_the_next_batch_
     for _ in range(8):
         spark.ran()
         polled(steering)
-    assert sent[0] == 6, "after what the look before and this one send"
+    assert sent[0] == 6, "after what the round before and this one send"
     assert loads == [None, *[sizes] * 5, None, None]
     assert steering.status().load == "by state.size"
     assert steering.status().weights["0_0"] == 41.0

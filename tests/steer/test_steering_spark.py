@@ -53,7 +53,7 @@ def test_piled_state_is_spread_a_drained_executor_ends_with_none_and_results_are
     one.feed()
     one.put(min(e.instance for e in one.bridge().executors()))
     steering = one.steer(max_moves_per_batch=4, **FIRM)
-    one.looked()  # what is sent while a batch runs may come too late for it, which counts as overruled
+    one.observed()  # what is sent while a batch runs may come too late for it, which counts as overruled
     settle(one, one.even, "even over executors")
     assert steering.status().moved >= 4
 
@@ -315,7 +315,7 @@ def test_a_drain_told_to_one_handle_reaches_a_query_that_waits_and_holds_until_t
         one.put(*executors)
         one.steer(**FIRM)
     for one in streams:
-        wait_until(lambda one=one: one.steering.status().batch >= 0, "it has looked")
+        wait_until(lambda one=one: one.steering.status().batch >= 0, "it has had a round")
     name = executors[-1]
     told.steering.drain(name)
     try:
@@ -340,7 +340,7 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_empty_aft
     bridge = one.bridge()
     one.put(*(e.instance for e in bridge.executors()))
     steering = one.steer(max_moves_per_batch=1)
-    wait_until(lambda: steering.status().batch >= 0, "it has looked")
+    wait_until(lambda: steering.status().batch >= 0, "it has had a round")
     name = max(e.instance for e in bridge.executors())
     nobody = bridge._jvm.scala.Option.empty()
     info = bridge._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("a test", nobody)

@@ -110,7 +110,7 @@ def test_with_free_moves_rest_is_balanced_by_the_engine_s_own_rule(
             assert math.floor(share) <= found <= math.ceil(share)
 
 
-def test_the_budget_is_for_a_batch_that_ran_however_often_is_looked():
+def test_the_budget_is_for_a_batch_that_ran_however_many_rounds_there_are():
     tasks = grid(1, 30)
     decider = Decider(SteeringConfig(max_moves_per_batch=4))
     seen = observed(0, slots(3), dict.fromkeys(tasks, "executor-0"), costs=CHEAP)

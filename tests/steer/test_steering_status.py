@@ -31,7 +31,7 @@ def test_a_status_reads_as_text_and_as_json():
     assert json.loads(json.dumps(status.to_dict()))["executors"]["executor-2"] == {"tasks": 2, "intended": 3}
 
 
-def test_before_the_first_look_the_status_has_nothing_to_name():
+def test_before_the_first_round_the_status_has_nothing_to_name():
     status = steering_of(Spark("not yet", 4, 2)).status()
     assert (status.executors, status.weights, status.kept) == ({}, {}, {})
     assert status.to_dict()["executors"] == {}

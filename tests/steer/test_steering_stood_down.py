@@ -66,7 +66,7 @@ def test_once_it_can_be_read_and_is_resumed_it_leaves_too():
     assert one.status().kept == {}
 
 
-def test_of_a_query_whose_looks_have_failed_nobody_knows_what_was_seen_before():
+def test_of_a_query_whose_rounds_have_failed_nobody_knows_what_was_seen_before():
     """Spark may have run its tasks elsewhere meanwhile."""
     a, b, one, other = pair("lost sight", budget=6)
     one.drain("2")
@@ -82,10 +82,10 @@ def test_of_a_query_whose_looks_have_failed_nobody_knows_what_was_seen_before():
     assert not one.drained("2")
     one.undrain("1")
     assert polled(other) == 1
-    assert not one.drained("2"), "a look between batches does not tell where they ran"
+    assert not one.drained("2"), "a round between batches does not tell where they ran"
     b.ran()
     turned(other)
-    assert one.drained("2"), "until a look tells"
+    assert one.drained("2"), "until a round tells"
 
 
 def test_nor_does_its_handle_know_once_it_is_stopped_as_long_as_the_executor_is_there():

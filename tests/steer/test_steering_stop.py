@@ -33,7 +33,7 @@ def test_stopping_takes_moves_back_after_errors_too_unless_a_batch_has_run_since
         if what == "ran":
             spark.ran()
         else:
-            steering.undrain("0")  # looked at once more
+            steering.undrain("0")  # another round
         really, spark.places = spark.places, failing(3, spark.places)
         turned(steering)
         assert steering.status().state == "stood down"
@@ -128,11 +128,11 @@ def test_an_error_after_the_stop_does_not_bring_the_query_back():
     assert SteeredQueries.of("after the stop").neighbours("another") == (0, [])
 
 
-def test_a_look_that_comes_after_the_stop_sends_and_publishes_nothing():
+def test_a_round_that_comes_after_the_stop_sends_and_publishes_nothing():
     """The thread may be in a call to Spark when it is stopped, for longer than `stop` waits."""
-    spark = Spark("late look", 6, 3)
+    spark = Spark("late round", 6, 3)
     steering = steering_of(spark)
     steering._end("stopped")
     assert not steering._turn()
     assert spark.sent == 0
-    assert SteeredQueries.of("late look").neighbours("another") == (0, [])
+    assert SteeredQueries.of("late round").neighbours("another") == (0, [])

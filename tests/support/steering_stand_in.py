@@ -28,7 +28,7 @@ class Spark:
         self.ending: set[str] = set()
         self.found = Layout(((Operator(0, "stateStoreSave", ("default",), partitions),),))
         self.at = {t: f"executor-{t.partition % executors if spread else 0}" for t in self.found.tasks}
-        self.batch, self.looks, self.sent, self.on = 0, 0, 0, True
+        self.batch, self.rounds, self.sent, self.on = 0, 0, 0, True
         self.running, self.removed = dict(self.at), []
 
     def ran(self) -> None:
@@ -54,7 +54,7 @@ class Spark:
         return self.found
 
     def places(self, found: Layout):
-        self.looks += 1
+        self.rounds += 1
         return dict(self.at)
 
     def send(self, found: Layout, intended) -> None:
@@ -84,7 +84,7 @@ def steering_of(spark: Spark, per_batch: int = 1) -> Steering:
 
 
 def polled(steering: Steering, times: int = POLLS) -> int:
-    """Poll, as the thread does; return how often there was a look."""
+    """Poll, as the thread does; return how many rounds there were."""
     return sum(steering._turn() for _ in range(times))
 
 
@@ -95,14 +95,14 @@ def failing(times: int, really):
 
 
 def turned(steering: Steering, times: int = POLLS) -> int:
-    """Poll as the thread does, errors and all; return how often there was a look."""
-    looks = 0
+    """Poll as the thread does, errors and all; return how many rounds there were."""
+    rounds = 0
     for _ in range(times):
         try:
-            looks += steering._turn()
+            rounds += steering._turn()
         except OSError as error:
             steering._failed(error)
-    return looks
+    return rounds
 
 
 def reloads_counted(monkeypatch) -> list[int | None]:

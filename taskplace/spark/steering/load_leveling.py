@@ -56,25 +56,31 @@ def level_load(
     differing = _differing({task: weight for task, weight in weights.items() if task not in fixed})
     if not differing or not slots:
         return dict(target)
-    from_target = _Loads(weights, places, dict(target), slots)
+    counted, from_target = (_Loads(weights, places, dict(target), slots) for _ in range(2))
     giving_way = [s for s in differing if from_target.best(s, tolerance * from_target.share(s)) is not None]
     if not giving_way:
         return dict(target)
-    counted = _Loads(weights, places, dict(target), slots)
-    stays = {t for t, name in places.items() if t.subtopology in giving_way and name in slots}
-    from_here = _Loads(
-        weights, places, {t: str(places[t]) if t in stays else to for t, to in target.items()}, slots
-    )
-    for subtopology in giving_way:
-        from_target.level(subtopology)
-        from_here.level(subtopology)
+    from_here = _Loads(weights, places, _where_tasks_are(places, target, giving_way, slots), slots)
     level = dict(target)
     for s in giving_way:
+        from_target.level(s)
+        from_here.level(s)
         clearly = from_target.peak(s) <= from_here.peak(s) - tolerance * from_here.share(s) - EXACT
         better = from_target if clearly or from_here.peak(s) > counted.peak(s) + EXACT else from_here
         level |= {t: to for t, to in better.at.items() if t.subtopology == s}
     together = _Loads(weights, places, level, slots)
     return level if together.peak(None) <= counted.peak(None) + EXACT else from_target.at
+
+
+def _where_tasks_are(
+    places: Mapping[TaskId, str | None],
+    target: Mapping[TaskId, str],
+    subtopologies: Collection[int],
+    slots: Collection[str],
+) -> dict[TaskId, str]:
+    """Return the target, but with the tasks of these subtopologies where they are, if they run at all."""
+    here = {t: at for t, at in places.items() if t.subtopology in subtopologies and at in slots}
+    return {task: here.get(task) or to for task, to in target.items()}
 
 
 def _differing(weights: Mapping[TaskId, float]) -> list[int]:

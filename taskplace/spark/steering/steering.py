@@ -258,7 +258,7 @@ class Steering:
             self._shown = replace(self._shown, state=phase)
             for name in self._app.queries.leave(self._app.run_id):
                 self._log_event(f"{name} will not be removed: no steered query is left to request it")
-            self._log_event(phase)
+            self._log_event(str(phase))
 
     # -- helpers
 

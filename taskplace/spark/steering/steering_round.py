@@ -47,9 +47,8 @@ class SteeringRounds:
             if self.memory.observed.layout_final:
                 self._app.queries.publish(self._app.run_id, {}, {})
             return
-        drains_version = (
-            self._app.queries.drains_version
-        )  # this round may overlook a drain requested from here on
+        # Read first: this round may overlook a drain that is requested from here on.
+        drains_version = self._app.queries.drains_version
         seen, observed, learned = observe(self._app, self.config, self.memory, batch=batch, ran=ran)
         decision, state = decide(self.config, self.memory.state, seen)
         # Decided: if the rest of the round fails, the batch is not observed again.
