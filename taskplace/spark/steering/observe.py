@@ -53,10 +53,9 @@ def _cluster(app: Application) -> Cluster:
 def _learn(
     app: Application, config: SteeringConfig, memory: RoundMemory, *, loaded: int | None
 ) -> tuple[Learned, Load | None]:
-    """Learn from the batch that has just ended; return what is known now, and the load of each task if it was
-    measured.
+    """Learn from the batch that has just ended; return what is known now, and the measured load of each task.
 
-    `loaded`: how many tasks loaded their state in it, None if unknown; of reloads nothing is learned then.
+    `loaded`: how many tasks loaded their state in it. If that is unknown (None), nothing is learned of reloads.
     """
     operators, layout = app.bridge.state_operators(), memory.observed.layout
     load, sampling = memory.learned.sampling.after_batch(app.bridge, layout, config)

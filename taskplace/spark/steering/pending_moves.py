@@ -55,10 +55,10 @@ def pending_moves(goal: Goal, seen: Observation) -> PendingMoves:
 def choose_moves(
     due: Sequence[TaskId], *, goal: Goal, seen: Observation, weights: TaskWeights, limit: int
 ) -> list[TaskId]:
-    """Return at most `limit` of the tasks that are due: draining executors first, then from the busiest to the
-    idlest.
+    """Return at most `limit` of the tasks that are due.
 
-    Loads are updated after each choice.
+    Tasks on draining executors come first, then those that go from the busiest executor to the idlest. Loads are
+    updated after each choice.
     """
     slots = {name: seen.cluster.capacity(name) for name in seen.cluster.slots}
     load = dict.fromkeys(slots, 0.0)

@@ -198,11 +198,10 @@ class SteeredQueries:
     # -- removals
 
     def remove(self, instance: str, request: Callable[[], bool | None]) -> bool | None:
-        """Call `request` to remove an executor, if it is to be removed and empty; return its answer, None without
-        one.
+        """Call `request` to remove an executor that is to be removed and is empty; return its answer.
 
-        One query asks at a time. Any answer ends the removal. If `request` raises, the executor is still to be
-        removed, until that has happened `MOST_TRIES` times in all.
+        Without such a call, the result is None. One query asks at a time. Any answer ends the removal. If `request`
+        raises, the executor is still to be removed, until that has happened `MOST_TRIES` times in all.
         """
         if not self._removing.acquire(blocking=False):
             return None
