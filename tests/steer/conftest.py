@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.steer.steer_harness import Stream
+from tests.support.steering_streams import Stream
 
 
 @pytest.fixture

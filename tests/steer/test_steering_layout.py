@@ -1,22 +1,12 @@
-"""What there is to steer, read off plans and metadata; prices; what cannot be steered."""
+"""Operators, stages and partitions, as read off plans, metadata and checkpoints."""
 
 from __future__ import annotations
-
-import json
-import re
-import subprocess
-import sys
-from statistics import median
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.steering.layout import Layout, Operator, layout, stages_of, that_ran
-from taskplace.spark.steering.measured_costs import LEAST_RELOAD, LEAST_TASK, MeasuredCosts
-from taskplace.spark.steering.status import SteeringStatus
 from topology.ids import TaskId
 
 
@@ -41,6 +31,7 @@ CHAINED = f"""WriteToDataSourceV2 org.apache.spark.Write@1
                                  +- MicroBatchScan[key#3, value#4, at#5] JSON
 """
 
+
 JOIN = f"""Project [key#1]
 +- StreamingSymmetricHashJoin [key#1], [key#2], Inner, condition = [ leftOnly = null], {info(0)}, 0
    :- StateStoreSave [key#1], {info(1)}, Append
@@ -53,6 +44,7 @@ JOIN = f"""Project [key#1]
             +- MicroBatchScan[key#2] JSON
 """
 
+
 BOTH_SIDES = f"""Union
 :- StateStoreSave [key#1], {info(0)}, Update
 :  +- Exchange hashpartitioning(key#1, 6)
@@ -63,6 +55,7 @@ BOTH_SIDES = f"""Union
          +- MicroBatchScan[key#2] JSON
 """
 
+
 # A "!" marks a node that reads what its children do not have.
 TRANSFORM = f"""WriteToDataSourceV2 org.apache.spark.Write@1
 +- !TransformWithStateInPySpark count(key#1)#2, [key#1], Update, NoTime, {info(0)}, pandas, false
@@ -71,6 +64,7 @@ TRANSFORM = f"""WriteToDataSourceV2 org.apache.spark.Write@1
    :     +- FileScan json [key#1]
    +- PlanLater LocalRelation <empty>
 """
+
 
 SIDE_BY_SIDE = f"""StreamingSymmetricHashJoin [a#1], [b#2], Inner, {info(0)}
 :- Exchange hashpartitioning(a#1, 6)
@@ -154,226 +148,7 @@ def test_partitions_are_counted_by_the_names_of_their_directories(found):
     assert count_partitions(names) == max(found, default=-1) + 1
 
 
-# -------------------------------------------------------------------------------------------------- load
-
-
-class Checkpoint:
-    """As much of Hadoop's file system as `state_sizes` asks for: bytes by directory."""
-
-    def __init__(self, sizes: dict[str, int]) -> None:
-        self.sizes, self.asked = sizes, []
-
-    def bridge(self):
-        """A bridge to it that has nothing else."""
-        from taskplace.spark.bridge_state import StateBridge
-
-        found = object.__new__(StateBridge)
-        where = SimpleNamespace
-        fs = where(Path=lambda root, path: where(getFileSystem=lambda _: self, path=f"{root}/{path}"))
-        found._jvm = where(org=where(apache=where(hadoop=where(fs=fs))))
-        found._jsc = where(hadoopConfiguration=lambda: None)
-        found._execution = where(resolvedCheckpointRoot=lambda: "c")
-        return found
-
-    def getContentSummary(self, path):
-        self.asked.append(path.path)
-        return SimpleNamespace(getLength=lambda: self.sizes[path.path])
-
-
-def test_the_size_of_a_task_s_state_is_that_of_all_its_operators_each_listed_once():
-    join, dedup = Operator(0, "join", ("left", "right"), 2), Operator(1, "dedupe", ("default",), 2)
-    sizes = {"c/state/0/0": 10, "c/state/0/1": 20, "c/state/1/0": 1, "c/state/1/1": 2}
-    checkpoint = Checkpoint(sizes)
-    assert checkpoint.bridge().state_sizes(Layout(((join, dedup),))) == {
-        TaskId(0, 0): 11.0,
-        TaskId(0, 1): 22.0,
-    }
-    assert sorted(checkpoint.asked) == sorted(sizes)
-
-
-@pytest.mark.parametrize(("by", "expected"), [("rows", {0: 300.0, 1: 7.0}), ("task.time", {0: 2.05, 1: 0.3})])
-def test_load_is_read_off_the_tasks_of_the_last_batch_whose_stages_are_all_known(monkeypatch, by, expected):
-    from taskplace.spark import bridge_state
-
-    def task(rows, milliseconds):
-        return {"taskMetrics": {"executorRunTime": milliseconds, "shuffleReadMetrics": {"recordsRead": rows}}}
-
-    stages = {3: {0: task(300, 2000), 1: task(7, 250)}, 5: {0: task(1, 1)}}
-    jobs = {8: [3], 9: [4, 5]}  # the last job has not got all of its tasks yet
-    bridge = object.__new__(bridge_state.StateBridge)
-    bridge.run_id = "run"
-    job = SimpleNamespace(
-        getJobIdsForGroup=lambda _: list(jobs),
-        getJobInfo=lambda number: SimpleNamespace(
-            isDefined=lambda: True, get=lambda: SimpleNamespace(stageIds=lambda: jobs[number])
-        ),
-    )
-    bridge._jsc = SimpleNamespace(statusStore=lambda: None, statusTracker=lambda: job)
-    monkeypatch.setattr(bridge_state.StateBridge, "_has_state", lambda self, store, stage: stage in stages)
-    monkeypatch.setattr(bridge_state.StateBridge, "_tasks", lambda self, store, stage: stages[stage])
-    found = bridge.task_load(Layout(((Operator(0, "agg", ("default",), 2),),)), by)
-    assert found == {TaskId(0, p): value for p, value in expected.items()}
-
-
 def test_operators_that_the_plan_does_not_have_are_left_alone():
     known = [Operator(number, "stateStoreSave", ("default",), 6) for number in (0, 1, 2, 7)]
     assert [[op.id for op in group] for group in layout(known, CHAINED).subtopologies] == [[0], [1, 2]]
     assert layout([], None) == Layout((), chained=False)
-
-
-# -------------------------------------------------------------------------------------------------- prices
-
-
-def test_rocksdb_s_own_load_time_is_what_a_reload_costs():
-    book = MeasuredCosts(bytes_per_second=1.0)
-    quiet = {"commitTimeMs": 400, "memoryUsedBytes": 4000}
-    assert book.observe([quiet], tasks=4, loaded=0).reload == 1000.0  # the assumption
-    moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 900, "rocksdbLoadFromSnapshotLatencyMs": 800}}
-    assert book.observe([moved], tasks=4, loaded=2).reload == 0.45
-    assert book.observe([quiet], tasks=4, loaded=0).reload == 0.45
-
-
-def test_what_every_batch_spends_on_loading_is_no_reload():
-    book = MeasuredCosts(bytes_per_second=1e9)
-    quiet = {"commitTimeMs": 1000, "customMetrics": {"rocksdbLoadLatencyMs": 600}}
-    assert book.observe([quiet], tasks=200, loaded=1).reload == LEAST_RELOAD  # nothing to compare with
-    book.observe([quiet], tasks=200, loaded=0)
-    moved = {**quiet, "customMetrics": {"rocksdbLoadLatencyMs": 1000}}
-    assert book.observe([moved], tasks=200, loaded=2).reload == pytest.approx(0.2)
-
-
-def test_prices_are_never_nothing():
-    prices = MeasuredCosts(bytes_per_second=1e9).observe([{"numRowsTotal": 0}], tasks=4, loaded=0)
-    assert (prices.task, prices.reload) == (LEAST_TASK, LEAST_RELOAD)
-
-
-def test_observed_tasks_come_before_the_operators_own_times():
-    book = MeasuredCosts(bytes_per_second=1.0)
-    assert book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[2.0, 3.0, 4.0]).task == 3.0
-
-
-@given(st.lists(st.none() | st.floats(0.01, 100.0), max_size=60))
-def test_a_task_costs_what_was_last_observed_however_long_ago(observed):
-    book, found = MeasuredCosts(bytes_per_second=1.0), []
-    for seconds in observed:
-        found += [] if seconds is None else [seconds]
-        price = book.observe([{"commitTimeMs": 4000}], 4, 0, seconds=[seconds] * 4 if seconds else None).task
-        assert price == (median(found[-5:]) if found else 1.0)
-
-
-# -------------------------------------------------------------------------------------------------- status
-
-
-def test_a_status_reads_as_text_and_as_json():
-    status = SteeringStatus(
-        "clicks",
-        "stood down",
-        batch=3,
-        operators=("subtopology 0: stateStoreSave (0), 6 partitions, 1 stores each",),
-        executors={"executor-1": (4, 3), "executor-2": (2, 3)},
-        draining=("executor-1",),
-        reason="because; remedy: do something",
-        weights={"0_3": 4.0},
-        errors=1,
-        changes=("drain of executor-1 asked for",),
-    )
-    text = str(status)
-    for part in ("because", "executor-1: 4 tasks, 3 intended, draining", "0_3 4.0", "1 errors", "- drain of"):
-        assert part in text
-    assert json.loads(json.dumps(status.to_dict()))["executors"]["executor-2"] == {"tasks": 2, "intended": 3}
-
-
-# ------------------------------------------------------------------------------------- what cannot be steered
-
-
-def test_a_query_of_spark_connect_is_one_clear_error():
-    from taskplace.spark import steer
-
-    connect = type("StreamingQuery", (), {"runId": "r", "__module__": "pyspark.sql.connect.streaming.query"})
-    with pytest.raises(UnsupportedSpark, match=r"Spark Connect.*works with classic PySpark 4\.0 to 4\.3"):
-        steer(connect())
-
-
-@pytest.mark.parametrize("version", ["3.5.1", "4.4.0", "4.10.0", "4.30", "5.0.0.dev1"])
-def test_a_version_that_was_never_tried_is_one_clear_error(monkeypatch, version):
-    from taskplace.spark import steer
-
-    monkeypatch.setattr("pyspark.__version__", version)
-    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
-    said = rf"found PySpark {re.escape(version)}; steering works with classic PySpark 4\.0 to 4\.3"
-    with pytest.raises(UnsupportedSpark, match=said):
-        steer(classic())
-
-
-@pytest.mark.parametrize("version", ["4.0.0", "4.0.5", "4.1.0.dev1", "4.2.1", "4.3.0", "4.3.0+local"])
-def test_the_versions_that_were_tried_are_let_in(monkeypatch, version):
-    from taskplace.spark import bridge_state, steer
-
-    monkeypatch.setattr("pyspark.__version__", version)
-    monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
-    monkeypatch.setattr(bridge_state, "_session_of", lambda query: object())
-    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
-    with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
-        steer(classic())
-
-
-def test_a_spark_whose_internals_are_elsewhere_is_one_clear_error(monkeypatch):
-    from taskplace.spark import bridge_state, steer
-
-    # What a session of some later version might look like: nothing is where it was.
-    monkeypatch.setattr(bridge_state, "_has", lambda *_: False)
-    monkeypatch.setattr(bridge_state, "_session_of", lambda query: object())
-    classic = type("StreamingQuery", (), {"runId": "r", "_jsq": object()})
-    with pytest.raises(UnsupportedSpark, match="whose queries do not show their execution"):
-        steer(classic())
-
-
-def test_what_is_no_query_is_one_clear_error():
-    from taskplace.spark import steer
-
-    with pytest.raises(InputError, match="query: found 'q', expected a running StreamingQuery"):
-        steer("q")
-    with pytest.raises(InputError, match="config: found 7"):
-        steer(object(), 7)
-
-
-def test_the_name_is_the_function_whatever_was_imported_before():
-    code = "import taskplace.spark.steering.config; from taskplace.spark import steer; print(callable(steer))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "True"
-
-
-# ------------------------------------------------------------------------------------------------- progress
-
-
-def reported(batch: int, *, ended: bool):
-    """One progress report: of a batch that ended, or of a query that waits before its next one."""
-    return SimpleNamespace(
-        batchId=lambda: batch,
-        timestamp=lambda: f"{batch}{ended}",
-        durationMs=lambda: Durations(["addBatch"] if ended else ["triggerExecution"]),
-    )
-
-
-class Durations(list):
-    def containsKey(self, name):
-        return name in self
-
-
-def test_a_batch_that_ended_while_nobody_looked_is_seen_though_the_query_reports_that_it_waits():
-    from taskplace.spark.bridge_state import StateBridge
-
-    said, searches = [], []
-    bridge = object.__new__(StateBridge)
-    bridge._ended = bridge._searched = None
-    bridge._query = SimpleNamespace(
-        lastProgress=lambda: said[-1] if said else None, recentProgress=lambda: searches.append(1) or said
-    )
-    assert bridge.finished_batch() is None
-    said.append(reported(0, ended=True))
-    assert bridge.finished_batch() == 0
-    said += [reported(1, ended=True), reported(2, ended=False)]
-    assert [bridge.finished_batch() for _ in range(5)] == [1] * 5
-    assert len(searches) == 1, "recent reports are searched once for each that the query waits"
-    said.append(reported(2, ended=True))
-    assert bridge.finished_batch() == 2

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.spark.steering.steering_round import EARLY_LOOKS
-from tests.steer.steer_harness import (
+from taskplace.spark.steering.load_sampling import EARLY_BATCHES
+from tests.support.steering_streams import (
     aggregation,
     arbitrary,
     chained,
@@ -53,7 +53,7 @@ def test_piled_state_is_spread_a_drained_executor_ends_with_none_and_results_are
     one.feed()
     one.put(min(e.instance for e in one.bridge().executors()))
     steering = one.steer(max_moves_per_batch=4, **FIRM)
-    one.looked()  # what is sent while a batch runs may come too late for it, which counts as overruled
+    one.observed()  # what is sent while a batch runs may come too late for it, which counts as overruled
     settle(one, one.even, "even over executors")
     assert steering.status().moved >= 4
 
@@ -123,7 +123,7 @@ def test_an_operator_that_spark_runs_with_one_task_is_one_task(stream):
 def test_the_partition_of_a_hot_key_ends_up_alone(stream):
     one = stream(once, "hot", hot=1000)
     steering = one.steer(load_by="rows")
-    one.feed(EARLY_LOOKS[-1])
+    one.feed(EARLY_BATCHES[-1])
     assert sorted(one.ran_on().values()) == [2, 2, 2]
     settle(one, lambda: sorted(one.ran_on().values()) != [2, 2, 2], "the last observation tells")
     settle(one, lambda: steering.status().waiting == 0, "all is where it belongs")
@@ -299,7 +299,7 @@ def test_a_decommissioned_executor_is_emptied_and_then_ended(stream):
         wait_until(lambda: name not in {e.instance for e in bridge.executors()}, "it is ended")
         one.feed()
         assert name not in one.ran_on()
-        assert any("is empty: asked for its end" in change for change in steering.status().changes)
+        assert any("is empty: its removal was requested" in change for change in steering.status().changes)
     finally:
         wait_until(lambda: len(bridge.executors()) < len(executors), "the count is known")
         steering.undrain(name)
@@ -315,7 +315,7 @@ def test_a_drain_told_to_one_handle_reaches_a_query_that_waits_and_holds_until_t
         one.put(*executors)
         one.steer(**FIRM)
     for one in streams:
-        wait_until(lambda one=one: one.steering.status().batch >= 0, "it has looked")
+        wait_until(lambda one=one: one.steering.status().batch >= 0, "it has had a round")
     name = executors[-1]
     told.steering.drain(name)
     try:
@@ -340,7 +340,7 @@ def test_what_spark_decommissions_is_noticed_while_the_query_waits_and_empty_aft
     bridge = one.bridge()
     one.put(*(e.instance for e in bridge.executors()))
     steering = one.steer(max_moves_per_batch=1)
-    wait_until(lambda: steering.status().batch >= 0, "it has looked")
+    wait_until(lambda: steering.status().batch >= 0, "it has had a round")
     name = max(e.instance for e in bridge.executors())
     nobody = bridge._jvm.scala.Option.empty()
     info = bridge._jvm.org.apache.spark.scheduler.ExecutorDecommissionInfo("a test", nobody)

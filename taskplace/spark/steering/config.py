@@ -1,4 +1,4 @@
-"""The keys of steering, read as strictly as all others are."""
+"""The configuration of steering: its keys, their defaults, and strict reading."""
 
 from __future__ import annotations
 
@@ -6,29 +6,37 @@ import contextlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from enum import StrEnum
 from typing import Any
 
 from taskplace.errors import ConfigError
 from topology.errors import nearest
 
 WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
-LOADS = ("task.time", "rows", "state.size", "even")
+
+
+class LoadBy(StrEnum):
+    """What makes a task heavy: its run time, its input rows, the bytes of its state, or nothing."""
+
+    TASK_TIME = "task.time"
+    ROWS = "rows"
+    STATE_SIZE = "state.size"
+    EVEN = "even"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SteeringConfig:
-    """How a query is steered; one attribute per key, with the dots as underscores.
+    """The configuration of steering; one attribute per key, with underscores for the dots.
 
     Keys
-        max.moves.per.batch         tasks that may leave a running instance between two batches that ran (4)
-        worth.batches               a move must pay its reload back within so many batches; 0: move always (100)
+        max.moves.per.batch         tasks that may leave a running executor between two batches that ran (4)
+        worth.batches               moves must pay their reloads back within so many batches; 0: always move (100)
         load.by                     what makes a task heavy: task.time, rows, state.size, or even (task.time)
-        load.every.batches          how often the load of tasks is observed (10)
-        load.tolerance              by so much of a share an executor must be relieved for counts to give way to
-                                    load (0.2)
-        patience.batches            batches in a row that Spark may overrule the same task, or a quarter of all,
-                                    before steering stands down (3)
-        reload.bytes.per.second     how fast state is taken to reload, until that was measured (20 MiB)
+        load.every.batches          the load of tasks is measured every so many batches (10)
+        load.tolerance              counts give way to load if an executor is relieved by this part of a share (0.2)
+        patience.batches            steering stands down after so many batches in a row in which Spark overruled
+                                    the same task, or a quarter of all tasks (3)
+        reload.bytes.per.second     assumed speed of reloading state, until it is measured (20 MiB)
 
     Errors: `ConfigError`, naming the path of the key, what was found, and what was expected.
 
@@ -42,7 +50,7 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
 
     max_moves_per_batch: int = 4
     worth_batches: float = 100.0
-    load_by: str = "task.time"
+    load_by: LoadBy = LoadBy.TASK_TIME
     load_every_batches: int = 10
     load_tolerance: float = 0.2
     patience_batches: int = 3
@@ -54,7 +62,7 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
 
     @classmethod
     def from_properties(cls, mapping: Mapping[str, Any], path: str = "steering") -> SteeringConfig:
-        """Return the configuration that `mapping` describes; `path` is where it came from, for errors."""
+        """Return the configuration that `mapping` describes; `path` is where the mapping came from, for errors."""
         if not isinstance(mapping, Mapping):
             raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
         values: dict[str, Any] = {}
@@ -89,23 +97,25 @@ def _number(expected: str, *, above: bool) -> _Reader:
 
 
 def _short(value: Any) -> Any:
-    """Return what an error shows of a value: nobody reads, and Python does not print, an integer of any length."""
+    """Return what an error shows of a value. Python refuses to print very long integers."""
     if isinstance(value, int) and value.bit_length() > 1024:
         return f"an integer of {value.bit_length()} bits"
     return value
 
 
-def _load(path: str, value: Any) -> str:
-    if value not in LOADS:
-        hint = nearest(value, LOADS)
-        raise ConfigError(path, found=value, expected="one of " + ", ".join(LOADS), hint=hint)
-    return str(value)
+def _load_by(path: str, value: Any) -> LoadBy:
+    known = [str(kind) for kind in LoadBy]
+    if value not in known:
+        raise ConfigError(
+            path, found=value, expected="one of " + ", ".join(known), hint=nearest(value, known)
+        )
+    return LoadBy(value)
 
 
 _READERS: Mapping[str, _Reader] = {
     "max_moves_per_batch": _integer,
     "worth_batches": _number("a number of batches, 0 for always", above=False),
-    "load_by": _load,
+    "load_by": _load_by,
     "load_every_batches": _integer,
     "load_tolerance": _number("a part of a share, above 0", above=True),
     "patience_batches": _integer,

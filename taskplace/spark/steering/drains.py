@@ -1,8 +1,9 @@
-"""What becomes of drains: executors that are empty and are to end are asked to, and what keeps one is said.
+"""Follows up on drains: asks for the removal of empty executors, and logs which queries keep an executor from it.
 
-Any handle asks for an end, whoever was told, and whatever its own query does. If the question fails it is asked again,
-three times in all, by whichever handle; an answer is the last. What keeps an executor for good, a query that has stood
-down, is said once, by the handles that were asked to drain it. What is gone is kept by nobody, and not asked to end.
+Any handle requests a removal, whichever handle the decommission was called on, and whatever its own query does. A
+failed request is repeated, three times in all, by any handle; an answer is final. A query that has stood down keeps
+its tasks on a draining executor until somebody acts. The handle on which the drain was requested logs that once. An
+executor that has gone needs no removal, and no query keeps it.
 """
 
 from __future__ import annotations
@@ -20,86 +21,94 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskplace.spark.steering")
 
 RETRY_POLLS = 20
-"""An end that could not be asked for is asked for again after so many polls: a second."""
+"""A failed request is repeated after so many polls: a second."""
 
 
 class Drains:
-    """The drains of the fleet as one handle sees to them.
+    """The drains of the application, as one handle follows them up.
 
-    Lifetime: `errors` counts ends that this handle could not ask for. `_failed` is, for each executor, how often any
-    handle could not when that was last looked at, and the poll at which it had changed. `_asked` are those that this
-    handle was asked to drain, each with the queries of which it was said that they keep it.
+    Lifetime: `errors` counts this handle's failed requests. `_failed` has, for each executor, how many requests of
+    all handles had failed at the last poll, and the poll at which that number changed. `_requested` are the drains
+    requested on this handle, each with the stuck queries that have been logged.
     """
 
-    def __init__(self, fleet: SteeredQueries, bridge: StateBridge, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, queries: SteeredQueries, bridge: StateBridge, log_event: Callable[[str], None]
+    ) -> None:
         self.errors = 0
-        self._fleet, self._bridge, self._say = fleet, bridge, say
+        self._queries, self._bridge, self._log_event = queries, bridge, log_event
         self._polls = 0
         self._failed: dict[str, tuple[int, int]] = {}
-        self._asked: dict[str, frozenset[str]] = {}
+        self._requested: dict[str, frozenset[str]] = {}
 
-    def drain(self, instance: str, *, end: bool) -> None:
-        """Drain an executor, with `end` until it ends, for all queries."""
-        self._fleet.drain(instance, end=end)
-        self._asked[instance] = frozenset()
-        self._say(f"drain of {instance} asked for" + (", and its end once it is empty" if end else ""))
+    def drain(self, instance: str, *, remove: bool) -> None:
+        """Drain an executor for all queries; with `remove`, remove it once it is empty."""
+        self._queries.drain(instance, remove=remove)
+        self._requested[instance] = frozenset()
+        self._log_event(f"drain of {instance} requested" + (", and its removal once empty" if remove else ""))
 
     def undrain(self, instance: str) -> None:
-        """Take that back, whoever asked for it."""
-        self._fleet.drain(instance, on=False)
-        self._say(f"undrain of {instance} asked for: it may have tasks again")
+        """Take back a drain, whichever handle it was requested on."""
+        self._queries.undrain(instance)
+        self._log_event(f"undrain of {instance} requested: it may run tasks again")
 
     def kept(self) -> dict[str, tuple[str, ...]]:
-        """Return, for each executor that drains and is not empty, the queries that keep it, and why."""
-        found = {name: self._fleet.keepers(name) for name in sorted(self._fleet.draining)}
-        return {name: tuple(map(str, keepers)) for name, keepers in found.items() if keepers}
+        """Return, for each draining executor that is not empty, which queries keep tasks there, and why."""
+        blockers = {name: self._queries.blockers(name) for name in sorted(self._queries.draining)}
+        return {name: tuple(map(str, found)) for name, found in blockers.items() if found}
 
     def poll(self) -> None:
-        """Ask for the ends that are due, and say what keeps others."""
+        """Request the removals that are due, and log newly stuck queries."""
         self._polls += 1
-        leaving, draining = self._fleet.leaving, self._fleet.draining
-        gone = self._gone(leaving | draining.intersection(list(self._asked)))
-        for name in sorted(leaving):
+        to_remove, draining = self._queries.to_remove, self._queries.draining
+        gone = self._gone(to_remove | draining.intersection(list(self._requested)))
+        for name in sorted(to_remove):
             if name in gone:
-                self._fleet.keep(name)
+                self._queries.cancel_removal(name)
             elif self._due(name):
-                self._end(name)
-        for name, said in list(self._asked.items()):
+                self._remove(name)
+        for name in list(self._requested):
             if name in gone:
-                del self._asked[name]
-                continue
-            stuck = [keeper for keeper in self._fleet.keepers(name) if keeper.stuck and name in draining]
-            self._asked[name] = frozenset(keeper.query for keeper in stuck)
-            for keeper in stuck:
-                if keeper.query not in said:
-                    self._say(f"{name} is kept by {keeper}")
+                del self._requested[name]
+            else:
+                self._log_stuck(name, drains=name in draining)
+
+    def _log_stuck(self, name: str, *, drains: bool) -> None:
+        """Log the queries that keep an executor for good, each once."""
+        stuck = [blocker for blocker in self._queries.blockers(name) if blocker.stuck] if drains else []
+        logged = self._requested[name]
+        self._requested[name] = frozenset(blocker.query for blocker in stuck)
+        for blocker in stuck:
+            if blocker.query not in logged:
+                self._log_event(f"{name} is not empty: {blocker}")
 
     def _gone(self, names: Collection[str]) -> set[str]:
-        """Return those that have ended. One short call, if there are any names."""
+        """Return the executors that have ended. One short call, if there are any names."""
         alive = self._bridge.alive() if names else frozenset()
         return {name for name in names if name.removeprefix("executor-") not in alive}
 
     def _due(self, name: str) -> bool:
-        """Return whether the end of an executor may be asked for: never before, or not for `RETRY_POLLS`."""
-        tries = self._fleet.tries(name)
+        """Return whether to request a removal: none has failed, or `RETRY_POLLS` have passed since."""
+        tries = self._queries.tries(name)
         known, since = self._failed.get(name, (0, 0))
         if tries != known:
             self._failed[name] = (tries, self._polls)
             return not tries
         return not tries or self._polls - since >= RETRY_POLLS
 
-    def _end(self, name: str) -> None:
+    def _remove(self, name: str) -> None:
         try:
-            took = self._fleet.end(name, partial(self._ask, name.removeprefix("executor-")))
+            accepted = self._queries.remove(name, partial(self._request, name.removeprefix("executor-")))
         except Exception as error:
-            log.warning("the end of %s could not be asked for", name, exc_info=True)
+            log.warning("the removal of %s could not be requested", name, exc_info=True)
             self.errors += 1
-            what = "once more" if name in self._fleet.leaving else "its end is given up"
-            self._say(f"{name} is empty: {type(error).__name__}, {what}")
+            next_ = "will be requested again" if name in self._queries.to_remove else "is given up"
+            self._log_event(f"{name} is empty: {type(error).__name__}, its removal {next_}")
             return
-        if took is not None:
-            self._say(f"{name} is empty: {'asked for its end' if took else 'nobody took its end'}")
+        if accepted is not None:
+            answer = "was requested" if accepted else "was refused by the cluster manager"
+            self._log_event(f"{name} is empty: its removal {answer}")
 
-    def _ask(self, id_: str) -> bool | None:
-        """Ask for the end of an executor; None if it has ended by itself."""
+    def _request(self, id_: str) -> bool | None:
+        """Ask the cluster manager to remove an executor; None if it has ended by itself."""
         return self._bridge.remove(id_) if id_ in self._bridge.alive() else None

@@ -1,11 +1,11 @@
-"""The executors of the application as one handle sees them: which there are, which there were, and what changed."""
+"""The executors of the application: which of them may run tasks, which have gone, and whether that has changed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from taskplace.errors import InputError
-from taskplace.spark.steering.steered_queries import instance_name
+from taskplace.model.reading import MOST
 from topology.errors import nearest
 
 if TYPE_CHECKING:
@@ -13,65 +13,80 @@ if TYPE_CHECKING:
     from taskplace.spark.bridge_state import StateBridge
 
 DECOMMISSION_POLLS = 10
-"""Whether Spark decommissions executors is asked at every tenth poll: it takes a call for each of them."""
+"""Every tenth poll asks whether Spark decommissions executors: that takes a call per executor."""
 
 
 class Executors:
-    """What is known of the executors, by instance.
+    """The executors as one handle last read them, by instance.
 
-    Lifetime: `there` are those that might get tasks at the last look, and `ending` those that Spark was about to give
-    up then, which get none any more; `met` are all there ever were.
+    Lifetime: `present` and `ending` are replaced by `refresh`. `present` may run tasks. `ending` are being
+    decommissioned by Spark, which gives them no tasks. `known` are all executors that were ever read.
     """
 
     def __init__(self, bridge: StateBridge) -> None:
-        self.there: dict[str, Executor] = {}
+        self.present: dict[str, Executor] = {}
         self.ending: frozenset[str] = frozenset()
-        self.met: frozenset[str] = frozenset()
+        self.known: frozenset[str] = frozenset()
         self._bridge = bridge
-        self._looked = False
+        self._read = False
         self._polls = 0
 
-    def look(self) -> None:
-        """See which there are now."""
-        self._looked = True
-        there = {executor.instance: executor for executor in self._bridge.executors()}
-        self.ending = self._bridge.decommissioned() - there.keys()  # first: none is to be neither in between
-        self.there = there
-        self.met |= self.there.keys() | self.ending
+    def refresh(self) -> None:
+        """Read the executors from Spark."""
+        self._read = True
+        present = {executor.instance: executor for executor in self._bridge.executors()}
+        # First: at no moment is an executor neither present nor ending.
+        self.ending = self._bridge.decommissioned() - present.keys()
+        self.present = present
+        self.known |= self.present.keys() | self.ending
 
     @property
     def gone(self) -> frozenset[str]:
-        """Those that were there before the last look, and then no more."""
-        return self.met - self.there.keys() - self.ending
+        """The executors that were there once, and not at the last `refresh`."""
+        return self.known - self.present.keys() - self.ending
 
     def changed(self) -> bool:
-        """Return whether those that may get tasks are not those of the last look. Mostly one short call.
+        """Return whether other executors may run tasks than at the last `refresh`. Mostly one short call.
 
-        Before the first look nothing has changed; after one that found none, one that comes is a change.
+        Before the first `refresh` nothing has changed. After one that found no executors, the first to come is a
+        change.
         """
-        if not self._looked:
+        if not self._read:
             return False
-        known = {executor.id for executor in self.there.values()}
+        present = {executor.id for executor in self.present.values()}
         ending = {name.removeprefix("executor-") for name in self.ending}
         self._polls += 1
-        if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == known | ending:
+        if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == present | ending:
             return False
-        # One that is registered but has not told its cores yet is no change, nor is the end of an ending one.
-        self.ending = self._bridge.decommissioned() - self.there.keys()
-        return {executor.id for executor in self._bridge.executors()} != known
+        # Neither an executor that has not reported its cores yet, nor the end of an ending one, is a change.
+        self.ending = self._bridge.decommissioned() - self.present.keys()
+        return {executor.id for executor in self._bridge.executors()} != present
 
-    def known(self, executor: object, *, gone: bool = False, ask: bool = True) -> str:
-        """Return the name of an executor that is there, or with `gone`, that is or was there.
+    def name_of(self, executor: object, *, gone: bool = False, ask: bool = True) -> str:
+        """Return the instance that a user means by `executor`, which must exist; with `gone`, or have existed.
 
-        Without `ask`, Spark is not asked again. Errors: `InputError` for any other.
+        Without `ask`, Spark is not asked. Errors: `InputError` for any other.
         """
         name = instance_name(executor)
-        names = self.met if gone else frozenset()
+        names = self.known if gone else frozenset()
         if name not in names and ask:
-            names |= {found.instance for found in self._bridge.executors()}
+            names |= {running.instance for running in self._bridge.executors()}
         if name not in names:
             known = sorted(names)
             raise InputError(
                 "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
             )
         return name
+
+
+def instance_name(executor: object) -> str:
+    """Return the instance that is meant by "3", 3 or "executor-3". Errors: `InputError` for anything else.
+
+    >>> instance_name(3)
+    'executor-3'
+    """
+    number = isinstance(executor, int) and not isinstance(executor, bool) and 0 <= executor < MOST
+    if not number and not isinstance(executor, str):
+        raise InputError("executor", found=executor, expected="an id like '3' or 'executor-3'")
+    name = str(executor)
+    return name if name.startswith("executor-") else f"executor-{name}"

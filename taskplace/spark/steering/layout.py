@@ -1,12 +1,12 @@
-"""What there is to steer: operators, their stores and partitions, and which operators run in one stage.
+"""Finds out what there is to steer: operators, their stores and partitions, and which operators run in one stage.
 
-Operators between which nothing is exchanged run in the same stage, so their partition p is one task and has one
-place: together they are a subtopology. Sending the stores of one of them elsewhere would be overruled in every batch.
-The stages are read off the text of the query's physical plan, the stores off the `state-metadata` data source, and
-the partitions off the checkpoint: the metadata has the configured number even of an operator that Spark runs with one
-task, such as an aggregation without keys.
+Operators without an exchange between them run in the same stage. So their partition p is one task and runs in one
+place: together they are a subtopology. Spark would overrule a store that was sent elsewhere than the others of its
+task. Stages are read off the text of the query's physical plan, and stores off the `state-metadata` data source.
+Partitions are counted in the checkpoint, since the metadata has the configured number even for an operator that
+Spark runs with one task, such as an aggregation without keys.
 
-Non-goals: where tasks are (`taskplace.spark.bridge_state`), and where they belong (`loop`).
+Non-goals: where tasks are (`taskplace.spark.bridge_state`), and where they belong (`goal`).
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from topology.ids import TaskId
 
 _NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")
-"""Where a node of a plan's text begins: a line break elsewhere is in a literal or in a name made of one."""
+"""Where a node of a plan's text begins. Any other line break is in a literal, or in a name made of one."""
 _OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator, as the `state-metadata` data source lists it; `partitions` are those that it has run."""
+    """A stateful operator, as the `state-metadata` data source lists it. `partitions`: how many it runs with."""
 
     id: int
     name: str
@@ -36,9 +36,9 @@ class Operator:
 
 @dataclass(frozen=True)
 class Layout:
-    """The subtopologies of a query, the last of the data flow first; each is operators that share a stage.
+    """The subtopologies of a query, the last of the data flow first. Each one is the operators that share a stage.
 
-    `chained`: every stage feeds the next one, so that the order of stages tells which is which.
+    `chained`: every stage feeds the next one, so the order of stages identifies them.
 
     >>> agg = Operator(0, "stateStoreSave", ("default",), 2)
     >>> [str(task) for task in Layout(((agg,),)).tasks]
@@ -67,7 +67,7 @@ class Layout:
         )
 
     def stores(self, task: TaskId) -> tuple[tuple[int, int, str], ...]:
-        """Return (operator, partition, store) of all stores of a task; the first one tells where it ran."""
+        """Return (operator, partition, store) of all stores of a task. The first one shows where the task ran."""
         operators = self.subtopologies[task.subtopology]
         own = [op for op in operators if task.partition < op.partitions]
         return tuple((op.id, task.partition, store) for op in own for store in op.stores)
@@ -78,10 +78,10 @@ def _partitions(operators: Sequence[Operator]) -> int:
 
 
 def that_ran(operators: Sequence[Operator], ran: Mapping[int, int], *, planned: bool) -> tuple[Operator, ...]:
-    """Return the operators with as many partitions as they run with.
+    """Return the operators with the number of partitions that they run with.
 
-    `ran`: of each operator, how many partitions have a place in the checkpoint. `planned`: a batch has ended, so all
-    are there. Before that an operator without any is left out: nobody knows how many tasks it will have.
+    `ran`: for each operator, the partitions with a directory in the checkpoint. `planned`: a batch has ended, so all
+    directories exist. Before that, an operator without any is left out, since its number of tasks is unknown.
 
     >>> total = Operator(0, "stateStoreSave", ("default",), 200)
     >>> that_ran([total], {0: 1}, planned=True)[0].partitions
@@ -103,14 +103,14 @@ def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[Operator, ...]
     >>> read_operators([{**row, "stateStoreName": "right"}, {**row, "stateStoreName": "left"}])
     (Operator(id=0, name='symmetricHashJoin', stores=('left', 'right'), partitions=3),)
     """
-    found: dict[int, tuple[str, int, set[str]]] = {}
+    operators: dict[int, tuple[str, int, set[str]]] = {}
     for row in rows:
         number = int(str(row["operatorId"]))
-        said = (str(row["operatorName"]), int(str(row["numPartitions"])), set[str]())
-        found.setdefault(number, said)[2].add(str(row["stateStoreName"]))
+        new = (str(row["operatorName"]), int(str(row["numPartitions"])), set[str]())
+        operators.setdefault(number, new)[2].add(str(row["stateStoreName"]))
     return tuple(
         Operator(number, name, tuple(sorted(stores)), partitions)
-        for number, (name, partitions, stores) in sorted(found.items())
+        for number, (name, partitions, stores) in sorted(operators.items())
     )
 
 
@@ -149,7 +149,7 @@ def stages_of(plan: str) -> tuple[tuple[tuple[int, ...], ...], bool]:
 
 
 def _chain(stateful: Sequence[int], parents: Sequence[int]) -> bool:
-    """Return whether each stateful stage feeds, at some distance, all that come before it."""
+    """Return whether each stateful stage feeds, at some distance, all stages before it in the list."""
     for before, stage in itertools.pairwise(stateful):
         above = stage
         while above not in (before, -1):
@@ -162,7 +162,7 @@ def _chain(stateful: Sequence[int], parents: Sequence[int]) -> bool:
 def layout(operators: Sequence[Operator], plan: str | None) -> Layout:
     """Return the layout of a query. Without a plan, before the first batch, all operators are one subtopology.
 
-    That is safe: whatever share a stage then share a place.
+    That is safe: operators that share a stage then share a place.
 
     >>> agg, dedup = Operator(0, "stateStoreSave", ("default",), 2), Operator(1, "dedupe", ("default",), 2)
     >>> len(layout([agg, dedup], None).subtopologies)

@@ -1,79 +1,103 @@
-"""What a task takes and what its reload costs, from the progress that Spark reports of its state operators.
+"""What a task costs per batch and what a reload of its state costs, measured from the progress that Spark reports.
 
-A task's seconds per batch: the median of what was observed of tasks, in the last batches in which they were; before
-that, and where they never are, the time of updates, removals and commit of all operators, over the tasks. A reload's
-seconds: RocksDB says how long loading took in a batch. That is a little for every task, moved or not, so the batches in
-which tasks moved show what one of them costs beyond what batches without moves show. A batch in which others may have
-loaded their state too, such as the first one that is seen, shows neither, nor does one that may have begun before the
-tasks were sent. Until both were seen, and with other providers, which do not say, the memory of the state over an
-assumed rate stands in.
+Seconds of a task per batch: the median over the last five batches in which tasks were timed. Before the first of
+these, and where tasks are never timed, the time that all operators spent on updates, removals and commit, divided by
+the number of tasks.
+
+Seconds of a reload: RocksDB reports how long loading took in a batch. Every task spends a little on that, moved or
+not. So the difference between batches with moves and batches without moves is the cost of the moves. A batch counts
+only if it is known which tasks loaded their state in it. Until both kinds of batches have been measured, and with
+providers that do not report loading, a reload costs the memory of the state over an assumed rate.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from taskplace.spark.steering.move_benefit import Prices
-
-LEAST_TASK = 0.001
-LEAST_RELOAD = 0.02
-"""Opening a store takes this long, however little is in it."""
+MIN_TASK_SECONDS = 0.001
+MIN_RELOAD_SECONDS = 0.02
+"""Opening a store takes this long, even an empty one."""
+SAMPLES = 5
 _TIMES = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
 
 
-class MeasuredCosts:
-    """Keeps the prices of one query up to date.
+@dataclass(frozen=True)
+class Costs:
+    """Seconds that a task of weight 1 takes per batch, and seconds that a reload takes; 0 until measured."""
 
-    >>> book = MeasuredCosts(bytes_per_second=1000)
+    task: float = 0.0
+    reload: float = 0.0
+
+
+@dataclass(frozen=True)
+class MeasuredCosts:
+    """The costs of one query, with the last `SAMPLES` samples of each kind that they were computed from. Immutable.
+
+    `rows`, `bytes`: the size of the state. Seconds per task: `operators`, by the operators' own times; `timed`, of
+    timed tasks; `quiet`, of loading in batches without moves. `reloads`: seconds of one reload.
+
     >>> progress = {"allUpdatesTimeMs": 300, "commitTimeMs": 700, "memoryUsedBytes": 8000}
-    >>> book.observe([progress], tasks=4, loaded=0)
-    Prices(task=0.25, reload=2.0)
+    >>> MeasuredCosts(bytes_per_second=1000).after_batch([progress], tasks=4, loaded=0).costs
+    Costs(task=0.25, reload=2.0)
     """
 
-    def __init__(self, bytes_per_second: float) -> None:
-        self.rows = 0
-        self.bytes = 0
-        self._rate = bytes_per_second
-        self._spent: deque[float] = deque(maxlen=5)  # seconds of a task, by the operators' own times
-        self._observed: deque[float] = deque(maxlen=5)  # the same, as tasks were observed now and then
-        self._quiet: deque[float] = deque(maxlen=5)  # seconds of loading in batches without moves, a task
-        self._loads: deque[float] = deque(maxlen=5)  # seconds of a reload
+    bytes_per_second: float
+    rows: int = 0
+    bytes: int = 0
+    costs: Costs = field(default_factory=Costs)
+    operators: tuple[float, ...] = ()
+    timed: tuple[float, ...] = ()
+    quiet: tuple[float, ...] = ()
+    reloads: tuple[float, ...] = ()
 
-    def observe(
+    def after_batch(
         self,
         operators: Sequence[Mapping[str, Any]],
+        *,
         tasks: int,
         loaded: int | None,
-        seconds: Sequence[float] | None = None,
-    ) -> Prices:
-        """Return the prices after a batch in which `loaded` of `tasks` tasks loaded their state; None: nobody knows.
+        seconds: Sequence[float] = (),
+    ) -> MeasuredCosts:
+        """Return the costs after a batch.
 
-        `operators`: `stateOperators` of the progress. `seconds`: of each task, where they were observed.
+        `operators`: `stateOperators` of the progress. `loaded`: how many of the `tasks` tasks loaded their state,
+        None if unknown. `seconds`: of each task, if tasks were timed.
         """
         if not tasks or not operators:
-            return Prices()
-        said = [{**operator, **(operator.get("customMetrics") or {})} for operator in operators]
-        self.rows = sum(_number(operator, "numRowsTotal") for operator in said)
-        self.bytes = sum(_number(operator, "memoryUsedBytes") for operator in said)
-        spent = sum(_number(operator, name) for operator in said for name in _TIMES) / 1000 / tasks
-        self._spent.append(spent)
-        if seconds:
-            self._observed.append(median(seconds))
-        loading = sum(
-            _number(operator, name) / 1000 for operator in said for name in operator if _is_load_time(name)
-        )
+            return replace(self, costs=Costs())
+        metrics = [{**operator, **(operator.get("customMetrics") or {})} for operator in operators]
+        own_times = sum(_number(operator, name) for operator in metrics for name in _TIMES)
+        loading = sum(_number(operator, name) for operator in metrics for name in operator if _loads(name))
+        return replace(
+            self,
+            rows=sum(_number(operator, "numRowsTotal") for operator in metrics),
+            bytes=sum(_number(operator, "memoryUsedBytes") for operator in metrics),
+            operators=_append(self.operators, own_times / 1000 / tasks),
+            timed=_append(self.timed, median(seconds)) if seconds else self.timed,
+        )._after_loading(loading / 1000, tasks=tasks, loaded=loaded)
+
+    def _after_loading(self, seconds: float, *, tasks: int, loaded: int | None) -> MeasuredCosts:
+        """Return the costs after a batch that loaded state for so many seconds."""
+        quiet, reloads = self.quiet, self.reloads
         if loaded == 0:
-            self._quiet.append(loading / tasks)
-        elif loaded and loading and self._quiet:
-            self._loads.append(max(0.0, loading - median(self._quiet) * tasks) / loaded)
-        reload = median(self._loads) if self._loads else self.bytes / tasks / self._rate
-        return Prices(max(median(self._observed or self._spent), LEAST_TASK), max(reload, LEAST_RELOAD))
+            quiet = _append(quiet, seconds / tasks)
+        elif loaded and seconds and quiet:
+            reloads = _append(reloads, max(0.0, seconds - median(quiet) * tasks) / loaded)
+        reload = median(reloads) if reloads else self.bytes / tasks / self.bytes_per_second
+        task = median(self.timed or self.operators)
+        costs = Costs(max(task, MIN_TASK_SECONDS), max(reload, MIN_RELOAD_SECONDS))
+        return replace(self, costs=costs, quiet=quiet, reloads=reloads)
 
 
-def _is_load_time(name: str) -> bool:
+def _append(samples: tuple[float, ...], value: float) -> tuple[float, ...]:
+    return (*samples, value)[-SAMPLES:]
+
+
+def _loads(name: str) -> bool:
+    """Return whether a metric is the time that RocksDB spent on loading state."""
     lower = name.lower()
     return lower.startswith("rocksdbload") and "latency" in lower and "snapshot" not in lower
 

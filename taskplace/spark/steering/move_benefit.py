@@ -1,14 +1,14 @@
-"""Is it worth it? What moves gain with every batch, against the reloads they cost once.
+"""Decides whether moves are worth it: what they gain in every batch, against the reloads that they cost once.
 
-There are no standbys here, so a task that moves reloads its state from the checkpoint, within a batch. What it gains
-is judged by what the goal is made for: the engine's balance of counts where tasks take equally long, and the sorted
-loads of slots, busiest first (see `relief`), where they do not. A change is worth it if it has paid itself back within
+There are no standbys, so a task that moves reloads its state from the checkpoint, within a batch. The gain is
+measured by what the goal is made for: the balance of counts where tasks take equally long, and the sorted loads of
+the slots where they do not (see `load_leveling`). Moves are worth it if they pay their reloads back within
 `worth.batches` batches. Gain and cost are seconds of a slot.
 
-The busiest instance alone would not do: with 12 tasks on 4 instances and an empty fifth, the largest number of tasks
-is 3 before and after, and the fifth would stay empty for ever.
+The load of the busiest executor alone is no measure. With 12 tasks on 4 executors and an empty fifth, the largest
+number of tasks is 3 before and after, and the fifth would stay empty for ever.
 
-All moves of a change are judged together: the first of three moves off the busiest instance alone may gain nothing.
+All moves to a goal are judged together: the first of three moves off the busiest executor alone may gain nothing.
 """
 
 from __future__ import annotations
@@ -19,15 +19,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from taskplace.spark.steering.load_leveling import EXACT
+from taskplace.spark.steering.measured_costs import Costs
 from topology.ids import TaskId
-
-
-@dataclass(frozen=True)
-class Prices:
-    """What things cost, as measured: seconds that a usual task takes per batch, and seconds that a reload takes."""
-
-    task: float = 0.0
-    reload: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -50,132 +43,28 @@ class Verdict:
         return f"{moves} {self.gain:.3f} s a batch, {costs} {self.cost:.3f} s of reloading: {answer}"
 
 
-def gained(
-    seconds: Mapping[TaskId, float],
-    before: Mapping[TaskId, str],
-    after: Mapping[TaskId, str],
-    slots: Mapping[str, int],
-) -> float:
-    """Return the seconds per batch that are better placed `after` than `before`. O(tasks + slots * log slots).
-
-    Where tasks take equally long: how much less is above the ceiling of an instance's share, by slots, or missing to
-    its floor, whichever is more, if both together are less; that is nothing exactly where the engine's balance holds.
-    Where they do not: with slots sorted by what each has to do, busiest first, the first that differs tells whether it
-    is a gain or a loss, and that is the most that any number of the busiest are rid of, or have in addition.
-    Half of it counts each subtopology by itself, since the stages of a query run one after another; the other half
-    all tasks together, since queries run side by side. Of these, what is below the busiest slot is not held against
-    what a subtopology of unequal tasks gains, nor for what it loses: `relief` does not mind it either.
-
-    Properties: there and back again gains nothing. Whatever `relief` hands over is a gain, whatever the slots: the
-    taker ends up below what the giver had, and nobody above the busiest of all tasks.
-
-    >>> a, b, c = (TaskId(0, p) for p in range(3))
-    >>> there, slots = {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1}
-    >>> gained({a: 1.0, b: 1.0, c: 1.0}, there, there | {b: "z"}, slots)
-    1.0
-    >>> gained({a: 9.0, b: 2.0, c: 1.0}, there, there | {b: "z"}, slots)
-    2.0
-    """
-    parts: dict[int, list[TaskId]] = defaultdict(list)
-    for task in after:
-        parts[task.subtopology].append(task)
-    equal, unequal = 0.0, 0.0
-    for tasks in parts.values():
-        if _alike(seconds, tasks):
-            equal += _by_count(seconds, before, after, tasks, slots)
-        else:
-            unequal += _by_load(*(_sorted(seconds, places, tasks, slots) for places in (before, after)))
-    tasks = list(after)
-    had, have = (_sorted(seconds, places, tasks, slots) for places in (before, after))
-    together = (
-        _by_count(seconds, before, after, tasks, slots) if _alike(seconds, tasks) else _by_load(had, have)
-    )
-    peak = _by_load(had[:1], have[:1])
-    if unequal * together < 0 and unequal * peak >= 0:
-        together = 0.0
-    return (equal + unequal + together) / 2
-
-
-def _alike(seconds: Mapping[TaskId, float], tasks: Sequence[TaskId]) -> bool:
-    return len({seconds[task] for task in tasks}) < 2
-
-
-def _by_count(
-    seconds: Mapping[TaskId, float],
-    before: Mapping[TaskId, str],
-    after: Mapping[TaskId, str],
-    tasks: Sequence[TaskId],
-    slots: Mapping[str, int],
-) -> float:
-    was, now = (_unbalanced(places, tasks, slots) for places in (before, after))
-    less = [one - other for one, other in zip(was, now, strict=True)]
-    each = seconds[tasks[0]] if tasks else 0.0
-    return each * (max(less) if sum(less) > 0 else min(less) if sum(less) < 0 else 0)
-
-
-def _by_load(had: Sequence[float], have: Sequence[float]) -> float:
-    lost = [one - other for one, other in zip(had, have, strict=True)]
-    first = next((seconds for seconds in lost if abs(seconds) > EXACT), 0.0)
-    sums = list(accumulate(lost))
-    return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
-
-
-def _unbalanced(
-    places: Mapping[TaskId, str], tasks: Sequence[TaskId], slots: Mapping[str, int]
-) -> tuple[int, int]:
-    """Return how many of these tasks are above the ceilings of shares, and how many are missing to their floors."""
-    total = max(1, sum(slots.values()))
-    counts = Counter(places[task] for task in tasks)
-    above = sum(max(0, counts[i] + len(tasks) * -slots[i] // total) for i in slots)  # less the ceiling
-    below = sum(max(0, len(tasks) * slots[i] // total - counts[i]) for i in slots)
-    return above, below
-
-
-def _sorted(
-    seconds: Mapping[TaskId, float],
-    places: Mapping[TaskId, str],
-    tasks: Sequence[TaskId],
-    slots: Mapping[str, int],
-) -> list[float]:
-    """Return what each slot has to do of these tasks, the busiest first; those of an instance share its work."""
-    loads = dict.fromkeys(slots, 0.0)
-    for task in tasks:
-        loads[places[task]] += seconds[task] / slots[places[task]]
-    return sorted((load for name, load in loads.items() for _ in range(slots[name])), reverse=True)
-
-
-def _filled(
-    seconds: Mapping[TaskId, float], before: Mapping[TaskId, str], after: Mapping[TaskId, str]
-) -> float:
-    """Return the least that filling instances gains that had no task at all: of each, its lightest task.
-
-    Half of that, as all that counts over all tasks together.
-    """
-    used, lightest = set(before.values()), dict[str, float]()
-    for task, name in after.items():
-        if name not in used:
-            lightest[name] = min(seconds[task], lightest.get(name, seconds[task]))
-    return sum(lightest.values()) / 2
-
-
 def judge(
+    *,
     seconds: Mapping[TaskId, float],
     places: Mapping[TaskId, str],
     goal: Mapping[TaskId, str],
     optional: Iterable[TaskId],
     slots: Mapping[str, int],
-    prices: Prices,
+    costs: Costs,
     batches: float,
 ) -> Verdict:
-    """Judge the `optional` moves of the way from `places` to `goal`; the others are made anyway.
+    """Judge the `optional` moves on the way from `places` to `goal`; all other moves are made anyway.
 
-    `seconds`: what each task takes per batch. `slots`: of each instance that may have tasks. `batches`: see
-    `worth.batches`; 0 finds everything worth it. An instance that has no task at all, and is to have some, gains at
-    least half of the lightest, so that none stays empty for ever beside others whose tasks wait for each other.
+    `seconds`: what each task takes per batch. `slots`: of each executor that may run tasks. `batches`: see
+    `worth.batches`; 0 makes every move worth it. Filling an executor that has no task at all gains at least half of
+    its lightest task, so no executor stays empty because the tasks elsewhere wait for each other.
 
     >>> tasks = [TaskId(0, p) for p in range(4)]
-    >>> there, goal = dict.fromkeys(tasks, "x"), dict(zip(tasks, "xyxy"))
-    >>> str(judge(dict.fromkeys(tasks, 1.0), there, goal, tasks[1::2], {"x": 1, "y": 1}, Prices(1.0, 5.0), 10))
+    >>> verdict = judge(
+    ...     seconds=dict.fromkeys(tasks, 1.0), places=dict.fromkeys(tasks, "x"), goal=dict(zip(tasks, "xyxy")),
+    ...     optional=tasks[1::2], slots={"x": 1, "y": 1}, costs=Costs(task=1.0, reload=5.0), batches=10,
+    ... )
+    >>> str(verdict)
     '2 moves gain 2.000 s a batch, cost 10.000 s of reloading: worth it'
     """
     goal = {task: name for task, name in goal.items() if name in slots}
@@ -184,7 +73,113 @@ def judge(
         return Verdict()
     before = {task: places[task] if task in chosen else name for task, name in goal.items()}
     gain = max(gained(seconds, before, goal, slots), _filled(seconds, before, goal))
-    gain = round(gain, 9)  # no noise of additions
-    cost = prices.reload * len(chosen)
-    known = prices.task > 0  # before the first batch nobody knows, and moves can wait for it
-    return Verdict(len(chosen), gain, cost, not batches or (known and gain * batches >= cost))
+    gain = round(gain, 9)  # without the noise of additions
+    cost = costs.reload * len(chosen)
+    measured = costs.task > 0  # before the first batch nothing is measured, and moves can wait for it
+    return Verdict(len(chosen), gain, cost, not batches or (measured and gain * batches >= cost))
+
+
+def gained(
+    seconds: Mapping[TaskId, float],
+    before: Mapping[TaskId, str],
+    after: Mapping[TaskId, str],
+    slots: Mapping[str, int],
+) -> float:
+    """Return how many seconds per batch are better placed `after` than `before`. O(tasks + slots * log slots).
+
+    Tasks that take equally long are judged by count. An executor's share is its part of all slots. The gain is the
+    number of tasks that are no longer above the ceiling of a share, or no longer missing to its floor, whichever is
+    more. It is zero exactly where the engine's balance holds before and after.
+
+    Tasks that differ are judged by load. The slots are sorted by what each has to do, busiest first. The first slot
+    that differs tells whether the change is a gain or a loss. Its size is the most that any number of the busiest
+    slots lose, or get in addition.
+
+    Half of the gain is summed over the subtopologies, since the stages of a query run one after another. The other
+    half is that of all tasks together, since queries run side by side. Where the two disagree in sign, the second
+    half counts only if it changes the busiest slot: `load_leveling` ignores what happens below that, too.
+
+    Properties: a move and its reverse gain nothing together. Each task that `load_leveling` hands over is a gain,
+    whatever the slots, because the receiver ends up below what the giver had, and no executor above the busiest one.
+
+    >>> a, b, c = (TaskId(0, p) for p in range(3))
+    >>> there, slots = {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1}
+    >>> gained({a: 1.0, b: 1.0, c: 1.0}, there, there | {b: "z"}, slots)
+    1.0
+    >>> gained({a: 9.0, b: 2.0, c: 1.0}, there, there | {b: "z"}, slots)
+    2.0
+    """
+    change = _Change(seconds, before, after, slots)
+    by_subtopology: dict[int, list[TaskId]] = defaultdict(list)
+    for task in after:
+        by_subtopology[task.subtopology].append(task)
+    equal, unequal = 0.0, 0.0
+    for tasks in by_subtopology.values():
+        if change.alike(tasks):
+            equal += change.by_count(tasks)
+        else:
+            unequal += change.by_load(tasks)
+    tasks = list(after)
+    together = change.by_count(tasks) if change.alike(tasks) else change.by_load(tasks)
+    if unequal * together < 0 and unequal * change.by_load(tasks, busiest=1) >= 0:
+        together = 0.0
+    return (equal + unequal + together) / 2
+
+
+@dataclass(frozen=True)
+class _Change:
+    """A placement `before` and `after`, to be judged for any of its tasks."""
+
+    seconds: Mapping[TaskId, float]
+    before: Mapping[TaskId, str]
+    after: Mapping[TaskId, str]
+    slots: Mapping[str, int]
+
+    def alike(self, tasks: Sequence[TaskId]) -> bool:
+        """Return whether these tasks take equally long."""
+        return len({self.seconds[task] for task in tasks}) < 2
+
+    def by_count(self, tasks: Sequence[TaskId]) -> float:
+        """Return the gain of tasks that take equally long."""
+        was, now = (self._unbalanced(places, tasks) for places in (self.before, self.after))
+        less = [one - other for one, other in zip(was, now, strict=True)]
+        each = self.seconds[tasks[0]] if tasks else 0.0
+        return each * (max(less) if sum(less) > 0 else min(less) if sum(less) < 0 else 0)
+
+    def by_load(self, tasks: Sequence[TaskId], *, busiest: int | None = None) -> float:
+        """Return the gain of tasks that differ; with `busiest`, on so many of the busiest slots alone."""
+        had, have = (self._loads(places, tasks)[:busiest] for places in (self.before, self.after))
+        lost = [one - other for one, other in zip(had, have, strict=True)]
+        first = next((seconds for seconds in lost if abs(seconds) > EXACT), 0.0)
+        sums = list(accumulate(lost))
+        return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
+
+    def _unbalanced(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> tuple[int, int]:
+        """Return how many of these tasks are above the ceilings of shares, and how many are missing to the floors."""
+        total, number = max(1, sum(self.slots.values())), len(tasks)
+        counts = Counter(places[task] for task in tasks)
+        above = sum(max(0, counts[name] + number * -own // total) for name, own in self.slots.items())
+        below = sum(max(0, number * own // total - counts[name]) for name, own in self.slots.items())
+        return above, below
+
+    def _loads(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> list[float]:
+        """Return what each slot has to do of these tasks, busiest first. The slots of an executor share its work."""
+        loads = dict.fromkeys(self.slots, 0.0)
+        for task in tasks:
+            loads[places[task]] += self.seconds[task] / self.slots[places[task]]
+        slots = (load for name, load in loads.items() for _ in range(self.slots[name]))
+        return sorted(slots, reverse=True)
+
+
+def _filled(
+    seconds: Mapping[TaskId, float], before: Mapping[TaskId, str], after: Mapping[TaskId, str]
+) -> float:
+    """Return the least gain of filling executors that had no task: half of the lightest task of each.
+
+    Half, as everything that counts over all tasks together.
+    """
+    used, lightest = set(before.values()), dict[str, float]()
+    for task, name in after.items():
+        if name not in used:
+            lightest[name] = min(seconds[task], lightest.get(name, seconds[task]))
+    return sum(lightest.values()) / 2

@@ -1,36 +1,66 @@
-"""What is observed of each task now and then; the best there is, since placing works without it."""
+"""Observes: reads from Spark what a round decides from, and learns costs and load from the batch that has ended."""
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from taskplace.spark.steering.layout import Layout
-from topology.ids import TaskId
-
-if TYPE_CHECKING:
-    from taskplace.spark.bridge_state import StateBridge
-
-log = logging.getLogger(__name__)
+from taskplace.spark.steering.application import Application
+from taskplace.spark.steering.config import LoadBy, SteeringConfig
+from taskplace.spark.steering.load_sampling import Load
+from taskplace.spark.steering.observation import Cluster, Observation
+from taskplace.spark.steering.round_memory import Learned, Observed, RoundMemory
 
 
-def observed_load(bridge: StateBridge, layout: Layout, by: str) -> tuple[dict[TaskId, float] | None, str]:
-    """Return what `load.by` asks for, by task, and a note for the status; None if all tasks weigh the same.
+def observe(
+    app: Application, config: SteeringConfig, memory: RoundMemory, *, batch: int, ran: bool
+) -> tuple[Observation, Observed, Learned]:
+    """Read what a round after `batch` decides from; return it, and the memory with it. May take Spark seconds.
 
-    Never raises: Spark's records of stages and tasks are private, and may be cut short by its own limits.
+    `ran`: the batch has ended since the last round. Refreshes the executors; nothing else is changed.
+    Errors: any of Spark's.
     """
-    found: dict[TaskId, float] = {}
-    try:
-        if by == "even":
-            note = "all tasks weigh the same, as configured"
-        elif by == "state.size":
-            found, note = bridge.state_sizes(layout), "by state.size"
-        elif not layout.chained and len(layout.subtopologies) > 1:
-            note = "all tasks weigh the same: stages side by side cannot be told apart"
-        else:
-            found = bridge.task_load(layout, by)
-            note = f"by {by}" if found else "all tasks weigh the same: no batch is on record"
-    except Exception as error:
-        log.debug("the load of tasks is not to be had", exc_info=True)
-        note = f"all tasks weigh the same: {type(error).__name__}"
-    return found or None, note
+    app.executors.refresh()
+    places, facts = app.bridge.places(memory.observed.layout), app.bridge.facts()
+    sent = memory.observed.sent.observed(places)
+    observed = replace(memory.observed, batch=batch, places=places, sent=sent)
+    learned, load = memory.learned, None
+    if ran:
+        loaded = sent.loaded_in(batch, after=memory.observed.batch)
+        learned, load = _learn(app, config, memory, loaded=loaded)
+        observed = replace(observed, ran=places, sent=sent.after_batch(places))
+    seen = Observation(
+        batch=batch,
+        cluster=_cluster(app),
+        places=places,
+        load=load,
+        costs=learned.costs.costs,
+        facts=facts,
+        ran=ran,
+        neighbours=app.queries.neighbours(app.run_id),
+    )
+    return seen, observed, learned
+
+
+def _cluster(app: Application) -> Cluster:
+    executors = app.executors
+    return Cluster(
+        slots={name: executor.cores for name, executor in executors.present.items()},
+        draining=app.queries.draining & executors.present.keys(),
+        ending=executors.ending,
+    )
+
+
+def _learn(
+    app: Application, config: SteeringConfig, memory: RoundMemory, *, loaded: int | None
+) -> tuple[Learned, Load | None]:
+    """Learn from the batch that has just ended; return what is known now, and the measured load of each task.
+
+    `loaded`: how many tasks loaded their state in it. If that is unknown (None), nothing is learned of reloads.
+    """
+    operators, layout = app.bridge.state_operators(), memory.observed.layout
+    load, sampling = memory.learned.sampling.after_batch(app.bridge, layout, config)
+    seconds = tuple(load.values()) if load and config.load_by == LoadBy.TASK_TIME else ()
+    costs = memory.learned.costs.after_batch(
+        operators, tasks=len(layout.tasks), loaded=loaded, seconds=seconds
+    )
+    return Learned(costs, sampling), load

@@ -1,29 +1,28 @@
-"""Intended against actual: did the tasks run where they were sent, and if not, again and again, why not.
+"""Compares where Spark ran the tasks with where they were sent, and decides when to give up.
 
-A preferred location is a wish. Spark overrules it when the instance has no free slot for as long as
-`spark.locality.wait` allows, and then the task has reloaded its state elsewhere. Sending it back is right once, and
-harm when it goes on: steering stands down, and says why, when the same task was overruled `patience` batches in a row,
-or `SHARE` of all tasks, whichever they were. Now and then a straggler among hundreds is nothing to stand down for.
+A preferred location is a wish. Spark overrules it when the executor has no free slot within `spark.locality.wait`,
+and the task then reloads its state elsewhere. Sending the task back is right once. It does harm when Spark
+overrules it again and again: steering stands down, with the reason, after `patience.batches` batches in a row in
+which Spark overruled the same task, or `SHARE` of all tasks. A straggler among hundreds of tasks is no reason.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from topology.ids import TaskId
 
 SHORT_WAIT_MS = 1000
-"""A wait below this is over before a slot is free, with tasks of the usual length."""
+"""With tasks of the usual length, a shorter wait is over before a slot is free."""
 
 SHARE = 0.25
-"""So many of all tasks elsewhere is more than stragglers."""
+"""So many of all tasks elsewhere are more than stragglers."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What Spark's configuration says that bears on steering."""
+    """The settings of Spark that steering depends on."""
 
     locality_wait_ms: int = 3000
     unload_on_commit: bool = False
@@ -31,7 +30,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class StandDown:
-    """Why steering has stopped moving anything, and what to do about it.
+    """Why steering has stopped moving tasks, and the remedy.
 
     >>> str(StandDown("errors", "see the log"))
     'errors; remedy: see the log'
@@ -45,7 +44,7 @@ class StandDown:
 
 
 def hopeless(facts: Facts) -> StandDown | None:
-    """Return why steering cannot work under this configuration, or None.
+    """Return why steering cannot work with these settings, None if it can.
 
     >>> hopeless(Facts(unload_on_commit=True)).remedy
     'set it to false and restart the query'
@@ -53,66 +52,69 @@ def hopeless(facts: Facts) -> StandDown | None:
     if facts.unload_on_commit:
         key = "spark.sql.streaming.stateStore.unloadOnCommit"
         return StandDown(
-            f"{key}=true drops every store after every batch, so that there is nothing to keep in place",
+            f"{key}=true drops every store after every batch, so there is no state to keep in place",
             "set it to false and restart the query",
         )
     return None
 
 
+@dataclass(frozen=True)
 class OverrideWatch:
-    """Compares, after each batch, where tasks ran with where they were sent.
+    """Counts, batch after batch, the tasks that Spark ran elsewhere than intended. Immutable.
 
-    Lifetime: `sent` is what the last report intended. `streaks` counts, for each task, batches in a row in which it
-    was overruled; `many`, batches in a row in which `SHARE` of the tasks were.
+    `sent`: where each task was intended to run in the next batch. `overruled`: the tasks that ran elsewhere in the
+    last batch. `streaks`: for each of them, the batches in a row. `many`: batches in a row with `SHARE` of all
+    tasks elsewhere. `total`: overruled tasks so far.
 
-    >>> watch, task = OverrideWatch(patience=2), TaskId(0, 0)
+    >>> watch, task = OverrideWatch(), TaskId(0, 0)
     >>> for _ in range(2):
-    ...     watch.send({task: "a"})
-    ...     overruled = watch.verify({task: "b"}, ["a", "b"])
-    >>> str(watch.verdict(Facts(locality_wait_ms=0)))  # doctest: +ELLIPSIS
+    ...     watch = watch.send({task: "a"}).verify({task: "b"}, ["a", "b"])
+    >>> str(watch.verdict(Facts(locality_wait_ms=0), patience=2))  # doctest: +ELLIPSIS
     'spark.locality.wait is 0 ms: Spark ran 1 of 1 tasks elsewhere, 2 batches in a row; remedy: ...'
     """
 
-    def __init__(self, patience: int) -> None:
-        self.patience = patience
-        self.sent: dict[TaskId, str] = {}
-        self.streaks: Counter[TaskId] = Counter()
-        self.many = 0
-        self.overruled: tuple[TaskId, ...] = ()
-        self.total = 0
+    sent: Mapping[TaskId, str] = field(default_factory=dict)
+    overruled: tuple[TaskId, ...] = ()
+    streaks: Mapping[TaskId, int] = field(default_factory=dict)
+    many: int = 0
+    total: int = 0
 
-    def send(self, intended: Mapping[TaskId, str]) -> None:
-        """Take note of where all tasks are wanted in the next batch."""
-        self.sent = dict(intended)
+    def send(self, intended: Mapping[TaskId, str]) -> OverrideWatch:
+        """Return the watch after the places for the next batch were sent."""
+        return replace(self, sent=dict(intended))
 
-    def verify(self, places: Mapping[TaskId, str | None], alive: Collection[str]) -> tuple[TaskId, ...]:
-        """Return the tasks that ran elsewhere than intended, in a batch that began after the last report.
+    def verify(self, places: Mapping[TaskId, str | None], alive: Collection[str]) -> OverrideWatch:
+        """Return the watch after a batch that began after the last send. `places`: where the tasks ran.
 
-        A task whose instance is gone was not overruled: it had nowhere else to go.
+        A task whose executor is not among `alive` counts as obeyed: Spark had to run it elsewhere.
         """
-        self.overruled = tuple(
-            sorted(t for t, name in self.sent.items() if name in alive and places.get(t) not in (None, name))
+        elsewhere = (
+            t for t, name in self.sent.items() if name in alive and places.get(t) not in (None, name)
         )
-        self.streaks = Counter({task: self.streaks[task] + 1 for task in self.overruled})
-        many = bool(self.overruled) and len(self.overruled) >= SHARE * len(self.sent)
-        self.many = self.many + 1 if many else 0
-        self.total += len(self.overruled)
-        return self.overruled
+        overruled = tuple(sorted(elsewhere))
+        many = bool(overruled) and len(overruled) >= SHARE * len(self.sent)
+        return replace(
+            self,
+            overruled=overruled,
+            streaks={task: self.streaks.get(task, 0) + 1 for task in overruled},
+            many=self.many + 1 if many else 0,
+            total=self.total + len(overruled),
+        )
 
-    def verdict(self, facts: Facts) -> StandDown | None:
-        """Return why to stand down, or None while there is patience left."""
+    def verdict(self, facts: Facts, *, patience: int) -> StandDown | None:
+        """Return why to stand down, None while fewer than `patience` batches in a row were overruled."""
         streak = max([self.many, *self.streaks.values()])
-        if streak < self.patience:
+        if streak < patience:
             return None
-        found = f"{len(self.overruled)} of {len(self.sent)} tasks elsewhere, {streak} batches in a row"
+        counts = f"{len(self.overruled)} of {len(self.sent)} tasks elsewhere, {streak} batches in a row"
         wait = facts.locality_wait_ms
         if wait < SHORT_WAIT_MS:
             return StandDown(
-                f"spark.locality.wait is {wait} ms: Spark ran {found}",
+                f"spark.locality.wait is {wait} ms: Spark ran {counts}",
                 "set spark.locality.wait to 3s or more when the application starts, then resume()",
             )
         return StandDown(
-            f"Spark ran {found}: their executors had no free slot within spark.locality.wait ({wait} ms), or "
+            f"Spark ran {counts}: their executors had no free slot within spark.locality.wait ({wait} ms), or "
             "batches follow each other faster than they can be steered",
             "give the query free slots, a longer spark.locality.wait or a trigger interval, then resume()",
         )

@@ -1,23 +1,42 @@
-"""What steering has to say for itself: as text for people, as a dict for machines."""
+"""The status of a steered query: as text for people, as a dict for machines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+
+from taskplace.spark.steering.decision import not_empty
+
+
+class SteeringPhase(StrEnum):
+    """What a handle is doing."""
+
+    WAITING = "waiting for the first batch"
+    STEERING = "steering"
+    STOOD_DOWN = "stood down"
+    NOTHING_TO_STEER = "nothing to steer"
+    STOPPED = "stopped"
+    ENDED = "ended"
+
+    @property
+    def over(self) -> bool:
+        """Whether the handle steers no more, and never will."""
+        return self in (SteeringPhase.STOPPED, SteeringPhase.ENDED)
 
 
 @dataclass(frozen=True)
 class SteeringStatus:
-    """How one query is steered, as of its last batch.
+    """How one query is steered, as of its last round.
 
-    `state`: "waiting for the first batch", "steering", "stood down", "stopped", "ended", or "nothing to steer".
-    `operators`: a line for each subtopology. `executors`: for each, tasks it runs and tasks it is to run.
-    `moved`: moves made so far, or on their way; `waiting`: moves still to come; `overruled`: tasks that Spark ran
-    elsewhere than intended. `kept`: for each executor that drains and is not empty, the queries that keep it, and why.
-    `weights`: tasks that differ from the usual. `changes`: the last of `said`, each with its reason.
-    `seconds`: how long the last look took, from the end of the batch to the last report.
+    `state`: the text of a `SteeringPhase`. `operators`: a line for each subtopology. `executors`: for each
+    executor, the tasks that it runs and the tasks that it is to run. `kept`: for each executor that drains and is
+    not empty, the queries that keep tasks there, and why. `moved`: tasks moved so far, or on their way; `waiting`:
+    moves still to come; `overruled`: tasks that Spark ran elsewhere than intended. `weights`: of tasks that do not
+    weigh 1. `changes`: the last of all events, of which `said` is the number. `seconds`: how long the last round
+    took, from the end of the batch to the last place sent.
 
-    >>> print(SteeringStatus("clicks", "steering", batch=7, executors={"executor-0": (2, 2)}))
+    >>> print(SteeringStatus("clicks", SteeringPhase.STEERING, batch=7, executors={"executor-0": (2, 2)}))
     query clicks: steering, after batch 7
       executor-0: 2 tasks, 2 intended
       0 moved, 0 waiting, 0 overruled
@@ -53,7 +72,7 @@ class SteeringStatus:
         for name, (now, goal) in sorted(self.executors.items()):
             drains = ", draining" if name in self.draining else ""
             lines.append(f"  {name}: {now} tasks, {goal} intended{drains}")
-        lines += [f"  {name} is kept by {why}" for name, all_ in self.kept.items() for why in all_]
+        lines += [f"  {line}" for line in not_empty(self.kept)]
         lines.append(f"  {self.moved} moved, {self.waiting} waiting, {self.overruled} overruled")
         if self.verdict:
             lines.append(f"  {self.verdict}")
@@ -71,6 +90,7 @@ class SteeringStatus:
         executors = {name: {"tasks": now, "intended": goal} for name, (now, goal) in self.executors.items()}
         return {
             **asdict(self),
+            "state": str(self.state),
             "operators": list(self.operators),
             "draining": list(self.draining),
             "kept": {name: list(why) for name, why in self.kept.items()},

@@ -1,20 +1,22 @@
-"""What a task weighs, from what was observed of it: a hot partition counts as what it costs.
+"""What each task weighs, from measurements of its load: a hot partition counts as what it costs.
 
-Observations are noisy (a busy machine, a garbage collection, a reload), and a weight that wobbles would move state
-for nothing. So a weight is the median of a task's last `SAMPLES` observations over the usual one of its subtopology:
-the median of its tasks, or where most of them have nothing at all, such as rows, the mean. It is 1 while that is within
-a factor of `SAME`, and it changes only when the observation has left it by that factor; and not before there are
-`FEWEST` observations.
+Measurements are noisy (a busy machine, a garbage collection, a reload), and a weight that follows the noise would
+move state for nothing. So a weight is the median of a task's last `SAMPLES` measurements over the usual measurement
+of its subtopology: the median of its tasks, or the mean where most tasks have no load at all. The weight is 1 while
+that ratio is within a factor of `SAME` of 1. It changes only when the ratio has left it by that factor, and never
+before there are `FEWEST` measurements.
 
-Properties: weights are positive; what was not observed weighs 1; equal observations give equal weights.
-Units: an observation is a number of your choice (seconds, rows, bytes); a weight is a multiple of the usual one.
+Properties: weights are positive; a task without measurements weighs 1; equal measurements give equal weights; all
+values are immutable.
+Units: a measurement is any number (seconds, rows, bytes); a weight is a multiple of the usual measurement.
 """
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 
 from topology.ids import TaskId
@@ -23,92 +25,105 @@ SAMPLES = 5
 FEWEST = 5
 SAME = 1.5
 LONGEST = 10
-"""Changed weights never wait longer than 2^10 observations."""
+"""Changed weights never wait longer than 2^10 measurements."""
 HEAVIEST = 64.0
-"""A weight beyond this says no more: whatever else there is, is light beside it."""
+"""A weight beyond this makes no difference: all other tasks are light beside it."""
 
 
-class Calm:
-    """How long changed weights wait before they may change a goal: twice as long after each that did.
+@dataclass(frozen=True)
+class WeightBackoff:
+    """How long changed weights wait before they may change a goal: twice as long after each time they did.
 
-    What is observed of a task is partly its place: on a slow or busy instance all take longer. Handing tasks over then
-    changes weights, which may hand them back. So that this dies down, n changed goals take 2^n observations; as long
-    without a change lets one of them be forgotten.
+    A measurement depends on the executor: on a slow or busy one all tasks take longer. Moving tasks changes their
+    measurements, which may move them back. The back-off makes that die down: n changed goals take 2^n measurements.
+    After twice as many measurements without a change, one of the n is forgotten.
 
-    >>> calm = Calm()
-    >>> [calm.tick(True) for _ in range(12)]  # weights that change all the time
-    [True, False, True, False, False, False, True, False, False, False, False, False]
+    `wait`: measurements until the next change may count. `changes`: changed goals that are remembered. `quiet`:
+    measurements since the last one. `pending`: weights have changed and do not count yet.
+
+    >>> backoff, counted = WeightBackoff(), []
+    >>> for _ in range(12):  # weights that change all the time
+    ...     counts, backoff = backoff.tick(changed=True)
+    ...     counted.append(int(counts))
+    >>> counted
+    [1, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0]
     """
 
-    def __init__(self) -> None:
-        self._waits = 0  # observations until the next change may count
-        self._changes = 0
-        self._quiet = 0
-        self._pending = False
+    wait: int = 0
+    changes: int = 0
+    quiet: int = 0
+    pending: bool = False
 
-    def tick(self, changed: bool) -> bool:
-        """Take note of an observation, and of whether it changed weights; return whether the goal may change."""
-        self._waits = max(0, self._waits - 1)
-        self._pending = self._pending or changed
-        if self._pending and not self._waits:
-            self._changes, self._quiet, self._pending = min(self._changes + 1, LONGEST), 0, False
-            self._waits = 2**self._changes
-            return True
-        self._quiet += 1
-        if self._changes and self._quiet >= 2 * 2**self._changes:
-            self._changes, self._quiet = self._changes - 1, 0
-        return False
+    def tick(self, *, changed: bool) -> tuple[bool, WeightBackoff]:
+        """Count a measurement that may have changed weights; return whether the goal may change, and the back-off."""
+        wait, pending = max(0, self.wait - 1), self.pending or changed
+        if pending and not wait:
+            changes = min(self.changes + 1, LONGEST)
+            return True, WeightBackoff(wait=2**changes, changes=changes)
+        quiet, changes = self.quiet + 1, self.changes
+        if changes and quiet >= 2 * 2**changes:
+            quiet, changes = 0, changes - 1
+        return False, WeightBackoff(wait=wait, changes=changes, quiet=quiet, pending=pending)
 
 
-class LoadHistory:
-    """Remembers observations, and turns them into weights.
+@dataclass(frozen=True)
+class TaskWeights:
+    """The measurements of each task, and the weights that differ from 1.
 
-    Lifetime: a task's samples are kept until it is forgotten by `keep`.
-
-    >>> loads = LoadHistory()
-    >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)
-    >>> [loads.observe({a: 1.0, b: 1.2, c: 8.0}) for _ in range(FEWEST)]
-    [False, False, False, False, True]
-    >>> loads.weight(a), loads.weight(b), round(loads.weight(c), 1)
+    >>> weights, (a, b, c) = TaskWeights(), (TaskId(0, p) for p in range(3))
+    >>> for _ in range(FEWEST):
+    ...     weights = weights.measured({a: 1.0, b: 1.2, c: 8.0})
+    >>> weights.of(a), weights.of(b), round(weights.of(c), 1)
     (1.0, 1.0, 6.7)
     """
 
-    def __init__(self) -> None:
-        self._samples: dict[TaskId, deque[float]] = defaultdict(lambda: deque(maxlen=SAMPLES))
-        self._weights: dict[TaskId, float] = {}
+    samples: Mapping[TaskId, tuple[float, ...]] = field(default_factory=dict)
+    unusual: Mapping[TaskId, float] = field(default_factory=dict)
 
-    def observe(self, found: Mapping[TaskId, float]) -> bool:
-        """Take note of one observation per task; return whether a weight has changed by it. O(tasks)."""
-        for task, value in found.items():
+    def of(self, task: TaskId) -> float:
+        """Return the weight of `task`; 1.0 is usual."""
+        return self.unusual.get(task, 1.0)
+
+    def measured(self, load: Mapping[TaskId, float]) -> TaskWeights:
+        """Return the weights after one measurement per task. O(tasks)."""
+        samples = dict(self.samples)
+        for task, value in load.items():
             if value >= 0 and math.isfinite(value):
-                self._samples[task].append(value)
-        usual = self._usual()
-        changed = False
-        for task, samples in self._samples.items():
-            if len(samples) < FEWEST:
-                continue
-            base = usual[task.subtopology]
-            ratio = median(samples) / base if base > 0 else 1.0
-            ratio = min(max(ratio, 1 / HEAVIEST), HEAVIEST)
-            now = self._weights.get(task, 1.0)
-            if not 1 / SAME < ratio / now < SAME:
-                self._weights[task] = 1.0 if 1 / SAME < ratio < SAME else ratio
-                changed = changed or self._weights[task] != now
-        return changed
+                samples[task] = (*samples.get(task, ()), value)[-SAMPLES:]
+        usual = _usual(samples)
+        weights = {task: self._weight(task, own, usual) for task, own in samples.items()}
+        return TaskWeights(samples, {task: weight for task, weight in weights.items() if weight != 1.0})
 
-    def weight(self, task: TaskId) -> float:
-        """Return what `task` weighs; 1.0 is usual."""
-        return self._weights.get(task, 1.0)
-
-    def keep(self, tasks: Iterable[TaskId]) -> None:
-        """Forget all tasks but these."""
+    def only(self, tasks: Iterable[TaskId]) -> TaskWeights:
+        """Return the weights without those of all other tasks."""
         kept = set(tasks)
-        for known in (self._samples, self._weights):
-            for task in [t for t in known if t not in kept]:
-                del known[task]
+        if self.samples.keys() <= kept and self.unusual.keys() <= kept:
+            return self
+        return replace(
+            self,
+            samples={task: own for task, own in self.samples.items() if task in kept},
+            unusual={task: weight for task, weight in self.unusual.items() if task in kept},
+        )
 
-    def _usual(self) -> dict[int, float]:
-        by: dict[int, list[float]] = defaultdict(list)
-        for task, samples in self._samples.items():
-            by[task.subtopology].append(median(samples))
-        return {subtopology: median(values) or fmean(values) for subtopology, values in by.items()}
+    def _weight(self, task: TaskId, samples: tuple[float, ...], usual: Mapping[int, float]) -> float:
+        """Return what a task weighs by its samples: its weight so far, unless the samples have clearly left it."""
+        before, base = self.of(task), usual[task.subtopology]
+        if len(samples) < FEWEST:
+            return before
+        ratio = median(samples) / base if base > 0 else 1.0
+        ratio = min(max(ratio, 1 / HEAVIEST), HEAVIEST)
+        if _same(ratio, before):
+            return before
+        return 1.0 if _same(ratio, 1.0) else ratio
+
+
+def _same(one: float, other: float) -> bool:
+    return 1 / SAME < one / other < SAME
+
+
+def _usual(samples: Mapping[TaskId, tuple[float, ...]]) -> dict[int, float]:
+    """Return the usual measurement of each subtopology."""
+    by_subtopology: dict[int, list[float]] = defaultdict(list)
+    for task, own in samples.items():
+        by_subtopology[task.subtopology].append(median(own))
+    return {number: median(values) or fmean(values) for number, values in by_subtopology.items()}

@@ -213,7 +213,7 @@ class Stream:
         for _ in range(batches):
             self.write()
             self.query.processAllAvailable()
-            self.looked()
+            self.observed()
 
     def feed_as_much_as(self, other: Stream) -> None:
         """Process the same input, in as few batches as this stream makes of it."""
@@ -221,8 +221,8 @@ class Stream:
             self.write()
         self.query.processAllAvailable()
 
-    def looked(self) -> None:
-        """Wait until steering has looked at the last batch."""
+    def observed(self) -> None:
+        """Wait until steering has had a round after the last batch."""
         steering = self.steering
         if steering is not None and steering.status().state in ("steering", "waiting for the first batch"):
             last = self.bridge().finished_batch()

@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 from taskplace.model.config import PlacementConfig
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.planner import plan
-from taskplace.spark.steering.load_leveling import by_load
+from taskplace.spark.steering.load_leveling import level_load
 from taskplace.spark.steering.move_benefit import gained
 from topology.ids import TaskId
 
 TOLERANCE = 0.2
+
+
 WEIGHTS = st.sampled_from([1.0, 1.0, 1.0, 1.0, 1 / 64, 0.5, 1.6, 2.5, 4.0, 11.0, 64.0])
 
 
@@ -35,6 +37,13 @@ def counted(weights, places, slots) -> dict[TaskId, str]:
         PlacementConfig(acceptable_recovery_lag=0),
     )
     return {task: name for name, roles in plan(problem).target.items() for task in roles.active}
+
+
+def level(weights, places, target, slots, fixed=()) -> dict[TaskId, str]:
+    """Return the target with counts giving way to load."""
+    return level_load(
+        weights=weights, places=places, target=target, slots=slots, tolerance=TOLERANCE, fixed=fixed
+    )
 
 
 def peak(weights, at, slots, subtopology=None) -> float:
@@ -59,7 +68,7 @@ def clusters(draw, weight=WEIGHTS, cores=3):
 def test_equal_weights_are_exactly_as_the_engine_has_them(found):
     weights, places, slots = found
     target = counted(weights, places, slots)
-    assert by_load(weights, places, target, slots, TOLERANCE) == target
+    assert level(weights, places, target, slots) == target
 
 
 @settings(deadline=None)
@@ -68,7 +77,7 @@ def test_a_subtopology_of_equal_weights_is_as_the_engine_has_it_beside_any_other
     weights, places, slots = found
     weights = {t: w if t.subtopology else 1.0 for t, w in weights.items()}
     target = counted(weights, places, slots)
-    result = by_load(weights, places, target, slots, TOLERANCE)
+    result = level(weights, places, target, slots)
     assert all(result[t] == target[t] for t in weights if t.subtopology == 0)
 
 
@@ -77,7 +86,7 @@ def test_a_subtopology_of_equal_weights_is_as_the_engine_has_it_beside_any_other
 def test_no_peak_is_higher_than_with_counts_alone_and_all_tasks_are_somewhere(found):
     weights, places, slots = found
     target = counted(weights, places, slots)
-    result = by_load(weights, places, target, slots, TOLERANCE)
+    result = level(weights, places, target, slots)
     assert result.keys() == weights.keys()
     assert set(result.values()) <= slots.keys()
     for part in (None, *{t.subtopology for t in weights}):
@@ -90,7 +99,7 @@ def test_planned_again_and_again_it_comes_to_rest(found):
     """Each change of mind lowers a peak, so they end: in a few rounds, mostly the first."""
     weights, places, slots = found
     for _ in range(6):
-        result = by_load(weights, places, counted(weights, places, slots), slots, TOLERANCE)
+        result = level(weights, places, counted(weights, places, slots), slots)
         if result == places:
             return
         places = result
@@ -106,7 +115,7 @@ WIDE = {TaskId(0, 0): 8.0, TaskId(0, 1): 1.0} | {TaskId(0, p): 5.0 for p in rang
 def test_all_that_is_handed_over_together_is_a_gain(found):
     weights, places, slots = found
     here = {t: name if name in slots else "x0" for t, name in places.items()}
-    result = by_load(weights, here, here, slots, TOLERANCE)
+    result = level(weights, here, here, slots)
     assert result == here or gained(weights, here, result, slots) > 0
 
 
@@ -121,8 +130,8 @@ def test_the_order_of_the_input_is_nothing_to_it(found, random):
         random.shuffle(items)
         return dict(items)
 
-    again = by_load(*map(shuffled, (weights, places, target, slots)), TOLERANCE)
-    assert again == by_load(weights, places, target, slots, TOLERANCE)
+    again = level(*map(shuffled, (weights, places, target, slots)))
+    assert again == level(weights, places, target, slots)
 
 
 @settings(deadline=None)
@@ -132,7 +141,7 @@ def test_one_subtopology_on_equal_instances_ends_up_within_a_task_of_the_least_b
     slots = {f"x{i}": 1 for i in range(count)}
     weights = {TaskId(0, p): w for p, w in enumerate(costs)}
     target = counted(weights, dict.fromkeys(weights), slots)
-    result = by_load(weights, target, target, slots, TOLERANCE)
+    result = level(weights, target, target, slots)
     if result == target:
         return
     load = {name: sum(w for t, w in weights.items() if result[t] == name) for name in slots}
@@ -146,7 +155,7 @@ def test_what_is_fixed_stays_as_the_target_has_it_and_the_others_level_around_it
     weights, places, slots = found
     target = counted(weights, places, slots)
     fixed = {t for t in weights if t.subtopology == 0}
-    result = by_load(weights, places, target, slots, TOLERANCE, fixed)
+    result = level(weights, places, target, slots, fixed)
     assert all(result[t] == target[t] for t in fixed)
     assert peak(weights, result, slots) <= peak(weights, target, slots) + 1e-6
 
@@ -157,7 +166,7 @@ def test_a_task_as_heavy_as_all_others_is_alone_and_the_others_are_even(partitio
     tasks = [TaskId(0, p) for p in range(partitions)]
     weights = dict.fromkeys(tasks, 1.0) | {tasks[0]: partitions - 1.0}
     target = counted(weights, dict.fromkeys(tasks), slots)
-    result = by_load(weights, target, target, slots, TOLERANCE)
+    result = level(weights, target, target, slots)
     counts = Counter(result.values())
     assert counts[result[tasks[0]]] == 1
     rest = sorted(counts[name] for name in slots if name != result[tasks[0]])
@@ -170,7 +179,7 @@ def test_a_hot_task_costs_a_roomy_instance_less():
     tasks = [TaskId(0, p) for p in range(12)]
     weights = dict.fromkeys(tasks, 1.0) | {tasks[0]: 13.0}
     at = {t: "x" if t.partition < 9 else "y" for t in tasks}
-    result = by_load(weights, at, at, slots, TOLERANCE)
+    result = level(weights, at, at, slots)
     load = {name: sum(w for t, w in weights.items() if result[t] == name) for name in slots}
     assert load == {"x": 18.0, "y": 6.0}
 
@@ -180,7 +189,7 @@ def test_a_hot_task_does_not_push_others_onto_an_instance_that_is_busy_with_anot
     hot = {TaskId(0, p): 1.0 for p in range(12)} | {TaskId(0, 0): 11.0}
     other = {TaskId(1, p): w for p, w in enumerate([2.0, 14.0, 2.0])}
     at = {t: "xyz"[t.partition % 3] for t in [*hot, *other]}
-    result = by_load({**hot, **other}, at, at, slots, TOLERANCE)
+    result = level({**hot, **other}, at, at, slots)
     given_up = [t for t in at if result[t] != at[t]]
     assert len(given_up) == 3
     assert {result[t] for t in given_up} == {"z"}

@@ -1,0 +1,45 @@
+"""What a handle works with: the bridge to its query, the executors, and the other steered queries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from taskplace.spark.steering.executors import Executors
+from taskplace.spark.steering.steered_queries import SteeredQueries
+
+if TYPE_CHECKING:
+    from taskplace.spark.bridge_state import StateBridge
+
+
+@dataclass(frozen=True)
+class Application:
+    """The Spark application as one handle sees it. `queries` are shared by all handles of the application."""
+
+    bridge: StateBridge
+    queries: SteeredQueries
+    executors: Executors
+
+    @classmethod
+    def of(cls, bridge: StateBridge) -> Application:
+        """Return the application that the bridge leads to."""
+        return cls(bridge, SteeredQueries.of(bridge.app_id), Executors(bridge))
+
+    @property
+    def run_id(self) -> str:
+        """The id of this run of the query, by which it is published."""
+        return self.bridge.run_id
+
+    @property
+    def query_name(self) -> str:
+        """The name of the query, for people."""
+        return self.bridge.name or self.bridge.id
+
+    def finished_batch(self) -> int:
+        """Return the last batch that has ended, -1 before the first."""
+        finished = self.bridge.finished_batch()
+        return -1 if finished is None else finished
+
+    def waits_after(self, batch: int) -> bool:
+        """Return whether the query waits, and has begun no batch since `batch`."""
+        return self.bridge.between_batches() and self.finished_batch() == batch

@@ -1,0 +1,128 @@
+"""What a steering round observes: the tasks of the query, the executors, and the tasks of other steered queries.
+
+All steered queries are one placement problem, since they share the executors. The tasks of this query are numbered
+beside the tasks of the others: its first subtopology has the number `neighbours.base` in the joint problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from taskplace.model.config import PlacementConfig
+from taskplace.model.problem import Instance, Problem, Task
+from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.overrides import Facts
+from topology.ids import TaskId
+
+ENGINE = PlacementConfig(acceptable_recovery_lag=0)
+
+
+class NeighbourTask(NamedTuple):
+    """A task of another steered query, under its number in the joint problem.
+
+    `fixed`: its query has stood down and does not move it. `place` is then where it was at the stand-down, wherever
+    Spark has run it since.
+    """
+
+    task: Task
+    place: str | None
+    fixed: bool = False
+
+
+class Neighbours(NamedTuple):
+    """The tasks of the other steered queries. `base`: the number of this query's first subtopology beside them."""
+
+    base: int = 0
+    tasks: Sequence[NeighbourTask] = ()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The executors that may run tasks, with the slots of each.
+
+    `draining`: executors that are being emptied; they are among `slots`. `ending`: executors that Spark is
+    decommissioning; Spark gives them no tasks, so they are not among `slots`.
+
+    >>> Cluster({"executor-0": 2, "executor-1": 2}, draining=frozenset({"executor-1"})).usable
+    {'executor-0': 2}
+    """
+
+    slots: Mapping[str, int]
+    draining: frozenset[str] = frozenset()
+    ending: frozenset[str] = frozenset()
+
+    @property
+    def usable(self) -> dict[str, int]:
+        """The executors that do not drain, with at least one slot each."""
+        return {name: self.capacity(name) for name in sorted(self.slots) if name not in self.draining}
+
+    def capacity(self, name: str) -> int:
+        """Return the slots of an executor, at least one."""
+        return max(1, self.slots[name])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Observation:
+    """What one round observes.
+
+    `batch`: the last batch that has ended. `places`: the executor on which each task ran last, None if it has not
+    run. `load`: what was measured of each task in this batch, None if nothing was. `ran`: a batch that began after
+    the last moves were sent has ended.
+    """
+
+    batch: int
+    cluster: Cluster
+    places: Mapping[TaskId, str | None]
+    load: Mapping[TaskId, float] | None = None
+    costs: Costs = field(default_factory=Costs)
+    facts: Facts = field(default_factory=Facts)
+    ran: bool = False
+    neighbours: Neighbours = field(default_factory=Neighbours)
+
+    def joint(self, task: TaskId) -> TaskId:
+        """Return the number of a task of this query in the joint problem."""
+        return TaskId(task.subtopology + self.neighbours.base, task.partition)
+
+    @property
+    def relevant_neighbours(self) -> list[NeighbourTask]:
+        """The neighbours that are planned with: all but fixed tasks on executors that take no tasks."""
+        usable = self.cluster.usable
+        return [other for other in self.neighbours.tasks if not other.fixed or other.place in usable]
+
+
+def joint_problem(seen: Observation, weights: Mapping[TaskId, float]) -> Problem:
+    """Return the placement problem of all steered queries. `weights`: of this query's tasks that do not weigh 1."""
+    return Problem(_tasks(seen, weights), _instances(seen), ENGINE)
+
+
+def _tasks(seen: Observation, weights: Mapping[TaskId, float]) -> tuple[Task, ...]:
+    # One record of changelog: the owner's copy is caught up, and no other executor has a copy.
+    own = (Task(seen.joint(t), end_offset=1, weight=weights.get(t, 1.0)) for t in sorted(seen.places))
+    return (*own, *(other.task for other in seen.relevant_neighbours))
+
+
+def _instances(seen: Observation) -> tuple[Instance, ...]:
+    """Return the executors with the tasks that they run, of all queries.
+
+    A fixed task is barred from all executors but its own: its copies there are declared as parked.
+    """
+    held: dict[str, list[TaskId]] = {name: [] for name in seen.cluster.slots}
+    others = seen.relevant_neighbours
+    placed = [(seen.joint(task), name) for task, name in seen.places.items()]
+    placed += [(other.task.id, other.place) for other in others]
+    for task, name in placed:
+        if name in held:
+            held[name].append(task)
+    return tuple(
+        Instance(
+            name,
+            capacity=seen.cluster.capacity(name),
+            draining=name in seen.cluster.draining,
+            active=tuple(held[name]),
+            lags=dict.fromkeys(held[name], 0),
+            parked=tuple(other.task.id for other in others if other.fixed and other.place != name),
+        )
+        for name in sorted(seen.cluster.slots)
+    )

@@ -1,0 +1,75 @@
+"""What is remembered of a query from one steering round to the next: observed, learned, decided, told.
+
+All of it is one immutable value, replaced when a round has decided. So a failed round leaves nothing half done, and
+other threads read a consistent state without a lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.decide import SteeringState
+from taskplace.spark.steering.events import Told
+from taskplace.spark.steering.layout import Layout
+from taskplace.spark.steering.load_sampling import LoadSampling
+from taskplace.spark.steering.measured_costs import MeasuredCosts
+from taskplace.spark.steering.sent_moves import Places, SentMoves
+from taskplace.spark.steering.status import SteeringPhase
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the rounds have observed.
+
+    `layout`: what there is to steer; `layout_final`: it was read after a batch, so it stays. `batch`: the last one
+    that a round has decided after, or that was given up; -1 before the first. `places`: Spark's map of tasks at the
+    last round. `ran`: where the tasks ran in the last batch, None if unknown. `sent`: the moves that have not run.
+    """
+
+    layout: Layout = field(default_factory=Layout)
+    layout_final: bool = False
+    batch: int = -1
+    places: Places = field(default_factory=dict)
+    ran: Places | None = None
+    sent: SentMoves = field(default_factory=SentMoves)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What the rounds have learned of costs and load. The weights of tasks are in the `SteeringState`."""
+
+    costs: MeasuredCosts
+    sampling: LoadSampling = field(default_factory=LoadSampling)
+
+
+@dataclass(frozen=True)
+class RoundMemory:
+    """All that one round hands to the next."""
+
+    observed: Observed
+    learned: Learned
+    state: SteeringState
+    told: Told
+
+    @classmethod
+    def empty(cls, config: SteeringConfig) -> RoundMemory:
+        """Return the memory before the first round."""
+        costs = MeasuredCosts(config.reload_bytes_per_second)
+        return cls(Observed(), Learned(costs), SteeringState(), Told())
+
+    @property
+    def phase(self) -> SteeringPhase:
+        """What the rounds are doing."""
+        has_tasks = bool(self.observed.layout.tasks)
+        if self.observed.layout_final and not has_tasks:
+            return SteeringPhase.NOTHING_TO_STEER
+        if self.state.stood_down:
+            return SteeringPhase.STOOD_DOWN
+        return SteeringPhase.STEERING if has_tasks else SteeringPhase.WAITING
+
+    def empty_of(self, instance: str) -> bool:
+        """Return whether no task ran on `instance` in the last batch; False if that is unknown."""
+        if self.observed.ran is None:
+            return self.phase is SteeringPhase.NOTHING_TO_STEER
+        return instance not in self.observed.ran.values()

@@ -1,0 +1,117 @@
+"""Steering rounds without Spark: observations made up by tests, and a Spark that obeys every decision."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.decide import SteeringState, decide
+from taskplace.spark.steering.decision import Decision
+from taskplace.spark.steering.measured_costs import Costs
+from taskplace.spark.steering.observation import Cluster, Observation
+from taskplace.spark.steering.overrides import StandDown
+from taskplace.spark.steering.task_weights import FEWEST
+from topology.ids import TaskId
+
+CHEAP = Costs(task=1.0, reload=0.001)
+CLUSTER = ("slots", "draining", "ending")
+
+
+def grid(subtopologies: int, partitions: int) -> list[TaskId]:
+    return [TaskId(s, p) for s in range(subtopologies) for p in range(partitions)]
+
+
+def slots(count: int, cores: int = 2) -> dict[str, int]:
+    return {f"executor-{i}": cores for i in range(count)}
+
+
+def paid(moves) -> int:
+    """How many of these moves leave a running executor, and so count against the budget."""
+    return sum(move.why in ("balance", "load", "drain") for move in moves)
+
+
+def even(counts) -> bool:
+    return max(counts) - min(counts) <= 1
+
+
+def observed(batch: int, slots, places, **values) -> Observation:
+    """An observation, with the values of its cluster beside its own."""
+    cluster = Cluster(slots, **{key: values.pop(key) for key in CLUSTER if key in values})
+    return Observation(batch=batch, cluster=cluster, places=places, **values)
+
+
+def changed(seen: Observation, **values) -> Observation:
+    """The observation with other values, of its cluster or its own."""
+    cluster = replace(seen.cluster, **{key: values.pop(key) for key in CLUSTER if key in values})
+    return replace(seen, cluster=cluster, **values)
+
+
+class Decider:
+    """Hands the state of one decision to the next."""
+
+    def __init__(self, config: SteeringConfig | None = None) -> None:
+        self.config, self.state = config or SteeringConfig(), SteeringState()
+
+    def decide(self, seen: Observation) -> Decision:
+        decision, self.state = decide(self.config, self.state, seen)
+        return decision
+
+    def stand_down(self) -> None:
+        self.state = replace(self.state, stood_down=StandDown("a reason", "a remedy"))
+
+    @property
+    def goal(self) -> dict[TaskId, str]:
+        return dict(self.state.goal.places)
+
+    def weights(self, tasks) -> dict[TaskId, float]:
+        return {task: self.state.weights.of(task) for task in tasks}
+
+
+class Obedient(Decider):
+    """A Spark that runs every task where it was sent."""
+
+    def __init__(self, config: SteeringConfig, seen: Observation) -> None:
+        super().__init__(config)
+        self.seen, self.moves = seen, []
+
+    def batch(self, **changes) -> Decision:
+        self.seen = changed(self.seen, batch=self.seen.batch + 1, **changes)
+        decision = self.decide(self.seen)
+        self.moves.append(decision.moves)
+        self.seen = changed(self.seen, places=dict(decision.intended), ran=True, load=None)
+        return decision
+
+    def settle(self, limit: int = 100) -> int:
+        for batches in range(limit):
+            if not self.batch().moves:
+                return batches
+        pytest.fail("still moving")
+
+    def counts(self) -> dict[str, int]:
+        found = Counter(self.seen.places.values())
+        return {name: found[name] for name in self.seen.cluster.slots}
+
+    def busiest(self, costs) -> float:
+        """The load of a slot of the busiest executor."""
+        return max(
+            sum(costs[t] for t, at in self.seen.places.items() if at == name) / cores
+            for name, cores in self.seen.cluster.slots.items()
+        )
+
+
+def cluster(tasks, instances, places, per_batch=4, **config) -> Obedient:
+    seen = observed(-1, instances, places, costs=CHEAP)
+    return Obedient(SteeringConfig(max_moves_per_batch=per_batch, **config), seen)
+
+
+def spread_with_a_hot_one(weight: float, partitions: int = 12, **config) -> Obedient:
+    """Three executors with the same number of tasks, of which 0_0 is seen to cost `weight` times the others."""
+    tasks = grid(1, partitions)
+    run = cluster(tasks, slots(3, cores=1), {t: f"executor-{t.partition % 3}" for t in tasks}, **config)
+    run.batch()
+    for _ in range(FEWEST):
+        run.batch(load={t: weight if t.partition == 0 else 1.0 for t in tasks})
+    return run

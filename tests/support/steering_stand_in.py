@@ -1,0 +1,146 @@
+"""A bridge that stands for Spark, and handles over it that are polled by hand."""
+
+from __future__ import annotations
+
+from taskplace.spark.bridge import Executor
+from taskplace.spark.steering.config import SteeringConfig
+from taskplace.spark.steering.executors import DECOMMISSION_POLLS
+from taskplace.spark.steering.layout import Layout, Operator
+from taskplace.spark.steering.measured_costs import MeasuredCosts
+from taskplace.spark.steering.overrides import Facts
+from taskplace.spark.steering.steered_queries import SteeredQueries
+from taskplace.spark.steering.steering import Steering
+
+POLLS = 3 * DECOMMISSION_POLLS
+
+
+class Spark:
+    """A query of one operator that waits for data; `ran` is the end of one more batch.
+
+    `at` is the coordinator's map, which shows at once what was sent; `running`, where the last batch really ran.
+    """
+
+    def __init__(
+        self, app: str, partitions: int, executors: int, *, run: str = "run", spread: bool = False
+    ) -> None:
+        self.app_id, self.run_id, self.name, self.id = app, run, run, run
+        self.there = [Executor(str(i), "host", 2) for i in range(executors)]
+        self.ending: set[str] = set()
+        self.found = Layout(((Operator(0, "stateStoreSave", ("default",), partitions),),))
+        self.at = {t: f"executor-{t.partition % executors if spread else 0}" for t in self.found.tasks}
+        self.batch, self.rounds, self.sent, self.on = 0, 0, 0, True
+        self.running, self.removed = dict(self.at), []
+
+    def ran(self) -> None:
+        self.running = dict(self.at)
+        self.batch += 1
+
+    def active(self) -> bool:
+        return self.on
+
+    def between_batches(self) -> bool:
+        return True
+
+    def finished_batch(self) -> int:
+        return self.batch
+
+    def state_operators(self):
+        return [{"commitTimeMs": 100_000, "memoryUsedBytes": 1000}]
+
+    def facts(self) -> Facts:
+        return Facts()
+
+    def layout(self, *, planned: bool) -> Layout:
+        return self.found
+
+    def places(self, found: Layout):
+        self.rounds += 1
+        return dict(self.at)
+
+    def send(self, found: Layout, intended) -> None:
+        for task, executor in intended:
+            self.at[task] = executor.instance
+            self.sent += 1
+
+    def executors(self) -> list[Executor]:
+        return [executor for executor in self.there if executor.id not in self.ending]
+
+    def alive(self) -> frozenset[str]:
+        return frozenset(executor.id for executor in self.there)
+
+    def decommissioned(self) -> frozenset[str]:
+        return frozenset(f"executor-{name}" for name in self.ending)
+
+    def remove(self, executor_id: str) -> bool:
+        self.removed.append(executor_id)
+        return True
+
+    def task_load(self, found: Layout, by: str):
+        return {}
+
+
+def steering_of(spark: Spark, per_batch: int = 1) -> Steering:
+    return Steering(spark, SteeringConfig(max_moves_per_batch=per_batch, load_by="even"))
+
+
+def polled(steering: Steering, times: int = POLLS) -> int:
+    """Poll, as the thread does; return how many rounds there were."""
+    return sum(steering._turn() for _ in range(times))
+
+
+def failing(times: int, really):
+    """Return a call that fails so many times, and then does what it should."""
+    left = [OSError("a passing error")] * times
+    return lambda *args, **kwargs: (_ for _ in ()).throw(left.pop()) if left else really(*args, **kwargs)
+
+
+def turned(steering: Steering, times: int = POLLS) -> int:
+    """Poll as the thread does, errors and all; return how many rounds there were."""
+    rounds = 0
+    for _ in range(times):
+        try:
+            rounds += steering._turn()
+        except OSError as error:
+            steering._failed(error)
+    return rounds
+
+
+def reloads_counted(monkeypatch) -> list[int | None]:
+    """How many tasks loaded their state in each batch that costs are learned from; None: unknown. Grows as they are."""
+    counted, really = [], MeasuredCosts.after_batch
+
+    def after_batch(costs, operators, *, tasks, loaded, seconds=()):
+        counted.append(loaded)
+        return really(costs, operators, tasks=tasks, loaded=loaded, seconds=seconds)
+
+    monkeypatch.setattr(MeasuredCosts, "after_batch", after_batch)
+    return counted
+
+
+def on(places, name: str) -> int:
+    return sum(place == name for place in places.values())
+
+
+def pair(app: str, budget: int = 4):
+    """Two steered queries, each with two tasks on each of three executors, that have seen a few batches."""
+    queries = [Spark(app, 6, 3, run=run, spread=True) for run in ("a", "b")]
+    handles = [steering_of(query, budget) for query in queries]
+    for _ in range(3):
+        for query, steering in zip(queries, handles, strict=True):
+            query.ran()
+            polled(steering)
+    return (*queries, *handles)
+
+
+def unreadable(app: str):
+    """Two queries on three executors; the operators of the second cannot be read, so it stands down."""
+    queries = [Spark(app, 6, 3, run=run, spread=True) for run in ("a", "b")]
+    queries[1].layout = failing(10**6, None)
+    handles = [steering_of(query, 6) for query in queries]
+    for steering in handles:
+        SteeredQueries.of(app).join(steering._app.run_id)
+    for _ in range(3):
+        for query, steering in zip(queries, handles, strict=True):
+            query.ran()
+            turned(steering)
+    return (*queries, *handles)
