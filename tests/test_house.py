@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import grimp
+import networkx
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -80,3 +82,15 @@ def test_the_configuration_page_is_what_the_code_declares():
     )
     page = (ROOT / "docs" / "configuration.md").read_text()
     assert page == made.stdout, "run `python scripts/configuration.py`"
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Every import counts, also one inside a function and one for types alone."""
+    found = grimp.build_graph("taskplace", "topology", cache_dir=None)
+    graph = networkx.DiGraph(
+        (module, other)
+        for module in found.modules
+        for other in found.find_modules_directly_imported_by(module)
+    )
+    circles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
+    assert circles == []

@@ -26,7 +26,7 @@ from taskplace.model.locate import Locator, pairs_of
 from topology.ids import TaskId
 
 if TYPE_CHECKING:
-    from taskplace.model.problem import Instance, Task
+    from taskplace.model.cluster import Instance, Task
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from taskplace.errors import InputError
 
 if TYPE_CHECKING:
-    from taskplace.partitions.subscriptions import Pair, Subscriptions
+    from taskplace.partitions.members import Member, Pair
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -74,28 +74,31 @@ class Columns:
         return np.where(allowed, self.owner, -1)
 
 
-def build(s: Subscriptions) -> Columns:
-    """Return the columns of subscriptions."""
-    topics, members = tuple(s.topics), tuple(s.members)  # both are sorted
-    counts = np.fromiter(s.topics.values(), np.int64, len(topics))
+Racks = Mapping[str, Sequence[Sequence[str]]]
+
+
+def build(counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_of: Racks) -> Columns:
+    """Return the columns of topics with their partition counts, of members, and of racks; all sorted by name."""
+    topics, members = tuple(counts_of), tuple(members_of)  # both are sorted
+    counts = np.fromiter(counts_of.values(), np.int64, len(topics))
     start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     number = {topic: k for k, topic in enumerate(topics)}
     subscribed = np.zeros((len(topics), len(members)), np.bool_)
     missing: set[str] = set()
-    for k, member in enumerate(s.members.values()):
+    for k, member in enumerate(members_of.values()):
         at = [number.get(topic, -1) for topic in member.topics]
         if -1 in at:
             missing.update(topic for topic in member.topics if topic not in number)
         subscribed[[t for t in at if t >= 0], k] = True
-    claimed, claimant = locate([m.owned for m in s.members.values()], number, start)
-    generation = np.fromiter((m.generation for m in s.members.values()), np.int64, len(members))
+    claimed, claimant = locate([m.owned for m in members_of.values()], number, start)
+    generation = np.fromiter((m.generation for m in members_of.values()), np.int64, len(members))
     topic = np.repeat(np.arange(len(topics)), counts)
     may_have = subscribed[topic[claimed], claimant]
     owner, previous = resolve(claimed, claimant, generation, may_have, int(start[-1]))
-    rack_set, racks, misses = _racks(s, start)
+    rack_set, racks, misses = _racks(counts_of, members_of, racks_of, start)
     static = [
         (m.instance_id is None, name if m.instance_id is None else m.instance_id, name)
-        for name, m in s.members.items()
+        for name, m in members_of.items()
     ]
     return Columns(
         topics,
@@ -111,11 +114,11 @@ def build(s: Subscriptions) -> Columns:
         misses,
         racks_matter(
             [racks[k] for k in np.unique(rack_set[np.asarray(subscribed.any(axis=1))[topic]]).tolist()],
-            {m.rack for m in s.members.values() if m.rack is not None},
+            {m.rack for m in members_of.values() if m.rack is not None},
         ),
         np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
         tuple(sorted(missing)),
-        np.array([m.rack is not None for m in s.members.values()], np.bool_),
+        np.array([m.rack is not None for m in members_of.values()], np.bool_),
     )
 
 
@@ -184,18 +187,20 @@ def racks_matter(partitions: Sequence[tuple[str, ...]], members: Set[str]) -> bo
     return len(known) > 1 and not members.isdisjoint(chain.from_iterable(known))
 
 
-def _racks(s: Subscriptions, start: Ints) -> tuple[Ints, list[tuple[str, ...]], Bools]:
+def _racks(
+    counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_of: Racks, start: Ints
+) -> tuple[Ints, list[tuple[str, ...]], Bools]:
     rack_set = np.zeros(int(start[-1]), np.int64)
     sets: dict[tuple[str, ...], int] = {(): 0}
-    if any(m.rack is not None for m in s.members.values()):
-        for t, topic in enumerate(s.topics):
-            if topic in s.racks:
+    if any(m.rack is not None for m in members_of.values()):
+        for t, topic in enumerate(counts_of):
+            if topic in racks_of:
                 rack_set[start[t] : start[t + 1]] = [
-                    sets.setdefault(tuple(r), len(sets)) for r in s.racks[topic]
+                    sets.setdefault(tuple(r), len(sets)) for r in racks_of[topic]
                 ]
     misses = np.array(
         [
-            [bool(racks) and m.rack is not None and m.rack not in racks for m in s.members.values()]
+            [bool(racks) and m.rack is not None and m.rack not in racks for m in members_of.values()]
             for racks in sets
         ],
         np.bool_,

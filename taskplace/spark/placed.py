@@ -211,7 +211,7 @@ class Placed:
         *,
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
-    ) -> PlacedQuery:
+    ) -> PlacedQuery[Placed]:
         """Start one streaming query over all sources and return its handle; Spark's own part of the
         checkpoint is kept beside the rest. `trigger` is what `DataStreamWriter.trigger` takes.
 

@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
     from taskplace.model.events import InstanceView
-    from taskplace.spark.placed import Placed
 
 
-class PlacedQuery:
-    """Follows `pyspark.sql.streaming.StreamingQuery`; names are Spark's own."""
+class Closeable(Protocol):
+    """What the handle needs of the placed stream behind it."""
 
-    def __init__(self, placed: Placed, query: StreamingQuery) -> None:
+    def close(self) -> None:
+        """Stop the replication."""
+
+    def placement(self) -> tuple[InstanceView, ...]:
+        """Return what each executor runs and follows."""
+
+
+PlacedT = TypeVar("PlacedT", bound=Closeable)
+
+
+class PlacedQuery(Generic[PlacedT]):
+    """Follows `pyspark.sql.streaming.StreamingQuery`; names are Spark's own. `placed`: the stream behind it."""
+
+    def __init__(self, placed: PlacedT, query: StreamingQuery) -> None:
         self.placed = placed
         self.query = query
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -34,11 +35,36 @@ from taskplace.spark.worker.lookup import answer_all
 from topology import TaskId
 
 if TYPE_CHECKING:
-    from taskplace.spark.placed import Placed
+    from taskplace.spark.bridge import Bridge
+    from taskplace.spark.driver.cluster_state import ClusterState
+    from taskplace.spark.driver.journal import Journal
+    from taskplace.spark.driver.rebalancer import Rebalancer
+    from taskplace.spark.worker.program import Program
 
 TRIES = 3
 #: Processors whose output has the key columns of their input, as they are.
 PASS_KEYS_ON = (Deduplicate, TableJoin)
+
+
+class Readable(Protocol):
+    """What a reader needs of the stream that it reads from; `Placed` has all of it."""
+
+    bridge: Bridge
+    journal: Journal
+    programs: tuple[Program, ...]
+    rebalancer: Rebalancer
+    state_root: Path
+
+    @property
+    def state(self) -> ClusterState:
+        """Which copies there are, and how far each lags."""
+
+    @property
+    def reads(self) -> Path:
+        """Where stores are written that are read as data frames."""
+
+    def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
+        """Return a subtopology's tasks, in order of partition."""
 
 
 class StoreReader:
@@ -50,7 +76,7 @@ class StoreReader:
 
     def __init__(
         self,
-        placed: Placed,
+        placed: Readable,
         name: str,
         *,
         copies: Literal["active", "standby"] = "active",

@@ -19,7 +19,7 @@ from taskplace.spark.messages import Watermark
 
 if TYPE_CHECKING:
     from taskplace.spark.state.store import Store, StoreSchema
-    from taskplace.spark.worker.program import Operator
+    from taskplace.spark.worker.operators import Operator
 
 
 def slowest(watermarks: Iterable[Watermark]) -> Watermark:

@@ -15,29 +15,9 @@ from taskplace.spark.state.expiry import as_datetime, micros
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
+from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.unify import concat
-from topology.node import Kind
-
-
-@dataclass(frozen=True)
-class Operator:
-    """One node: what it is, whose output it takes, and what it runs; as to time see `taskplace.spark.worker.clock`."""
-
-    name: str
-    kind: Kind
-    parents: tuple[str, ...] = ()
-    stores: tuple[str, ...] = ()
-    topic: str = ""
-    key: tuple[str, ...] = ()
-    partitions: int = 0
-    processor: object = None
-    #: Of a sink: names of columns that its target keeps for itself, in lower case.
-    reserved: tuple[str, ...] = ()
-    #: How far the time by which it forgets lies behind the watermark of its input, in microseconds.
-    lag: int = 0
-    #: The column of its output that it declares as event time; "" if it declares none.
-    event_time: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,66 @@
+"""Members of a consumer group: what one says when it joins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from taskplace.errors import InputError
+from taskplace.model import reading
+from topology.node import TopicPartition
+
+NO_GENERATION = -1
+
+Pair = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What one member says when it joins; enough for any leader, also a new one, to be sticky.
+
+    `topics`: subscribed to. `owned`: (topic, partition) pairs it has now, as of its `generation` (-1: unknown,
+    older than any). `rack`: where it is. `instance_id`: of a static member; it orders `range` and
+    `round_robin`, as it does in Kafka. `standby`: partitions it follows as a replica (`copartitioned` only).
+    `url`: where other members reach it; the answer passes it on (`taskplace.partitions.holders`).
+
+    >>> Member(["t0"], [("t0", 0)]).owned
+    (TopicPartition(topic='t0', partition=0),)
+    """
+
+    topics: Sequence[str] = ()
+    owned: Sequence[Pair] = ()
+    generation: int = NO_GENERATION
+    rack: str | None = None
+    instance_id: str | None = None
+    standby: Sequence[Pair] = ()
+    url: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
+            # A text would be taken for its letters.
+            raise InputError("topics", found=self.topics, expected="a list of topics")
+        reading.integer(self.generation, "generation", NO_GENERATION)
+        if self.url is not None:
+            reading.text(self.url, "url")
+        for k, topic in enumerate(self.topics):
+            reading.text(topic, f"topics[{k}]")
+        object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
+        for name in ("owned", "standby"):
+            object.__setattr__(self, name, _pairs(getattr(self, name), name))
+
+
+def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
+    """Return the pairs as topic partitions, in their order; what is one already is not made again."""
+    if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
+        raise InputError(name, found=pairs, expected="a list of (topic, partition)")
+    given = tuple(pairs)
+    if all(type(pair) is TopicPartition for pair in given):
+        return given  # type: ignore[return-value]
+    made = []
+    for k, pair in enumerate(given):
+        path = f"{name}[{k}]"
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise InputError(path, found=pair, expected="a topic and a partition number")
+        topic, partition = pair
+        made.append(TopicPartition(reading.text(topic, path), reading.integer(partition, path) or 0))
+    return tuple(made)
