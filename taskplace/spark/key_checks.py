@@ -7,7 +7,8 @@ of `by` have to contain those of the key: by (tailnum) or by (tailnum, day) behi
 
 Properties:
 - judged are the aggregates, counts, table joins and functions per key of `taskplace.spark.processors`. A
-  de-duplication is not: an id mostly tells the key too, and equal ids then meet;
+  de-duplication behind one topic is not: an id mostly tells the key too, and equal ids then meet. Behind several
+  topics it is judged as the others are: equal ids from two topics meet only if both are split alike;
 - only where the key is known by name: behind a source or a repartition, and what keeps its columns (de-duplication,
   table join, aggregates, merges). A processor of one's own may rename columns, and hides it;
 - topics that meet, in a merge or a join, have to be split by the same columns in the same order, and merged ones by the
@@ -57,6 +58,8 @@ def check_keys(built: BuiltTopology) -> None:
         for node in sub.nodes:
             if sub.partitions != 1 and type(node.processor) in _BY_KEY:
                 _check(node, known)
+            if sub.partitions != 1 and type(node.processor) in (*_BY_KEY, Deduplicate):
+                _check_topics(node, known)
                 _check_split(node, known, split)
             known[node.name] = _keys(node, known)
             split[node.name] = frozenset().union(*(split[parent] for parent in node.parents))
@@ -75,11 +78,17 @@ def _check(node: Node, known: Mapping[str, Keys]) -> None:
                 f"first, or have {', '.join(map(repr, lacking))} in `by`",
                 node=node.name,
             )
+
+
+def _check_topics(node: Node, known: Mapping[str, Keys]) -> None:
+    """Refuse inputs from topics that are split by different columns."""
+    inputs = {key for parent in node.parents for key in known[parent] or ()}
     if len(inputs) > 1:
         split = " and ".join(f"({', '.join(key)})" for key in sorted(inputs))
         raise TopologyError(
-            f"node {node.name!r}: keeps state by ({', '.join(by)}), but its rows come from topics that are split by "
-            f"{split}, so rows of one key lie in several tasks; repartition them by the same columns in the same order",
+            f"node {node.name!r}: keeps state by ({', '.join(_by(node.processor))}), but its rows come from topics "
+            f"that are split by {split}, so rows of one key lie in several tasks; repartition them by the same columns "
+            "in the same order",
             node=node.name,
         )
 
