@@ -119,7 +119,9 @@ def test_streams_that_are_merged_have_to_be_keyed_alike():
     )
     with pytest.raises(TopologyError, match=message):
         judged(merged("m"))
-    with pytest.raises(TopologyError, match=message.replace("'count'", "'.*'")):  # equal ids do not meet either
+    with pytest.raises(
+        TopologyError, match=message.replace("'count'", "'.*'")
+    ):  # equal ids do not meet either
         judged(merged("m", then=Deduplicate("seen", by=by("id"))))
     with pytest.raises(TopologyError, match=r"split by \(m\)"):
         judged(merged("m", by_=("k",)))

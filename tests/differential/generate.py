@@ -193,7 +193,8 @@ class _Drawn:
                 columns,
                 list(key),
                 partitions if self.maybe(0.8) else draw.randint(1, 5),
-                time if self.timed and (not i or self.maybe(0.7)) else None,
+                # A source without one is judged by the others' watermark: what is late depends on the cuts then.
+                time if self.timed and (not i or self.maybe(0.7) or self.wanted.calm) else None,
                 draw.choice([0, SECOND, 5 * SECOND, 1_500_000]) if self.timed else 0,
             )
         self.shapes = shapes(Case(self.sources, [], []))
