@@ -14,9 +14,10 @@ can join a group of Kafka's sticky consumers, one after the other; whoever leads
 modes have names of their own: "taskplace-sticky_fair", and so on. Under Kafka's names, racks stand before moves, as
 in Kafka's own sticky assignors; see `rack_priority`.
 
-What members tell is read as Kafka reads it. An eager member's partitions and generation are its user data, and only
-without these the fields of its subscription; a cooperative member's partitions are the field, its generation the field
-or, in subscriptions below version 2, the user data. Everything may come as bytes, as decoded messages or as plain
+What members tell is read as Kafka reads it. An eager member's partitions and generation are its user data; a
+cooperative member's partitions are the field of its subscription, its generation the field or, in subscriptions below
+version 2, the user data. One exception: the fields of an eager member without user data count, where Kafka takes it to
+own nothing. Everything may come as bytes, as decoded messages or as plain
 Python: pairs, lists, dicts. User data whose bytes cannot be read counts as none.
 
 Not here: `copartitioned`, whose standbys no consumer knows what to do with.
