@@ -438,7 +438,10 @@ class TopicPartitioner:
             self._partitioner(topic, own).update_load(queues, waited_ms)
 
     def forget(self, topic: str) -> None:
-        """Forget a topic that was deleted; when it is used again, it begins anew, with any number of partitions."""
+        """Forget a topic that was deleted; when it is used again, it begins anew, with any number of partitions.
+
+        Where `partitions` is a mapping, the topic is unknown until `update_partitions` names it again.
+        """
         with self._lock:
             self._counts.pop(topic, None)
             self._topics.pop(topic, None)

@@ -64,7 +64,8 @@ def _at(url: str | None, before: str = "") -> str:
 
 def _print_location(made: PartitionAssignment, topic: str, key: str, *, as_json: bool) -> None:
     """Print who has the partition to which Kafka's producers send a key."""
-    found = made.holders.of_key(topic, key.encode(), partition_for_key)
+    # Arguments that are no UTF-8 come with surrogates in place of their bytes; a key is its bytes.
+    found = made.holders.of_key(topic, key.encode(errors="surrogateescape"), partition_for_key)
     if as_json:
         print(json.dumps({**found._asdict(), "partition": list(found.partition)}))
         return

@@ -171,20 +171,21 @@ def _newest(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> tuple[In
 
 
 def racks_matter(partitions: Sequence[tuple[str, ...]], members: Set[str]) -> bool:
-    """Return whether a partition can be nearer to some members than to others.
+    """Return whether a partition can be nearer to a member than another partition is.
 
     `partitions`: the sets of racks that partitions have replicas in; `members`: the racks that members are in. Some
-    member shares a rack with some partition, and not every partition has replicas in all these racks.
+    member shares a rack with some partition, and not every partition has replicas in all these racks. A partition
+    whose racks are not known, (), is such a one: it misses nobody.
 
     Source: KIP-881, which leaves racks alone otherwise.
 
     >>> racks_matter([("a", "b")], {"a", "c"}), racks_matter([("a",), ("b",)], {"c"})
     (False, False)
-    >>> racks_matter([("a", "b"), ("b",)], {"a"})
-    True
+    >>> racks_matter([("a", "b"), ("b",)], {"a"}), racks_matter([("a",), ()], {"a"})
+    (True, True)
     """
-    known = {racks for racks in partitions if racks}
-    return len(known) > 1 and not members.isdisjoint(chain.from_iterable(known))
+    different = set(partitions)
+    return len(different) > 1 and not members.isdisjoint(chain.from_iterable(different))
 
 
 def _racks(

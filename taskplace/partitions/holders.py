@@ -11,7 +11,8 @@ Properties:
 - a member that has told no URL is named without one;
 - a function of the assignment alone: `Holders.from_dict` makes the same from the JSON document.
 
-Errors: `InputError` for a topic or partition that the assignment does not have, naming the nearest topic.
+Errors: `InputError` for a topic or partition that the assignment does not have, naming the nearest topic; for a
+document without an assignment; and where a function gives no partition's number.
 
 Non-goals: sending the request. An assignment says who holds a partition once all members follow it; a member that
 is asked too early or too late has to say so itself.
@@ -22,6 +23,7 @@ Source: Faust's partition assignor (`key_store`, `table_metadata`), Kafka Stream
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from operator import index
 from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
@@ -78,7 +80,7 @@ class Holders:
                 self._active.setdefault((topic, partition), None)
         self._standby: dict[Pair, list[str]] = {}
         for name in sorted(standby or {}):
-            for topic, partition in (standby or {})[name]:
+            for topic, partition in sorted(set((standby or {})[name])):
                 self._standby.setdefault((topic, partition), []).append(name)
         self._counts: dict[str, int] = {}
         for topic, partition in self._active:
@@ -102,12 +104,11 @@ class Holders:
             for part in ("assignment", "standby", "withheld")
         )
         urls = reading.mapping(top.get("urls", {}), "urls")
-        return cls(
-            assignment,
-            standby,
-            withheld,
-            {reading.text(name, "urls"): reading.text(url, f"urls.{name}") for name, url in urls.items()},
-        )
+        told = {reading.text(name, "urls"): reading.text(url, f"urls.{name}") for name, url in urls.items()}
+        if "assignment" not in top:
+            hint = reading.nearest("assignment", top)
+            raise InputError("assignment", found=None, expected="an object", hint=hint)
+        return cls(assignment, standby, withheld, told)
 
     @property
     def topics(self) -> dict[str, int]:
@@ -135,7 +136,12 @@ class Holders:
         `partition_for(key, partitions)`: the function by which records get to the topic's partitions;
         `taskplace.partitioner.partition_for_key` for Kafka's own producers.
         """
-        return self.of(topic, int(partition_for(key, self._count(topic))))
+        chosen = partition_for(key, self._count(topic))
+        try:
+            number = index(chosen)  # of numpy, too
+        except TypeError:
+            raise InputError("partition_for", found=chosen, expected="the number of a partition") from None
+        return self.of(topic, number)
 
     def of_topic(self, topic: str) -> tuple[Location, ...]:
         """Return who holds each partition of a topic, by number; O(partitions)."""

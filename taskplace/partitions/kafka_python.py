@@ -14,10 +14,11 @@ can join a group of Kafka's sticky consumers, one after the other; whoever leads
 modes have names of their own: "taskplace-sticky_fair", and so on. Under Kafka's names, racks stand before moves, as
 in Kafka's own sticky assignors; see `rack_priority`.
 
-What members tell is read as Kafka reads it. An eager member's partitions and generation are its user data, and only
-without these the fields of its subscription; a cooperative member's partitions are the field, its generation the field
-or, in subscriptions below version 2, the user data. Everything may come as bytes, as decoded messages or as plain
-Python: pairs, lists, dicts. User data that cannot be read counts as none.
+What members tell is read as Kafka reads it. An eager member's partitions and generation are its user data; a
+cooperative member's partitions are the field of its subscription, its generation the field or, in subscriptions below
+version 2, the user data. One exception: the fields of an eager member without user data count, where Kafka takes it to
+own nothing. Everything may come as bytes, as decoded messages or as plain
+Python: pairs, lists, dicts. User data whose bytes cannot be read counts as none.
 
 Not here: `copartitioned`, whose standbys no consumer knows what to do with.
 """
@@ -44,6 +45,7 @@ except ImportError as error:
 
 _SUBSCRIPTION_VERSION = 3  # with owned partitions, generation and rack
 _ASSIGNMENT_VERSION = 0
+_MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")
 """The user data of Kafka's cooperative sticky assignor: the generation, for leaders that know no field for it."""
 
@@ -113,16 +115,26 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
 
         `assignment`: a message, decoded or as bytes, or the partitions; `generation`: a number, or what has a
         `generation_id`.
+
+        Errors: `InputError` for partitions that are none, bytes that are no assignment, or a generation that does not
+        fit into a message. Nothing is remembered then.
         """
-        if isinstance(assignment, bytes | bytearray | memoryview):
-            assignment = ConsumerProtocolAssignment.decode(bytes(assignment))
-        held = _field(assignment, "assigned_partitions", "partitions")
-        held = held() if callable(held) else assignment if held is None else held
-        self._owned = tuple(sorted(TopicPartition(*tp) for tp in set(_pairs(held, "assignment"))))
+        assignment = _message(ConsumerProtocolAssignment, assignment, "assignment", "bytes of an assignment")
+        held: Any = assignment
+        if isinstance(assignment, ConsumerProtocolAssignment):
+            held = assignment.assigned_partitions  # null if nothing is assigned
+        elif (found := _field(assignment, "assigned_partitions", "partitions")) is not None:
+            held = found() if callable(found) else found
+        owned = tuple(sorted(TopicPartition(*tp) for tp in set(_pairs(held, "assignment"))))
         number = (
             generation if isinstance(generation, int) else _field(generation, "generation_id", "generation")
         )
-        self._generation = NO_GENERATION if number is None else max(int(number), NO_GENERATION)
+        if number is None:
+            number = NO_GENERATION
+        if isinstance(number, bool) or not isinstance(number, int) or number > _MOST_GENERATION:
+            expected = f"an integer of at most {_MOST_GENERATION}"
+            raise InputError("generation", found=number, expected=expected)
+        self._owned, self._generation = owned, max(number, NO_GENERATION)
 
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
         """Return what every member gets; called on the group's leader.
@@ -130,9 +142,14 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         `members`: of the group, as objects with `member_id`, `metadata` and `group_instance_id`, as tuples
         (id, metadata) or (id, instance id, metadata), or as a mapping from id to metadata.
 
-        Errors: `InputError` for a member that is none of these, or partitions that are none.
+        Errors: `InputError` for a member that is none of these, two members with one id, metadata that has no topics
+        or whose bytes cannot be read, or partitions that are none.
         """
-        told = dict(_members(members, cooperative=self.cooperative))
+        told: dict[str, _Told] = {}
+        for name, member in _members(members, cooperative=self.cooperative):
+            if name in told:
+                raise InputError("members", found=f"{name!r} twice", expected="each member once")
+            told[name] = member
         topics = sorted({topic for member in told.values() for topic in member.topics})
         # Numbers without gaps for the assignor; `numbers` leads back to Kafka's.
         numbers = {t: sorted(found) for t in topics if (found := cluster.partitions_for_topic(t))}
@@ -187,6 +204,8 @@ class _Told(NamedTuple):
 
 def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
     """Yield id and contents of each member, whatever form they come in."""
+    if isinstance(members, str | bytes) or not isinstance(members, Iterable):
+        raise InputError("members", found=members, expected="members with ids and metadata")
     entries = members.items() if isinstance(members, Mapping) else members
     for k, entry in enumerate(entries):
         name, metadata = _field(entry, "member_id"), _field(entry, "metadata")
@@ -196,9 +215,11 @@ def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
             instance = between[0] if between else None
         if not isinstance(name, str) or metadata is None:
             raise InputError(f"members[{k}]", found=entry, expected="a member with an id and metadata")
-        if isinstance(metadata, bytes | bytearray | memoryview):
-            metadata = ConsumerProtocolSubscription.decode(bytes(metadata))
         path = f"members.{name}"
+        expected = "a subscription, decoded or as bytes, with topics"
+        metadata = _message(ConsumerProtocolSubscription, metadata, f"{path}.metadata", expected)
+        if not any(_has(metadata, field) for field in ("topics", "subscription")):
+            raise InputError(f"{path}.metadata", found=metadata, expected=expected)
         owned, generation = (_told_cooperative if cooperative else _told_eager)(metadata, path)
         yield (
             name,
@@ -269,6 +290,20 @@ def _decoded(data: bytes) -> Any:
     return None
 
 
+def _message(kind: Any, value: Any, path: str, expected: str) -> Any:
+    """Return the message of this kind that bytes hold; anything else is returned as it is."""
+    if not isinstance(value, bytes | bytearray | memoryview):
+        return value
+    try:
+        return kind.decode(bytes(value))
+    except Exception as error:  # the decoder raises whatever it stumbles over
+        raise InputError(path, found=bytes(value), expected=expected) from error
+
+
+def _has(value: Any, name: str) -> bool:
+    return name in value if isinstance(value, Mapping) else hasattr(value, name)
+
+
 def _field(value: Any, *names: str) -> Any:
     """Return the first of these fields that a mapping or an object has, or None."""
     for name in names:
@@ -279,7 +314,8 @@ def _field(value: Any, *names: str) -> Any:
 
 
 def _number(generation: Any) -> int:
-    return max(generation, NO_GENERATION) if isinstance(generation, int) else NO_GENERATION
+    known = isinstance(generation, int) and not isinstance(generation, bool)
+    return max(generation, NO_GENERATION) if known else NO_GENERATION
 
 
 def _topics(topics: Any, path: str) -> list[str]:

@@ -133,7 +133,7 @@ def previous(s: Subscriptions) -> dict[TopicPartition, str]:
 def racks_matter(s: Subscriptions) -> bool:
     """Return whether Kafka would look at racks, straight from the rule."""
     heard = {t for m in s.members.values() for t in m.topics}
-    known = [set(racks) for t in heard & s.racks.keys() for racks in s.racks[t] if racks]
+    known = [set(s.racks[t][p]) if t in s.racks else set() for t in heard for p in range(s.topics.get(t, 0))]
     everywhere = set().union(*known)
     return bool(everywhere & {m.rack for m in s.members.values()}) and any(r != everywhere for r in known)
 

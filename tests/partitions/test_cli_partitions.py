@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,13 @@ def test_who_has_a_key(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     }
     assert main(["partitions", str(file), "--key", "code", "a"]) == 2
     assert "did you mean 'codes'?" in capsys.readouterr().err
+
+
+def test_a_key_that_is_no_text_is_its_bytes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(json.dumps(WORKERS))
+    for raw in (b"\xff", b"\xfe\x80a", b"\xc3"):
+        assert main(["partitions", str(file), "--key", "orders", os.fsdecode(raw)]) == 0
+        assert capsys.readouterr().out.startswith(f"orders[{partition_for_key(raw, 2)}]  ")
 
 
 def test_a_key_whose_partition_is_withheld_is_on_nobody(

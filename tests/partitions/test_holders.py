@@ -106,3 +106,20 @@ def test_a_bad_document_is_one_error_with_its_path(document: dict[str, object], 
     with pytest.raises(InputError) as error:
         Holders.from_dict(document)
     assert message in str(error.value)
+
+
+@pytest.mark.parametrize("document", [{}, {"asignment": {"a": [["t", 0]]}}, {"standby": {"a": [["t", 0]]}}])
+def test_a_document_without_an_assignment_is_refused(document: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=r"^assignment: found None") as error:
+        Holders.from_dict(document)
+    assert ("did you mean 'asignment'?" in str(error.value)) == ("asignment" in document)
+
+
+@pytest.mark.parametrize("chosen", ["x", None, 0.5, "0"])
+def test_a_function_that_gives_no_partition_is_one_error(chosen: object) -> None:
+    with pytest.raises(InputError, match="partition_for: found"):
+        Holders({"a": [("t", 0)]}).of_key("t", b"k", lambda key, partitions: chosen)  # type: ignore[arg-type,return-value]
+
+
+def test_a_standby_that_is_told_twice_is_one() -> None:
+    assert Holders({"a": [("t", 0)]}, {"b": [("t", 0), ("t", 0)]}).of("t", 0).standby == ("b",)

@@ -337,6 +337,56 @@ def test_what_is_no_member_is_one_error(members: list[Any], message: str) -> Non
         TaskplaceAssignor().metadata("t")
 
 
+@pytest.mark.parametrize(
+    ("members", "message"),
+    [
+        ([("B", b"")], "members.B.metadata: found b''"),
+        ([("B", b"\0\3\xff")], "members.B.metadata"),
+        ([("B", bytearray(b"junkjunkjunk"))], "members.B.metadata"),
+        ([("B", "t")], "members.B.metadata: found 't'"),
+        ([("B", ["t"])], "members.B.metadata: found ['t']"),
+        ({"B": {"topic": ["t"]}}, "members.B.metadata"),
+        ([("B", subscription()), ("B", subscription(topics=[]))], "members: found \"'B' twice\""),
+        (None, "members: found None"),
+        (7, "members: found 7"),
+    ],
+)
+def test_metadata_that_is_none_is_one_error(members: Any, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        TaskplaceAssignor().assign(cluster(TOPICS), members)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "generation", "message"),
+    [
+        (b"", 3, "assignment: found b''"),
+        (b"\0\0\0\0\0\1", 3, "assignment"),
+        ([("t", 0)], 2**31, "generation: found 2147483648"),
+        ([("t", 0)], SimpleNamespace(generation_id="3"), "generation: found '3'"),
+        ([("t", 0)], True, "generation: found True"),
+        (5, 3, "assignment: found 5"),
+    ],
+)
+def test_what_is_no_assignment_is_one_error_and_is_not_remembered(
+    assignment: Any, generation: Any, message: str
+) -> None:
+    assignor = TaskplaceAssignor()
+    assignor.on_assignment([("t", [1])], 2)
+    before = assignor.metadata(["t"]).encode()
+    with pytest.raises(InputError) as error:
+        assignor.on_assignment(assignment, generation)
+    assert message in str(error.value)
+    assert assignor.metadata(["t"]).encode() == before
+
+
+def test_an_assignment_of_nulls_is_nothing() -> None:
+    assignor = TaskplaceAssignor()
+    assignor.on_assignment(ConsumerProtocolAssignment(0, None, b""), 2)
+    memory = assignor.metadata(["t"]).user_data
+    assert (memory.previous_assignment, memory.generation) == ([], 2)
+
+
 def generation_of(metadata: Any, *, cooperative: bool) -> int:
     """Return the generation that an assignor reads: the claim is tried against one of each generation."""
     found = []

@@ -156,6 +156,17 @@ def test_racks_that_are_the_same_for_all_partitions_move_nothing(racks: list[str
     assert assign_partitions(s, rack_priority="racks").moved == 0
 
 
+@pytest.mark.parametrize("racks", [{"t": [["a"]]}, {"t": [["a"]], "u": [[]]}])
+def test_a_partition_whose_racks_are_not_known_counts_as_different(racks: dict[str, list[list[str]]]) -> None:
+    # As in Kafka. u[0] misses nobody, so B may as well have it, and A is near t[0].
+    members = {"A": Member(["t", "u"], [("u", 0)], rack="a"), "B": Member(["t", "u"], [("t", 0)], rack="b")}
+    s = Subscriptions({"t": 1, "u": 1}, members, racks)
+    made = assign_partitions(s, rack_priority="racks")
+    assert tables(made.assignment) == {"A": "tp0", "B": "up0"}
+    assert (made.rack_misses, made.moved) == (0, 2)
+    assert assign_partitions(s).moved == 0
+
+
 def test_racks_that_no_member_is_in_move_nothing() -> None:
     # B tells no rack, so it misses none; but nothing would be nearer to it.
     members = {"A": Member(["t"], [("t", 0), ("t", 1)], rack="c"), "B": Member(["t"], [("t", 2)])}
