@@ -28,7 +28,7 @@ Processors by name: `taskplace.spark.registry`.
 Properties: what can be judged without Spark is judged when the application is made, before anything starts. That
 includes what the topology takes of a source, if it has a `schema` and no `select`. The topology alone
 (`declared_topology`) needs neither `input` nor `output`, and no Spark; for processors that come with taskplace, no
-Arrow either. Keys may be nested or written flat (`output.totals.path: /data/totals`).
+Arrow either. An override names a key by its path (`output.totals.path=/data/totals`).
 
 Errors: `ConfigError` and `TopologyError` with the path, what was found, what was expected, the nearest name.
 """
