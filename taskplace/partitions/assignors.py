@@ -92,7 +92,17 @@ def assign_partitions(
         goal = MODES[mode](c)
     check_complete(c, goal)
     made = make(c, goal, mode, held_elsewhere(c, goal) if staged else None)
-    return replace(made, urls=s.urls) if s.urls else made
+    return replace(made, urls=s.urls, warnings=(*made.warnings, *_unused(s, asked)))
+
+
+def _unused(s: Subscriptions, assignor: str) -> tuple[str, ...]:
+    """Return a warning for what only `copartitioned` reads, and this assignor does not."""
+    asked = [name for name in ("global_topics", "replicas") if getattr(s, name)]
+    if not asked:
+        return ()
+    return (
+        f"{' and '.join(asked)}: no standbys, since {assignor!r} has none; use the assignor 'copartitioned'",
+    )
 
 
 def racks_first(assignor: str, rack_priority: str | None) -> bool:

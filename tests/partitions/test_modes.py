@@ -209,3 +209,19 @@ def test_the_same_bytes_in_another_process() -> None:
         for seed in ("1", "2")
     }  # fmt: skip
     assert len(made) == 1
+
+
+def test_what_an_assignor_does_not_read_is_a_warning():
+    asked = {
+        "topics": {"t": 2},
+        "members": {"a": {"topics": ["t"]}, "b": {"topics": ["t"]}},
+        "global_topics": ["t"],
+    }
+    made = assign_partitions({**asked, "assignor": "sticky", "replicas": 1})
+    [warning] = made.warnings
+    assert (
+        warning
+        == "global_topics and replicas: no standbys, since 'sticky' has none; use the assignor 'copartitioned'"
+    )
+    assert assign_partitions({**asked, "assignor": "copartitioned"}).warnings == ()
+    assert assign_partitions({**asked, "global_topics": [], "assignor": "sticky"}).warnings == ()
