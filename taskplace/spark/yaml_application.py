@@ -76,8 +76,9 @@ class Declared:
 
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics, programs
+        from taskplace.spark.driver.publishing import check_targets
         from taskplace.spark.driver.sources import check_sources
-        from taskplace.spark.driver.staging import declared
+        from taskplace.spark.driver.staging import SinkSchemas
         from taskplace.spark.key_checks import check_keys
 
         output = entries("output", settings.output, OUTPUT)
@@ -92,10 +93,11 @@ class Declared:
         _check_sinks(built)
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
-        programs(built)  # judges the layouts of the stores
         with _in_the_file():
+            programs(built)  # judges the layouts of the stores, and options
             check_sources(built, _schemas(self._inputs, settings), settings.spark.conf.get)
-            declared(built)  # the schemas of the sinks
+            SinkSchemas(built)  # judges what is declared
+            check_targets(built)
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -119,10 +121,12 @@ def _in_the_file() -> Iterator[None]:
 
 
 _PATHS = (
+    (r"^sinks\.(.*)\.target$", r"output.\1"),
     (r"^sinks\.", "topology.nodes."),
-    (r"^(sources\..*)\.event_time$", r"topology.\1.options.event_time"),
+    (r"^(sources\..*)\.(event_time|delay)$", r"topology.\1.options.\2"),
     (r"^sources\.(.*)$", r"input.\1.schema"),
     (r"^sources$", "input"),
+    (r"^nodes\.(.*)\.([^.]*)$", r"topology.nodes.\1.options.\2"),
     (r"^node '(.*?)'", r"topology.nodes.\1"),
 )
 

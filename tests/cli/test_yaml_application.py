@@ -185,7 +185,7 @@ def test_schemas_as_columns_and_sinks_as_functions():
 
 
 def test_a_sink_s_schema():
-    columns = {"customer": "string", "cents": "list<decimal(9, 2)>"}
+    columns = {"customer": "string", "cents": "list<decimal(9, 2)>", "orders": "int64", "worst": "double"}
     for change in (
         {"topology__nodes__totals__schema": columns},
         {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()},
@@ -677,6 +677,46 @@ SPENT = "topology__nodes__spent__options"
             },
             "topology.nodes.more, by.wosrt: found \"no column 'wosrt'\"",
         ),
+        (
+            {"topology__nodes__again": {"repartition": "spent", "key": "costumer"}},
+            "topology.nodes.again, key: found \"no column 'costumer'\", expected one of ['cents', 'customer', "
+            "'orders', 'worst']; did you mean 'customer'?",
+        ),
+        (
+            {
+                "topology__nodes__again": {"repartition": "once", "key": "tags"},
+                "input__orders__schema": "id long, customer string, cents long, tags array<string>",
+            },
+            "topology.nodes.again, key: found \"'tags', array<string>\", expected a key of type boolean",
+        ),
+        (
+            {
+                "topology__nodes__again": {"repartition": "once", "key": "cents"},
+                "input__orders__schema": "id long, customer string, cents decimal(9, 2)",
+            },
+            "topology.nodes.again, key: found \"'cents', decimal(9,2)\", expected a key of type boolean",
+        ),
+        (
+            {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cent": "long"}},
+            "topology.nodes.totals.schema: found \"a column 'cent'\", expected the columns that come to it: ['cents', "
+            "'customer', 'orders', 'worst']; did you mean 'cents'?",
+        ),
+        (
+            {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cents": "long"}},
+            "topology.nodes.totals.schema: found \"no column 'worst'\", expected the columns that come to it",
+        ),
+        (
+            {
+                "topology__sources__users": {"key": "customer", "partitions": 4},
+                "topology__nodes__joined": {
+                    "join_table": ["orders", "users"],
+                    "processor": "table-join",
+                    "options": {"by": {"customer": "string"}, "columns": {"Cents": "int64"}},
+                },
+                "input__users": {"format": "json", "path": "u", "schema": "customer string, Cents long"},
+            },
+            "topology.nodes.joined, TableJoin('joined'): found \"['cents'] on both sides\"",
+        ),
     ],
 )
 def test_a_declared_schema_is_compared_with_what_the_topology_takes(changes, says):
@@ -704,6 +744,43 @@ def test_a_declared_schema_is_compared_with_what_the_topology_takes(changes, say
 )
 def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
     Declared(settings(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"topology__nodes__more": {"sink": "once"}, "output__more": {"path": "there/../out"}},
+            "expected one of its own: by batch id, the rows of one sink would pass for the other's",
+        ),
+        (
+            {
+                "topology__nodes__totals": {"sink": "once", "schema": {"batch_id": "long"}},
+                "input__orders__select": ["*"],
+            },
+            "topology.nodes.totals.batch_id: found 'a column that the sink's target adds itself",
+        ),
+        (
+            {
+                "topology__nodes__totals__options": {"shema": "id long"},
+                "topology__nodes__totals__schema": None,
+            },
+            "topology.nodes.totals.options.shema: found",
+        ),
+        (
+            {"topology__nodes__totals__options": {"event_time": "at"}},
+            "topology.nodes.totals.options.event_time: found 'at', expected no such option: a sink reads schema",
+        ),
+        (
+            {"topology__nodes__again": {"repartition": "once", "key": "id", "options": {"delay": "5 s"}}},
+            "topology.nodes.again.options.delay: found '5 s', expected no such option: a repartition reads none",
+        ),
+    ],
+)
+def test_what_a_start_refuses_of_sinks_and_options_a_check_refuses(changes, says):
+    with pytest.raises((InputError, TopologyError)) as caught:
+        Declared(settings(**changes))
+    assert says in str(caught.value).replace('"', "'")
 
 
 def test_a_check_says_what_the_start_would(tmp_path, monkeypatch, capsys):

@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from taskplace.errors import InputError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver import sources
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count
 from taskplace.spark.sinks import ParquetSink
@@ -210,3 +210,48 @@ def test_a_source_without_a_key_is_spread_by_what_spark_can_hash():
     assert sources.hashable("in", columns) == ["a"]
     with pytest.raises(InputError, match=r"sources\.in: found .*expected a key"):
         sources.hashable("in", dict(list(columns.items())[1:]))
+
+
+@pytest.mark.parametrize("typed", [(False, True, False), (True, False, True)])
+@pytest.mark.parametrize("merged", [False, True])
+def test_a_batch_whose_keys_are_nulls_without_a_type_goes_on(world, typed, merged):
+    def regrouped(context, rows):
+        text = rows["typed"][0].as_py()
+        return rows.append_column("g", pa.array(["x", None], STRING) if text else pa.nulls(2))
+
+    def grouped(context, rows):
+        return rows.append_column("g", pa.array([None, "x"], STRING))
+
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1)
+    stream = source.process(regrouped, name="r").repartition(key="g", name="by-g", partitions=4)
+    if merged:
+        other = source.process(grouped, name="s").repartition(key="g", name="by-g-too", partitions=4)
+        stream = stream.merge(other, name="m")
+    stream.process(Count("n", by={"g": "string"}), name="n").sink(
+        "o", target=ParquetSink(world.folder / "out")
+    )
+    for batch, text in enumerate(typed):
+        placed = world.open(topo)
+        world.batch(placed, batch, **{"in": pa.table({"k": ["a", "b"], "typed": [text, text]})})
+    texts = sum(typed)
+    nulls = texts + 2 * (3 - texts)
+    assert world.stored(placed, "n") == [("x", texts + 3 * merged), (None, nulls + 3 * merged)]
+
+
+def test_a_key_s_column_is_bound_though_another_one_has_no_type_yet(world):
+    def regrouped(context, rows):
+        kind = STRING if context.batch_id == 0 else INT64
+        return rows.append_column("g", pa.nulls(rows.num_rows)).append_column("h", rows["k"].cast(kind))
+
+    topo = Topology("t")
+    stream = topo.source("in", key="k", partitions=2).process(regrouped, name="r")
+    again = stream.repartition(key=["g", "h"], name="by-g", partitions=8)
+    counted = again.process(Count("n", by={"g": "string", "h": "string"}), name="n")
+    counted.sink("o", target=ParquetSink(world.folder / "out"))
+    placed, rows = world.open(topo), pa.table({"k": list("123456789")})
+    world.batch(placed, 0, **{"in": rows})
+    for driver in (placed, world.open(topo)):
+        with pytest.raises(CheckpointError, match=r"was of \['null', 'string'\], is of \['null', 'int64'\]"):
+            world.batch(driver, 1, **{"in": rows})
+        assert driver.journal.last_batch == 0

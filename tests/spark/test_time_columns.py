@@ -159,10 +159,12 @@ def test_a_table_s_columns_are_those_of_the_table():
     orders = topo.source("orders", key="k", partitions=2)
     users = topo.source("users", key="k", partitions=2)
     orders.join_table(users, TableJoin("u", on=KEY, columns={"born": "date"}), name="j")
-    types = {"orders": {"k": "string", "born": "int"}, "users": {"k": "string", "born": "date"}}
+    types = {"orders": {"k": "string", "at": "int"}, "users": {"k": "string", "born": "date"}}
     check_columns(topo.build(), types)
     with pytest.raises(InputError, match=r"node 'j', columns\.born: found \"'born', int\""):
-        check_columns(topo.build(), {**types, "users": types["orders"]})
+        check_columns(topo.build(), {**types, "users": {"k": "string", "born": "int"}})
+    with pytest.raises(InputError, match=r"node 'j', TableJoin\('u'\): found \"\['BORN'\] on both sides\""):
+        check_columns(topo.build(), {**types, "orders": {"k": "string", "BORN": "int"}})
 
 
 class Latest:

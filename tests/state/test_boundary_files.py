@@ -166,3 +166,16 @@ def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
     rows = pa.table({"n": [1]})
     taken = {next(iter(boundary.write(tmp_path, f"{s}", rows, [], 6, seed=s).slices)) for s in range(60)}
     assert taken == set(range(6))
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.large_string(), pa.decimal128(9, 2), pa.list_(pa.int64()), pa.timestamp("ns")]
+)
+def test_a_key_that_is_not_hashed_is_named_with_its_topic(tmp_path, kind):
+    rows = pa.table({"n": [1], "k": pa.nulls(1, kind)})
+    with pytest.raises(
+        InputError, match=r"^repartition 'again', key 'k': found '.*', expected a key of type boolean"
+    ):
+        boundary.write(tmp_path, "x", rows, ["n", "k"], 2, topic="again")
+    with pytest.raises(InputError, match=r"^repartition 'again': found \"no column \['q'\]\""):
+        boundary.write(tmp_path, "x", rows, ["q"], 2, topic="again")

@@ -267,6 +267,7 @@ def test_the_table_of_the_page_is_what_is_done():
     assert tried > 60
 
 
+F32, F64 = pa.float32(), pa.float64()
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 DAY = datetime(2026, 1, 2, tzinfo=UTC)
 BERLIN = pa.timestamp("us", tz="Europe/Berlin")
@@ -311,6 +312,7 @@ def test_a_cast_that_loses_something_of_a_value_is_refused(column, kind, says):
         (pa.nulls(1), pa.time64("us"), [None]),
         (pa.array([1.25]), pa.decimal128(9, 1), [Decimal("1.2")]),  # asked for by its name
         (pa.array(["07"]), pa.int64(), [7]),
+        *((pa.array([0.0, -0.0, -1.5, None], kind), STRING, ["0", "0", "-1.5", None]) for kind in (F32, F64)),
     ],
 )
 def test_what_is_held_or_asked_for_by_a_name_is_taken(column, kind, made):

@@ -142,3 +142,19 @@ def test_a_name_that_a_row_lacks_is_null(bench, tmp_path):
     per_key = PerKey("s", lambda *_: ({}, [{}]), by={"k": "string"}, state={"x": "int64"}, output=output)
     run = bench(tmp_path, per_key)
     assert run.run(pa.table({"k": ["a"]})).to_pylist() == [{"k": None, "x": None}]
+
+
+@pytest.mark.parametrize("column", ["att", "k", 5])
+def test_an_event_time_is_a_time_of_the_output(column):
+    with pytest.raises(
+        InputError,
+        match=r"^PerKey\('s'\)\.event_time: found .*, expected a timestamp or date column of its output",
+    ):
+        PerKey(
+            "s",
+            lambda key, rows, state: (state, rows),
+            by={"k": "string"},
+            state={"n": "int64"},
+            output={"k": "string", "at": "timestamp"},
+            event_time=column,
+        )

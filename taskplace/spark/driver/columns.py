@@ -3,7 +3,8 @@
 **Idea.** A source's columns are known once its data frame, or its declared schema, is. Each node says what it takes and
 what it sends on (`taskplace.spark.processors.columns`); parents come first. A source takes its own event time. That, a
 window's column, the `time` of a `ttl` and every column that a store declares as a timestamp or date have to be a
-timestamp or date: an integer would be taken for microseconds.
+timestamp or date: an integer would be taken for microseconds. A repartition takes its key, of types that tasks can
+hash. A sink with a declared schema takes the columns of that, and no others.
 
 Properties: behind a processor that does not say what it sends on, columns are not known; a task then refuses the same,
 before it writes anything.
@@ -18,6 +19,7 @@ from collections.abc import Callable, Mapping
 from taskplace.errors import InputError
 from taskplace.model.reading import nearest
 from taskplace.spark.processors.columns import TIMES, UNKNOWN, Columns, InputColumn, inputs_of, output_of
+from taskplace.spark.worker.schemas import declare
 from topology import BuiltTopology, Node
 
 
@@ -41,6 +43,7 @@ def check_columns(
                     _check(path, wanted, columns)
                     if wanted[:2] == _goes_by(node):
                         _check_zone(path, wanted.name, columns[wanted.name], utc)
+            _check_sent(node, parents)
             known[node.name] = _output(node, parents, topics)
             if node.kind == "repartition" and node.topic:
                 topics[node.topic] = known[node.name]
@@ -87,6 +90,37 @@ def _check(path: str, wanted: InputColumn, columns: Columns) -> None:
         )
 
 
+def _check_sent(node: Node, parents: list[Columns | None]) -> None:
+    """Refuse columns that a repartition cannot split its rows by, and those that are not in the schema of a sink."""
+    if not parents or (columns := parents[0]) is None:
+        return
+    if node.kind == "repartition":
+        for column in node.key:
+            path = f"node {node.name!r}, key"
+            _check(path, InputColumn(0, column), columns)
+            if columns[column].lower().startswith(_NOT_HASHED):
+                raise InputError(
+                    path,
+                    found=f"{column!r}, {columns[column]}",
+                    expected="a key of type boolean, integer, float, date, timestamp, string or binary",
+                    hint="cast it in a processor before",
+                )
+    elif node.kind == "sink" and node.options.get("schema") is not None:
+        names = [name for name, _ in declare(node.name, node.options["schema"]).columns]
+        if wrong := sorted(set(names) ^ set(columns)):
+            missing = wrong[0] not in columns
+            raise InputError(
+                f"sinks.{node.name}.schema",
+                found=f"{'a' if missing else 'no'} column {wrong[0]!r}",
+                expected=f"the columns that come to it: {sorted(columns)}",
+                hint=nearest(wrong[0], sorted(set(columns) - set(names))) if missing else "",
+            )
+
+
+#: How the types begin, in Spark's words and in Arrow's, by which tasks cannot split rows.
+_NOT_HASHED = ("decimal", "array", "list", "map", "struct", "variant", "interval")
+
+
 def _output(
     node: Node, parents: list[Columns | None], topics: Mapping[str, Columns | None]
 ) -> Columns | None:
@@ -95,4 +129,8 @@ def _output(
         return topics.get(node.topic or "")
     if node.kind in ("repartition", "merge", "sink"):
         return parents[0]
-    return output_of(node.processor, *parents)
+    try:
+        return output_of(node.processor, *parents)
+    except InputError as error:
+        path = f"node {node.name!r}, {error.path}"
+        raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None

@@ -204,20 +204,22 @@ class Journal:
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
         """Bind the checkpoint to the key types of its topics; one that it did not have may come.
 
-        A key without a type, of nothing but nulls, may be of any.
+        A column without a type, of nothing but nulls, may be of any; it is bound by the first type that comes.
         """
         bound: dict[str, Any] = dict(self.identity.get("keys") or {})
         for topic, types in keys.items():
             known = list(bound.get(topic, types))
-            if UNTYPED not in types:
-                bound[topic] = known
             if len(known) != len(types) or any(
-                now not in (before, UNTYPED) for before, now in zip(known, types, strict=True)
+                UNTYPED not in (before, now) and before != now
+                for before, now in zip(known, types, strict=True)
             ):
                 raise CheckpointError(
                     f"{self.root}: the key of topic {topic!r} was of {bound[topic]}, is of {list(types)}; "
                     "other types go to other partitions: cast it, or start a new checkpoint"
                 )
+            known = [now if before == UNTYPED else before for before, now in zip(known, types, strict=True)]
+            if set(known) != {UNTYPED}:
+                bound[topic] = known
         self.identity["keys"] = bound
 
     # -- committing

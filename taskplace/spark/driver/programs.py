@@ -133,7 +133,7 @@ def _program(
                 found="no processor",
                 expected="an object with process(context, *inputs), or a function",
             )
-        if node.processor is not None:
+        if node.processor is not None or node.kind in ("sink", "merge", "repartition"):
             check_options(node)
     _check_windows_alone(sub)
     _check_own_stores(sub)

@@ -20,32 +20,38 @@ from topology import BuiltTopology
 log = logging.getLogger(__name__)
 
 
+def check_targets(built: BuiltTopology) -> None:
+    """Refuse what is no target, and a target that two sinks have. O(sinks). Errors: `InputError`."""
+    given: dict[object, str] = {}
+    for node in (node for sub in built.subtopologies for node in sub.sinks):
+        name, target = node.name, node.target
+        if target is None:
+            continue
+        if not callable(getattr(target, "publish", None)):
+            raise InputError(
+                f"sinks.{name}.target",
+                found=target,
+                expected="an object with publish(spark, batch_id, files), such as a ParquetSink",
+            )
+        where = target.path.resolve() if isinstance(target, ParquetSink) else id(target)
+        if where in given:
+            raise InputError(
+                f"sinks.{name}.target",
+                found=f"{where if isinstance(where, Path) else target}, as sink {given[where]!r} has it",
+                expected="one of its own: by batch id, the rows of one sink would pass for the other's",
+            )
+        given[where] = name
+
+
 class Publisher:
     """Gives each sink's target what the winning attempts staged, as often as it takes: they are idempotent by batch."""
 
     def __init__(self, checkpoint: Path, built: BuiltTopology) -> None:
-        """Errors: `InputError` for what is no target or no schema, and for a target that two sinks have."""
+        """Errors: `InputError` for what is no schema; as of `check_targets`."""
         self._checkpoint = checkpoint
         self._declared = declared(built)
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
-        given: dict[object, str] = {}
-        for name, target in self._targets.items():
-            if target is None:
-                continue
-            if not callable(getattr(target, "publish", None)):
-                raise InputError(
-                    f"sinks.{name}.target",
-                    found=target,
-                    expected="an object with publish(spark, batch_id, files), such as a ParquetSink",
-                )
-            where = target.path.resolve() if isinstance(target, ParquetSink) else id(target)
-            if where in given:
-                raise InputError(
-                    f"sinks.{name}.target",
-                    found=f"{where if isinstance(where, Path) else target}, as sink {given[where]!r} has it",
-                    expected="one of its own: by batch id, the rows of one sink would pass for the other's",
-                )
-            given[where] = name
+        check_targets(built)
 
     def probe(self) -> None:
         """Have the targets try whether they can write at all. Errors: what one says that cannot."""

@@ -23,7 +23,7 @@ import pyarrow as pa
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
 from taskplace.model.reading import nearest
-from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken
+from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken, is_time
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
@@ -177,6 +177,14 @@ class PerKey:
         self._function = function
         self._by, self._state = columns_of(by, f"{path}.by"), columns_of(state, f"{path}.state")
         self._output = arrow_schema(columns_of(output, f"{path}.output", empty=True), f"{path}.output")
+        times = [field.name for field in self._output if is_time(field.type)]
+        if event_time is not None and event_time not in times:
+            raise InputError(
+                f"{path}.event_time",
+                found=event_time,
+                expected=f"a timestamp or date column of its output: {times}",
+                hint=nearest(event_time, times),
+            )
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and the state's."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -78,7 +78,11 @@ class TableJoin:
             yield InputColumn(1, self.deleted, "deleted")
 
     def output_columns(self, stream: Columns | None, table: Columns | None = None) -> Columns | None:
-        """Return the columns of the output: those of the stream, and the table's."""
+        """Return the columns of the output: those of the stream, and the table's.
+
+        Errors: `InputError` when both have a column of one name, as in `process`.
+        """
+        self._check_names(stream or ())
         return None if stream is None else {**stream, **dict.fromkeys(self._columns, UNKNOWN)}
 
     def input_time(self) -> TimeColumn | None:
@@ -97,17 +101,21 @@ class TableJoin:
         `deleted` that the table does not have, or of a type that says nothing there.
         """
         store = context.store(self.store)
-        mine = {name.lower() for name in self._columns}
-        if clash := sorted(name for name in stream.column_names if name.lower() in mine):
-            raise InputError(
-                f"TableJoin({self.store!r})", found=f"{clash} on both sides", expected="different names"
-            )
+        self._check_names(stream.column_names)
         if table.num_rows:
             self._update(store, table)
         values, found = store.get_many(stream)
         for name in self._columns:
             stream = stream.append_column(name, values[name])
         return stream if self._how == "left" else stream.filter(pa.array(found))
+
+    def _check_names(self, stream: Iterable[str]) -> None:
+        """Refuse columns of the stream that are called like one of the table's, in whatever case."""
+        mine = {name.lower() for name in self._columns}
+        if clash := sorted(name for name in stream if name.lower() in mine):
+            raise InputError(
+                f"TableJoin({self.store!r})", found=f"{clash} on both sides", expected="different names"
+            )
 
     def _update(self, store: Store, table: pa.Table) -> None:
         """Apply the table's rows of a batch."""

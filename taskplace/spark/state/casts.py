@@ -46,6 +46,8 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
         column = column.cast(column.type.value_type)
     if of.is_time(kind) and of.is_temporal(column.type) and not of.is_time(column.type):
         raise pa.ArrowNotImplementedError(f"{column.type} has a day, and {kind} has none")
+    if _is_wide_float(column.type) and _is_text(kind):
+        column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0, as text too
     made = column.cast(kind, safe=not (nearest and of.is_floating(kind)))
     if of.is_floating(kind):
         _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")

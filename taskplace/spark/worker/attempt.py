@@ -248,7 +248,7 @@ def _sealed_outputs(
         to = program.repartitions[topic]
         file = f"{folder}/topics/{file_name(topic)}/{task}-{attempt}.arrow"
         seed = zlib.crc32(f"{topic} {task} {setting.batch}".encode())
-        boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions, seed)
+        boundaries[topic] = boundary.write(root, file, rows, to.key, to.partitions, seed, topic)
     sinks = {}
     for sink, rows in outputs.sinks.items():
         data = schemas.parquet(rows, sink)

@@ -43,25 +43,27 @@ def read_listing(root: Path, listing: Listing) -> Mapping[str, Sequence[Boundary
 
 
 def write(
-    root: Path, file: str, rows: pa.Table, key: Sequence[str], partitions: int, seed: int = 0
+    root: Path,
+    file: str,
+    rows: pa.Table,
+    key: Sequence[str],
+    partitions: int,
+    seed: int = 0,
+    topic: str = "",
 ) -> Boundary:
     """Write `rows` by partition of their key into `root/file` (none, if there are no rows). O(bytes).
 
-    Without a key they are spread evenly, in runs; `seed` decides who gets which.
+    Without a key they are spread evenly, in runs; `seed` decides who gets which. `topic` is named in errors.
+    Errors: `InputError` for a column of the key that is missing, or of a type that is not hashed.
     """
+    where = f"repartition {topic!r}" if topic else "repartition"
     if rows.num_rows and (missing := set(key) - set(rows.column_names)):
-        raise InputError(
-            "repartition", found=f"no column {sorted(missing)}", expected=f"one of {rows.column_names}"
-        )
+        raise InputError(where, found=f"no column {sorted(missing)}", expected=f"one of {rows.column_names}")
     rows = rows.combine_chunks()
     schema = rows.schema.serialize().to_pybytes()
     if not rows.num_rows:
         return Boundary("", schema, {})
-    numbers = (
-        partition_of([_hashable(rows[name]) for name in key], partitions)
-        if key
-        else _spread(rows, partitions, seed)
-    )
+    numbers = _by_key(rows, key, partitions, where) if key else _spread(rows, partitions, seed)
     order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
     rows = rows.take(pa.array(order))
     edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
@@ -83,6 +85,17 @@ def write(
         p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
     return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
+
+
+def _by_key(rows: pa.Table, key: Sequence[str], partitions: int, where: str) -> npt.NDArray[np.int32]:
+    """Return the partition of each row. Errors: `InputError` with the column whose type is not hashed."""
+    for name in key:
+        try:
+            partition_of([_hashable(rows[name].slice(0, 0))], partitions)
+        except InputError as error:
+            path = f"{where}, key {name!r}"
+            raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+    return partition_of([_hashable(rows[name]) for name in key], partitions)
 
 
 def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -6,7 +6,8 @@ in different tasks, each with a state of its own. And topics that meet in one st
 
 Properties: types are judged, not values. A source is judged before anything starts. A repartition's types are known
 when rows come: a task judges them before it writes anything. The type in which a topic was split is compared with the
-type in which the store keeps the column of that name, whatever lies between the two.
+type in which the store keeps the column of that name, whatever lies between the two. A column without a type, as pandas
+makes of nothing but nulls, is not judged: nulls go to one partition whatever their type.
 """
 
 from __future__ import annotations
@@ -39,7 +40,10 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
     """
     met: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}
     for split in splits:
-        found = types.get(split.topic, {})
+        # A column without a type has nothing but nulls, which are hashed the same in every type.
+        found = {
+            name: kind for name, kind in types.get(split.topic, {}).items() if not pa.types.is_null(kind)
+        }
         for name, kept in split.columns:
             if name in found and not keeps_apart(found[name], kept):
                 raise InputError(
