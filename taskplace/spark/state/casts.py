@@ -3,7 +3,7 @@
 **Idea of `cast`.** Arrow checks most casts and not all: it makes an infinity of 1e300 as float32, true of 2, and a time
 of day of a timestamp. A value that the type does not hold is an error here, whatever the two types are. What is asked
 for by a type's name is no loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float
-to its digits, a date takes the day of a timestamp, and a text is parsed ("07" as an integer is 7).
+to its digits, a date takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
 
 **Idea of `keeps_apart`.** Rows are split over tasks by columns as they come, and state is kept by a key of declared
 types. The rows of one key meet in one task only if the cast between the two never makes one value of several: `int32`
@@ -48,6 +48,10 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
         raise pa.ArrowNotImplementedError(f"{column.type} has a day, and {kind} has none")
     if _is_wide_float(column.type) and _is_text(kind):
         column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0, as text too
+    if of.is_timestamp(column.type) and of.is_date(kind):
+        column = column.cast(
+            pa.timestamp(column.type.unit, tz="UTC")
+        )  # the day in UTC, whatever zone wrote it
     made = column.cast(kind, safe=not (nearest and of.is_floating(kind)))
     if of.is_floating(kind):
         _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")
