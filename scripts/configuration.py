@@ -6,7 +6,9 @@ from pathlib import Path
 
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.keys import Configuration
+from taskplace.partitioner import PartitionerConfig
 from taskplace.settings import FREE, SECTIONS, ChaosSettings
+from taskplace.spark.steering.config import SteeringConfig
 
 FILE = Path(__file__).parents[1] / "docs" / "configuration.md"
 HEAD = """# Configuration
@@ -28,6 +30,8 @@ Unknown keys are refused with the nearest known one, before anything starts."""
 READ = "What the application reads itself: see [runtime.md](runtime.md) and [topology.md](topology.md)."
 OTHERS = {
     "chaos": ("An entry of the list `chaos`", ChaosSettings),
+    "steering": ("Steering (`taskplace.spark.steer`)", SteeringConfig),
+    "partitioner": ("The partitioner (`taskplace.partitioner`)", PartitionerConfig),
     "coordinator": ("A group's coordinator (`taskplace.group`), in Python only", CoordinatorSettings),
     "member": ("A member of a group (`taskplace.group`), in Python only", MemberSettings),
 }

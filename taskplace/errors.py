@@ -28,6 +28,8 @@ SHOWN = 1000
 
 def shown(found: object) -> str:
     """Return what an error shows of a value: nobody reads one of any length, and not every value can be printed."""
+    if isinstance(found, int) and found.bit_length() > 1024:
+        return repr(f"an integer of {found.bit_length()} bits")
     try:
         text = repr(found)
     except Exception:  # an integer of thousands of digits, a value whose own repr fails

@@ -35,8 +35,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from taskplace.errors import ConfigError, InputError
+from taskplace.errors import InputError
 from taskplace.model import reading
+from taskplace.model.keys import Boolean, Configuration, Integer, key
 
 MOST_BYTES = 2**50
 """The largest record: far more than anybody sends, and thousands of them can be summed in a column."""
@@ -93,16 +94,8 @@ class Partitioner(Protocol):
 
 
 @dataclass(frozen=True)
-class PartitionerConfig:
-    """Kafka's keys; sizes in bytes, times in milliseconds.
-
-    | key | default | |
-    |---|---|---|
-    | `partitioner.sticky.batch.size` | 0 | length of a turn; 0: `batch.size` |
-    | `batch.size` | 16384 | |
-    | `partitioner.ignore.keys` | false | treat keyed records as keyless |
-    | `partitioner.adaptive.partitioning.enable` | false | the text's choice; Kafka's default is true |
-    | `partitioner.availability.timeout.ms` | 0 | adaptive: leave out what was not drained for so long; 0: never |
+class PartitionerConfig(Configuration):
+    """Kafka's keys; sizes in bytes, times in milliseconds. docs/configuration.md lists them.
 
     >>> PartitionerConfig.from_properties({"batch.size": 1000}).turn
     1000
@@ -111,33 +104,30 @@ class PartitionerConfig:
     taskplace.errors.ConfigError: config.partitioner.ignore.key: ... did you mean 'partitioner.ignore.keys'?
     """
 
-    sticky_batch_size: int = 0
-    batch_size: int = 16_384
-    ignore_keys: bool = False
-    adaptive: bool = False
-    availability_timeout_ms: int = 0
-
-    def __post_init__(self) -> None:
-        for key, name in _KEYS.items():
-            value = getattr(self, name)
-            if type(PartitionerConfig.__dataclass_fields__[name].default) is bool:
-                if not isinstance(value, bool):
-                    raise ConfigError(key, found=value, expected="true or false")
-            elif isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-                raise ConfigError(key, found=value, expected="an integer of at least 0")
+    sticky_batch_size: int = key(
+        Integer(0), 0, "length of a turn; 0: `batch.size`", name="partitioner.sticky.batch.size"
+    )
+    batch_size: int = key(Integer(0), 16_384, "length of a turn where the key above is 0")
+    ignore_keys: bool = key(
+        Boolean(), False, "treat keyed records as keyless", name="partitioner.ignore.keys"
+    )
+    adaptive: bool = key(
+        Boolean(),
+        False,
+        "turns in proportion to how short queues are; false is the text's choice, Kafka's default is true",
+        name="partitioner.adaptive.partitioning.enable",
+    )
+    availability_timeout_ms: int = key(
+        Integer(0),
+        0,
+        "adaptive: leave out what was not drained for so long; 0: never",
+        name="partitioner.availability.timeout.ms",
+    )
 
     @property
     def turn(self) -> int:
         """The length of a turn in bytes; at least 1, which moves on with every record."""
         return self.sticky_batch_size or self.batch_size or 1
-
-    @classmethod
-    def from_properties(cls, properties: Mapping[str, Any], path: str = "config") -> PartitionerConfig:
-        """Return the configuration that `properties` describe; missing keys take their defaults."""
-        for key in reading.mapping(properties, path):
-            if key not in _KEYS:
-                raise ConfigError.unknown_key(path, key, _KEYS)
-        return cls(**{_KEYS[key]: value for key, value in properties.items()})
 
 
 class UniformStickyPartitioner:
@@ -550,12 +540,3 @@ def _measured(sizes: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         k = int(wrong[0])
         raise InputError(f"sizes[{k}]", found=sizes[k], expected=_SIZE)
     return np.asarray(sizes, np.int64)
-
-
-_KEYS: dict[str, str] = {
-    "partitioner.sticky.batch.size": "sticky_batch_size",
-    "batch.size": "batch_size",
-    "partitioner.ignore.keys": "ignore_keys",
-    "partitioner.adaptive.partitioning.enable": "adaptive",
-    "partitioner.availability.timeout.ms": "availability_timeout_ms",
-}

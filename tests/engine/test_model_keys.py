@@ -12,9 +12,18 @@ from taskplace.errors import ConfigError
 from taskplace.group.settings import CoordinatorSettings, MemberSettings
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Boolean, Choice, Configuration, Integer, Number, Text, key
+from taskplace.partitioner import PartitionerConfig
 from taskplace.settings import SECTIONS, ChaosSettings
+from taskplace.spark.steering.config import SteeringConfig
 
-ALL = [*SECTIONS.values(), ChaosSettings, CoordinatorSettings, MemberSettings]
+ALL = [
+    *SECTIONS.values(),
+    ChaosSettings,
+    PartitionerConfig,
+    SteeringConfig,
+    CoordinatorSettings,
+    MemberSettings,
+]
 
 
 @dataclass(frozen=True, kw_only=True)
