@@ -16,12 +16,13 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal, can_remove
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.problem import Problem, Task
-from taskplace.model.reading import MOST, MOST_NUMBER, nearest
+from taskplace.model.reading import MOST_NUMBER, nearest
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.stats import Stats
+from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, TaskId
 
@@ -93,7 +94,7 @@ class Rebalancer:
 
     def instance(self, executor: str | int) -> str:
         """Return the instance that "3" or "executor-3" names. Errors: `InputError` naming the members."""
-        name = _named(executor)
+        name = instance_name(executor)
         known = sorted(self.state.members)
         if name not in known:
             raise InputError(
@@ -104,7 +105,7 @@ class Rebalancer:
     def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role any more, and no copy that the others lack; true once it has gone."""
         with self.lock:
-            if _named(executor) in self.state.gone:
+            if instance_name(executor) in self.state.gone:
                 return True
             name = self.instance(executor)
             return not any(self.state.roles(name)) and self.removal(name).can_remove
@@ -112,8 +113,8 @@ class Rebalancer:
     def removal(self, executor: str | int) -> Removal:
         """Return what still has to catch up elsewhere before an executor can go; nothing once it has gone."""
         with self.lock:
-            if _named(executor) in self.state.gone:
-                return Removal(_named(executor))
+            if instance_name(executor) in self.state.gone:
+                return Removal(instance_name(executor))
             instances = self.loop.with_roles(self.state.instances())
             problem = Problem(tuple(self._measured()), instances, self.loop.config)
             return can_remove(problem, self.instance(executor))
@@ -181,15 +182,6 @@ class Rebalancer:
     def assignment(self) -> Mapping[str, object]:
         """Return the assignment in force as JSON data, for the manifest."""
         return self.loop.plan.to_dict()["assignment"] if self.loop.plan else {}
-
-
-def _named(executor: object) -> str:
-    """Return the instance that is meant by "3", 3 or "executor-3". Errors: `InputError` for anything else."""
-    number = isinstance(executor, int) and not isinstance(executor, bool) and 0 <= executor < MOST
-    if not number and not isinstance(executor, str):
-        raise InputError("executor", found=executor, expected="an id like '3' or 'executor-3'")
-    name = str(executor)
-    return name if name.startswith("executor-") else f"executor-{name}"
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskplace.errors import InputError
-from taskplace.model.reading import MOST
+from taskplace.spark.instances import instance_name
 from topology.errors import nearest
 
 if TYPE_CHECKING:
@@ -77,16 +77,3 @@ class Executors:
                 "executor", found=executor, expected=f"one of {known}", hint=nearest(name, known)
             )
         return name
-
-
-def instance_name(executor: object) -> str:
-    """Return the instance that is meant by "3", 3 or "executor-3". Errors: `InputError` for anything else.
-
-    >>> instance_name(3)
-    'executor-3'
-    """
-    number = isinstance(executor, int) and not isinstance(executor, bool) and 0 <= executor < MOST
-    if not number and not isinstance(executor, str):
-        raise InputError("executor", found=executor, expected="an id like '3' or 'executor-3'")
-    name = str(executor)
-    return name if name.startswith("executor-") else f"executor-{name}"
