@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
 from taskplace.model import reading
-from taskplace.partitions.subscriptions import Pair, _pairs
+from taskplace.partitions.members import Pair, topic_partitions
 from topology.node import TopicPartition
 
 SCHEMA = "taskplace.partition_assignment/1"
@@ -98,7 +98,9 @@ class Holders:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         assignment, standby, withheld = (
             {
-                reading.text(name, part): _pairs(reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}")
+                reading.text(name, part): topic_partitions(
+                    reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}"
+                )
                 for name, pairs in reading.mapping(top.get(part, {}), part).items()
             }
             for part in ("assignment", "standby", "withheld")

@@ -46,10 +46,10 @@ class Member:
             reading.text(topic, f"topics[{k}]")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
         for name in ("owned", "standby"):
-            object.__setattr__(self, name, _pairs(getattr(self, name), name))
+            object.__setattr__(self, name, topic_partitions(getattr(self, name), name))
 
 
-def _pairs(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
+def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
     """Return the pairs as topic partitions, in their order; what is one already is not made again."""
     if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
         raise InputError(name, found=pairs, expected="a list of (topic, partition)")

@@ -13,7 +13,7 @@ from taskplace.model import reading
 from taskplace.partitions.members import NO_GENERATION as NO_GENERATION
 from taskplace.partitions.members import Member as Member
 from taskplace.partitions.members import Pair as Pair
-from taskplace.partitions.members import _pairs as _pairs
+from taskplace.partitions.members import topic_partitions
 
 if TYPE_CHECKING:
     from taskplace.partitions.columns import Columns
@@ -243,7 +243,7 @@ def _read_member(value: Any, path: str) -> Member:
     topics = reading.listing(m.get("topics", ()), f"{path}.topics")
     names = [reading.text(t, f"{path}.topics[{k}]") for k, t in enumerate(topics)]
     pairs = {
-        key: _pairs(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
+        key: topic_partitions(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
         for key in ("owned", "standby")
     }
     rack, instance, url = (
