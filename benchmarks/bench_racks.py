@@ -1,4 +1,4 @@
-"""What weighing reads across racks costs a plan: without racks, of actives, of actives and standbys.
+"""Measure the time of a plan without racks, with racks of actives, and with racks of actives and standbys.
 
 python benchmarks/bench_racks.py [--tasks 10000 --instances 100] [--zones]
 """

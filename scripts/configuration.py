@@ -28,13 +28,13 @@ runtime:
 On the command line a key is named by its path: `--set runtime.snapshot.interval=5`.
 Unknown keys are refused with the nearest known one, before anything starts."""
 READ = "What the application reads itself: see [runtime.md](runtime.md) and [topology.md](topology.md)."
-OTHERS = {
-    "chaos": ("An entry of the list `chaos`", ChaosSettings),
-    "steering": ("Steering (`taskplace.spark.steer`)", SteeringConfig),
-    "partitioner": ("The partitioner (`taskplace.partitioner`)", PartitionerConfig),
-    "coordinator": ("A group's coordinator (`taskplace.group`), in Python only", CoordinatorSettings),
-    "member": ("A member of a group (`taskplace.group`), in Python only", MemberSettings),
-}
+OTHERS = (
+    ("An entry of the list `chaos`", ChaosSettings),
+    ("Steering (`taskplace.spark.steer`)", SteeringConfig),
+    ("The partitioner (`taskplace.partitioner`)", PartitionerConfig),
+    ("A group's coordinator (`taskplace.group`), in Python only", CoordinatorSettings),
+    ("A member of a group (`taskplace.group`), in Python only", MemberSettings),
+)
 
 
 def page() -> str:
@@ -43,10 +43,8 @@ def page() -> str:
     for name, section in sorted(SECTIONS.items()):
         parts.append(f"## `{name}`\n\n{_summary(section)}\n\n{section.reference()}")
     free = ", ".join(f"`{name}`" for name in FREE)
-    parts.append(
-        f"## {free}\n\nWhat the application reads itself: see [runtime.md](runtime.md) and [topology.md](topology.md)."
-    )
-    parts += [f"## {title}\n\n{_summary(part)}\n\n{part.reference()}" for title, part in OTHERS.values()]
+    parts.append(f"## {free}\n\n{READ}")
+    parts += [f"## {title}\n\n{_summary(part)}\n\n{part.reference()}" for title, part in OTHERS]
     return "\n\n".join(parts) + "\n"
 
 

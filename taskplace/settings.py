@@ -182,7 +182,7 @@ class StateSettings(Configuration, section="state"):
 
 @dataclass(frozen=True)
 class ChaosSettings(Configuration, section="chaos[]"):
-    """A drill: an executor is killed in a batch."""
+    """A drill that kills an executor in a batch."""
 
     batch: int = key(Integer(0), doc="the batch in which it is killed, counted from 0")
     kill: str = key(ExecutorName(), doc="which executor: its id, or the one with most active tasks")

@@ -27,6 +27,8 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from functools import cache
+from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from taskplace.errors import ConfigError, InputError
@@ -210,6 +212,7 @@ class Configuration:
         """Refuse values that are right by themselves, but not together."""
 
     @classmethod
+    @cache
     def declared_keys(cls) -> tuple[Key, ...]:
         """Return all keys, in the order in which they are declared."""
         return tuple(
@@ -277,7 +280,7 @@ class Configuration:
     def to_properties(self) -> dict[str, Any]:
         """Return every key with its value, sorted, ready for JSON; `from_properties` reads it back."""
         out: dict[str, Any] = {}
-        for found in sorted(self.declared_keys()):
+        for found in sorted(self.declared_keys(), key=attrgetter("name")):
             value = getattr(self, found.field)
             out[found.name] = list(value) if isinstance(value, tuple) else value
         return out

@@ -52,12 +52,12 @@ class DurationAboveZero:
         return "a duration, such as '10 minutes'"
 
     def read(self, path: str, value: Any) -> Duration:
-        """Return the duration as it was given; `ConfigError` for anything else."""
+        """Return the duration with a unit, also if it had none; `ConfigError` for anything else."""
         try:
-            milliseconds(value, path)
+            whole = milliseconds(value, path)
         except InputError as error:
             raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
-        return value  # type: ignore[no-any-return]
+        return value if isinstance(value, str) else f"{whole} ms"
 
 
 class HostTags:
@@ -146,11 +146,12 @@ class PlacedOptions(Configuration, section="runtime"):
     def of(cls, keywords: Mapping[str, Any]) -> PlacedOptions:
         """Return the options that keywords of a call give; errors name the keyword."""
         by_field = {declared.field: declared for declared in cls.declared_keys()}
+        values: dict[str, Any] = {}
         for name, value in keywords.items():
             if name not in by_field:
                 raise TypeError(
                     f"unknown option {name!r}; {reading.nearest(name, by_field) or sorted(by_field)}"
                 )
-            if value is not by_field[name].default:
-                by_field[name].type.read(name, value)
-        return cls(**keywords)
+            default = by_field[name].default
+            values[name] = value if value is default else by_field[name].type.read(name, value)
+        return cls(**values)

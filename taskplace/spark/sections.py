@@ -1,8 +1,8 @@
-"""The free sections of an application's YAML, nested, however their keys were written.
+"""The free sections of an application's YAML, nested, also where overrides have added keys by their path.
 
-**Idea.** `output.totals.path: /data` and `output: {totals: {path: /data}}` mean the same, as everywhere in the file.
-The settings leave `topology`, `input` and `output` as they were written, because their entries have names of the user's
-own, which may have dots: where a name ends is only known by the fields that may follow it.
+**Idea.** The override `output.totals.path=/data` means `output: {totals: {path: /data}}`. The settings leave keys of
+`topology`, `input` and `output` in one piece, because the user's names in them may have dots: where a name ends is only
+known by the fields that may follow it.
 
 Properties: a name ends before a field; if more than one way fits, the one to an entry that is there is meant, else the
 shortest name. Without a field in it, a key with a mapping is a name, and any other (a mistake, for which the entry has

@@ -14,7 +14,7 @@ from taskplace.simulation.scenarios import KINDS, scenario
 
 
 def situations(kind: str, seed: int) -> Iterator[Problem]:
-    """The problem of a scenario, and those that it is after each group of events."""
+    """Return the problem of a scenario, and the problem after each group of events."""
     drawn = scenario(kind, seed, largest=0.3)
     yield drawn.problem
     cluster = Cluster.of(drawn.problem)

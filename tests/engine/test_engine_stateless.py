@@ -86,7 +86,7 @@ small = st.integers(1, 3).flatmap(
 def test_no_placement_is_more_level_or_moves_less(
     drawn: tuple[list[int], list[int], list[tuple[int, int]]],
 ) -> None:
-    """Every placement of the stateless tasks is tried; wherever the stateful ones are, as in any step."""
+    """Try every placement of the stateless tasks, beside stateful ones that may be anywhere, as in a step."""
     room, stateful, loose = drawn
     loose = sorted(loose, key=lambda drawn_: drawn_[0])
     problem, where = cluster_of(room, stateful, [s for s, _ in loose], [o for _, o in loose])

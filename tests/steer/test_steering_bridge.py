@@ -157,7 +157,7 @@ def test_what_is_no_query_is_one_clear_error():
 
 
 def test_without_the_classic_part_of_pyspark_it_is_one_clear_error():
-    """As with a PySpark for Spark Connect alone."""
+    """The classic part of PySpark cannot be imported, as in a PySpark for Spark Connect alone."""
     code = """
 import sys
 for name in ("py4j", "py4j.protocol", "py4j.java_gateway"):
