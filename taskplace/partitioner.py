@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.keys import Boolean, Configuration, Integer, key
 
 MOST_BYTES = 2**50
@@ -145,8 +145,8 @@ class UniformStickyPartitioner:
     def __init__(self, partitions: int, config: PartitionerConfig | None = None, *, seed: int = 0) -> None:
         self.partitions = _partition_count(partitions)
         self.config = PartitionerConfig() if config is None else config
-        reading.of_type(self.config, PartitionerConfig, "config")
-        reading.integer(seed, "seed")
+        validation.of_type(self.config, PartitionerConfig, "config")
+        validation.integer(seed, "seed")
         self._random = random.Random(seed)
         self._credit = [
             0
@@ -361,8 +361,8 @@ class TopicPartitioner:
         seed: int = 0,
     ) -> None:
         self.config = PartitionerConfig() if config is None else config
-        reading.of_type(self.config, PartitionerConfig, "config")
-        self._seed = reading.integer(seed, "seed")
+        validation.of_type(self.config, PartitionerConfig, "config")
+        self._seed = validation.integer(seed, "seed")
         self._ask = partitions if callable(partitions) else None
         self._counts: dict[str, int] = {}
         if not callable(partitions):
@@ -440,7 +440,7 @@ class TopicPartitioner:
         """Return what there is of a topic, with its lock; a new one is empty until it is used."""
         found = self._topics.get(topic)
         if found is None:
-            reading.text(topic, "topic")
+            validation.text(topic, "topic")
             if self._ask is None:
                 self._count(topic)  # nothing is kept of a topic that there is not
             with self._lock:
@@ -473,7 +473,7 @@ class TopicPartitioner:
                 "topic",
                 found=topic,
                 expected=f"one of {len(known)} topics",
-                hint=reading.nearest(topic, known),
+                hint=validation.nearest(topic, known),
             )
         return count
 
@@ -514,7 +514,7 @@ def _numbers(found: Any, path: str, partitions: int) -> list[int]:
 
 
 def _mapped(found: Any, path: str) -> Mapping[Any, Any]:
-    return reading.mapping(found, path)
+    return validation.mapping(found, path)
 
 
 def _is_count(value: object) -> bool:

@@ -13,7 +13,7 @@ from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.ids import TaskId
@@ -124,7 +124,7 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     # Actives: from whom, and why.
     task = np.flatnonzero(step.active != c.owner)
     base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
-    gone, drains = owner < 0, c.room[owner] == 0
+    gone, drains = owner < 0, c.open_slots[owner] == 0
     for_now = ~c.stateful[task] & (step.active[task] != target.active[task])
     why = np.select(
         [base == FORCED, base == RESUME, gone, drains, for_now],
@@ -141,7 +141,9 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
 
     new = ~np.isin(step.warmup_task * c.m + step.warmup_inst, now[WARMUP])
     task, inst, origin = step.warmup_task[new], step.warmup_inst[new], step.warmup_from[new]
-    why = np.select([inst != target.active[task], c.room[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE)
+    why = np.select(
+        [inst != target.active[task], c.open_slots[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE
+    )
     parts.append((task, np.full(len(task), _WARMUP), origin, inst, why))
 
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
@@ -177,7 +179,7 @@ def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) ->
     stateful = np.flatnonzero(c.stateful)
     grid = np.zeros((len(c.subtopologies), c.m), np.int64)
     np.add.at(grid, (c.sub[stateful], target.active[stateful]), 1)
-    roomy = grid[:, c.room > 0]
+    roomy = grid[:, c.open_slots > 0]
     counts = roomy.sum(axis=0)
     # KIP-441's own figures. Its second, numbers of instances per subtopology, cannot be met by 1 against 48
     # partitions, so both are reported, and the shares of `taskplace.model.shares` are what is enforced.
@@ -237,7 +239,7 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
         more = wanted - target.replicas
         out.append(
             f"{stateful} of {stateful} stateful tasks get {target.replicas} of the {wanted} standby replicas "
-            f"configured: {int((c.room > 0).sum())} instances can take work; add {more} to place them all"
+            f"configured: {int((c.open_slots > 0).sum())} instances can take work; add {more} to place them all"
         )
     if len(c.parked):
         pairs = [f"{c.ids[p // c.m]} on {c.names[p % c.m]}" for p in c.parked.tolist()]
@@ -254,7 +256,7 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
     missing = [t for t in config.rack_aware_assignment_tags if not any(t in tags for tags in c.tags)]
     if missing:
         known = sorted({key for tags in c.tags for key in tags})
-        near = reading.nearest(missing[0], known) or f"the tags there are: {', '.join(known) or 'none'}"
+        near = validation.nearest(missing[0], known) or f"the tags there are: {', '.join(known) or 'none'}"
         out.append(
             f"rack.aware.assignment.tags: no instance has the tag {', '.join(map(repr, missing))}: "
             f"it spreads nothing; {near}"

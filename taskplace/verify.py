@@ -43,11 +43,11 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.model import reading
-from taskplace.model.bound import fewest_moves
+from taskplace.model import validation
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import BUILT_IN, PlacementConfig
 from taskplace.model.detours import detour
+from taskplace.model.move_bound import fewest_moves
 from taskplace.model.placement import (
     Step,
     Target,
@@ -90,8 +90,8 @@ def verify(
     """
     if level not in ("full", "quick"):
         raise InputError("level", found=level, expected="'full' or 'quick'")
-    c = reading.of_type(problem, Problem, "problem").columns
-    reading.of_type(plan, Plan, "plan")
+    c = validation.of_type(problem, Problem, "problem").columns
+    validation.of_type(plan, Plan, "plan")
     found = list(_known(problem, plan))
     if found:
         return tuple(found)
@@ -117,7 +117,7 @@ def verify(
     promised = target is not None and _promises_fewest_moves(c, problem.config)
     bound = plan.optimality.lower_bound
     if promised and target is not None and level == "full":
-        unbalanced = any(_balance(c, target, each=True)) or (c.room[target.active] == 0).any()
+        unbalanced = any(_balance(c, target, each=True)) or (c.open_slots[target.active] == 0).any()
         bound = fewest_moves(c, base) if unbalanced else moves - saving(c, base, target.active)
     right = Optimality(moves, bound, int(handed_over(c, base).sum()))
     found.extend(violations(c, problem.config, step, target, right))
@@ -199,8 +199,8 @@ def violations(
     if (step.active != target.active).any():
         yield from _stateless(c, config, target.active, "target: ")
     used = np.concatenate([target.active, target.standby_inst])
-    if (c.room[used] == 0).any():
-        name = c.names[int(used[c.room[used] == 0][0])]
+    if (c.open_slots[used] == 0).any():
+        name = c.names[int(used[c.open_slots[used] == 0][0])]
         yield Violation("drained", f"the target uses {name}, which is draining or has no capacity")
     if not step.followup:
         yield from _at_rest(c, step, target)
@@ -216,10 +216,10 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
     tasks = np.flatnonzero(~c.stateful)
     if config.task_assignor_class not in BUILT_IN or not len(tasks):
         return
-    if (c.room[active[tasks]] == 0).any():
-        t = int(tasks[c.room[active[tasks]] == 0][0])
+    if (c.open_slots[active[tasks]] == 0).any():
+        t = int(tasks[c.open_slots[active[tasks]] == 0][0])
         yield Violation(
-            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room"
+            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no open_slots"
         )
         return
     shares = stateless_shares(c, active)
@@ -338,7 +338,7 @@ def _keeps(c: Columns, step: Step) -> Iterator[Violation]:
 
 
 def _standbys(c: Columns, config: PlacementConfig, step: Step) -> Iterator[Violation]:
-    possible = max(0, min(config.num_standby_replicas, int((c.room > 0).sum()) - 1))
+    possible = max(0, min(config.num_standby_replicas, int((c.open_slots > 0).sum()) - 1))
     counts = np.bincount(step.standby_task, minlength=c.n)
     short = np.flatnonzero(c.stateful & (counts < possible))
     if len(short):
@@ -372,7 +372,7 @@ def _balance(c: Columns, target: Target | Step, *, each: bool) -> Iterator[Viola
     if each:
         parts += [(f"subtopology {s}", row) for s, row in zip(c.subtopologies.tolist(), grid, strict=True)]
     for label, counts in parts:
-        low, high = floors_and_ceilings(int(counts.sum()), c.room)
+        low, high = floors_and_ceilings(int(counts.sum()), c.open_slots)
         bad = np.flatnonzero((counts < low) | (counts > high))
         if len(bad):
             i = int(bad[0])

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskplace.assign.costs import Costs
+from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network
 from taskplace.model.columns import NONE, Columns, Ints
 from taskplace.model.placement import FIXED, OPEN, moved
@@ -58,21 +58,21 @@ def place_actives(c: Columns, base: Ints) -> ActiveTarget:
 
 
 class Placement:
-    """The flow network of one problem; `taskplace.assign.traffic` builds another from the same parts."""
+    """The flow network of one problem; `taskplace.assign.rack_actives` builds another from the same parts."""
 
     def __init__(self, c: Columns, base: Ints) -> None:
         self.c, self.base = c, base
         self.lower_bound = 0
         self.tasks = np.flatnonzero(c.stateful)
         self.s_count = len(c.subtopologies)
-        self.total_low, self.total_high = floors_and_ceilings(len(self.tasks), c.room)
+        self.total_low, self.total_high = floors_and_ceilings(len(self.tasks), c.open_slots)
         per_sub = np.bincount(c.sub[self.tasks], minlength=self.s_count)
-        bounds = [floors_and_ceilings(int(p), c.room) for p in per_sub]
+        bounds = [floors_and_ceilings(int(p), c.open_slots) for p in per_sub]
         shape = (self.s_count, c.m)
         self.low = np.array([b[0] for b in bounds], np.int64).reshape(shape)
         self.high = np.array([b[1] for b in bounds], np.int64).reshape(shape)
         # Tasks that are at home where there is room: they may stay without a move.
-        self.home = np.where((base == FIXED) & c.stateful & (c.room[c.owner] > 0), c.owner, -1)
+        self.home = np.where((base == FIXED) & c.stateful & (c.open_slots[c.owner] > 0), c.owner, -1)
         at_home = self.tasks[self.home[self.tasks] >= 0]
         self.settled = np.zeros(shape, np.int64)
         np.add.at(self.settled, (c.sub[at_home], self.home[at_home]), 1)
@@ -95,7 +95,9 @@ class Placement:
     def usable_rows(self) -> Ints:
         """Return the copy rows where an active could go."""
         c = self.c
-        usable = c.stateful[c.task] & (c.room[c.inst] > 0) & (c.caught | (c.lag >= 0) | (c.role != NONE))
+        usable = (
+            c.stateful[c.task] & (c.open_slots[c.inst] > 0) & (c.caught | (c.lag >= 0) | (c.role != NONE))
+        )
         usable &= ~c.universal[c.task]
         if len(c.parked):
             usable &= ~np.isin(c.task * c.m + c.inst, c.parked)
@@ -125,7 +127,7 @@ class Placement:
         alone = np.unique(np.concatenate([c.task[rows], parked_task]))  # tasks with a node of their own
         is_alone = np.zeros(c.n, np.bool_)
         is_alone[alone] = True
-        places = np.flatnonzero(c.room > 0)
+        places = np.flatnonzero(c.open_slots > 0)
         net = Network()
         anywhere = net.nodes(s_count)
         pair = np.full((s_count, m), -1, np.int64)
@@ -135,7 +137,7 @@ class Placement:
         sink = net.nodes(1)
         node = np.full(c.n, -1, np.int64)
         node[alone] = net.nodes(len(alone))
-        cost = Costs(
+        cost = ActiveCosts(
             c,
             len(self.tasks),
             node_count=int(node.max(initial=int(sink[0]))) + 2,

@@ -27,7 +27,7 @@ import numpy as np
 
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.columns import STANDBY, Columns, Ints
 from taskplace.model.config import BUILT_IN as BUILT_IN
 from taskplace.model.placement import FIXED, Target, moved
@@ -61,7 +61,7 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
     points = () if ":" in name else entry_points(group=GROUP, name=name)
     if ":" not in name and not points:
         known = (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)}))
-        raise ConfigError(key, found=name, expected=expected, hint=reading.nearest(name, known))
+        raise ConfigError(key, found=name, expected=expected, hint=validation.nearest(name, known))
     try:
         found = _load(name) if ":" in name else next(iter(points)).load()
     except (ImportError, AttributeError, ValueError) as error:
@@ -128,7 +128,7 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
             raise InvalidPlan(f"{name!r} is no instance of the problem")
         for role, given in _roles(name, roles):
             k = _position(at, given)
-            if not c.room[i]:
+            if not c.open_slots[i]:
                 raise InvalidPlan(f"{given!s} is put on {name}, which is draining or has no capacity")
             if k * c.m + i in parked and not (role == "active" and c.owner[k] == i):
                 raise InvalidPlan(
@@ -197,9 +197,9 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
     parked there. Holes: all other actives, and standbys that are missing.
     """
     parked = frozenset(c.parked.tolist())
-    keep = (c.owner >= 0) & (c.room[c.owner] > 0) & ((base == FIXED) | ~c.stateful)
+    keep = (c.owner >= 0) & (c.open_slots[c.owner] > 0) & ((base == FIXED) | ~c.stateful)
     standbys: dict[int, list[int]] = {}
-    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.room[c.inst] > 0))
+    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.open_slots[c.inst] > 0))
     for k in rows.tolist():
         t, i = int(c.task[k]), int(c.inst[k])
         if t * c.m + i not in parked and not (keep[t] and c.owner[t] == i):

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from taskplace.assign.anywhere import place_sparsely
 from taskplace.assign.flow import Network
-from taskplace.assign.prices import StandbyPrices, Traffic, sink_arcs
+from taskplace.assign.sparse_standbys import place_sparse_standbys
+from taskplace.assign.standby_costs import StandbyCosts, Traffic, sink_arcs
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.shares import level_loads
 
@@ -43,7 +43,7 @@ class StandbyTarget:
 
 def replicas_possible(c: Columns, wanted: int) -> int:
     """Return how many standbys every stateful task can have: one per instance with room, less the active."""
-    return max(0, min(wanted, int((c.room > 0).sum()) - 1))
+    return max(0, min(wanted, int((c.open_slots > 0).sum()) - 1))
 
 
 def place_standbys(
@@ -59,18 +59,18 @@ def place_standbys(
     if replicas == 0 or not len(tasks):
         return StandbyTarget(tasks[:0], tasks[:0], replicas)
     actives = np.bincount(active[tasks], minlength=c.m)
-    low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.room)
+    low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.open_slots)
     low, high = np.maximum(low - actives, 0), np.maximum(high - actives, 0)
     limit = FULL_NETWORK if full is None else full
-    solver = _full if len(tasks) * c.m <= limit else place_sparsely
+    solver = _full if len(tasks) * c.m <= limit else place_sparse_standbys
     # Level loads, if they can be had without parked copies; as level as can be; with parked copies in the end.
     for strict, parked in ((True, False), (False, False), (False, True)):
         near = traffic if strict else None
-        prices = StandbyPrices(c, active, tasks, replicas, strict=strict, parked=parked, traffic=near)
+        prices = StandbyCosts(c, active, tasks, replicas, strict=strict, parked=parked, traffic=near)
         found = solver(prices, low, high)
         if found is not None and traffic is not None and not strict:
             load = np.bincount(found[1], minlength=c.m)
-            prices = StandbyPrices(c, active, tasks, replicas, strict=True, parked=parked, traffic=traffic)
+            prices = StandbyCosts(c, active, tasks, replicas, strict=True, parked=parked, traffic=traffic)
             found = solver(prices, load, load) or found
         if found is not None:
             order = np.lexsort((found[1], found[0]))
@@ -78,9 +78,9 @@ def place_standbys(
     raise AssertionError("without bounds there is always a flow")
 
 
-def _full(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
+def _full(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
     c, tasks = p.c, p.tasks
-    places = np.flatnonzero(c.room > 0)
+    places = np.flatnonzero(c.open_slots > 0)
     price = np.repeat(p.new(tasks)[:, None], c.m, axis=1)
     price += p.spread(tasks[:, None], np.arange(c.m)[None, :])
     price += p.crossing(tasks[:, None], np.arange(c.m)[None, :])
@@ -88,7 +88,7 @@ def _full(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
     where[tasks] = np.arange(len(tasks))
     price[where[c.task[p.rows]], c.inst[p.rows]] = p.held
     allowed = p.active[tasks][:, None] != np.arange(c.m)[None, :]
-    allowed &= (c.room > 0)[None, :]
+    allowed &= (c.open_slots > 0)[None, :]
     if p.excluded.size:
         hit = where[p.excluded // c.m] >= 0
         allowed[where[p.excluded[hit] // c.m], p.excluded[hit] % c.m] = False

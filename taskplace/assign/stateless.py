@@ -21,7 +21,7 @@ Tasks of one subtopology on one instance are interchangeable, and have no copies
 subtopology and each instance, and one arc for each stretch of equal price between them. Without a solver where the
 assignment in force is level already.
 
-Non-goals: weights (`taskplace.assign.weights` levels those of stateful tasks), racks (`taskplace.assign.traffic`).
+Non-goals: weights (`taskplace.assign.weights` levels those of stateful tasks), racks (`taskplace.assign.rack_actives`).
 Cost: O(tasks + subtopologies * instances) where nothing moves, else a solve of as many arcs, times four at most.
 
 Source: KIP-441 (stateless tasks must be assigned as well; balance of tasks and of subtopologies).
@@ -48,7 +48,7 @@ def place_stateless(c: Columns, active: Ints, toward: Ints | None = None) -> Int
     if not len(tasks):
         return place
     owner = c.owner[tasks]
-    home = np.where((owner >= 0) & (c.room[owner] > 0), owner, -1)
+    home = np.where((owner >= 0) & (c.open_slots[owner] > 0), owner, -1)
     shares = stateless_shares(c, active)
     sub = np.searchsorted(shares.subs, c.sub[tasks])
     here = _counted(sub, home, shares.cell_low.shape)

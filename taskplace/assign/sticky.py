@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from taskplace.assign.active import ActiveTarget, place_actives
-from taskplace.assign.spread import place_spread, shared_values, sharing_notes
+from taskplace.assign.rack_standbys import place_rack_standbys, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, replicas_possible
 from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.placement import moved
@@ -37,7 +37,7 @@ def place_sticky(
 ) -> tuple[ActiveTarget, StandbyTarget, tuple[str, ...]]:
     """Return actives and standbys of all stateful tasks, and what to warn of; `base` only counts moves."""
     tasks = np.flatnonzero(c.stateful)
-    seats = _Seats(c, *floors_and_ceilings(len(tasks), c.room), len(tasks))
+    seats = _Seats(c, *floors_and_ceilings(len(tasks), c.open_slots), len(tasks))
     place = np.full(c.n, -1, np.int64)
     waiting = []
     for t in tasks.tolist():
@@ -61,14 +61,14 @@ def place_sticky(
     replicas = replicas_possible(c, wanted)
     if tags and replicas and len(tasks):
         group, shared = shared_values(c.tags, tags)
-        task, inst = place_spread(c, place, replicas, group, shared)
+        task, inst = place_rack_standbys(c, place, replicas, group, shared)
         return actives, StandbyTarget(task, inst, replicas), tuple(sharing_notes(c, place, task, inst, tags))
     return actives, _standbys(c, seats, tasks, place, replicas), ()
 
 
 def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int) -> StandbyTarget:
     actives = np.bincount(place[tasks], minlength=c.m)
-    low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.room)
+    low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.open_slots)
     seats.limits(low, high, len(tasks) * (1 + replicas))
     copies: dict[int, list[int]] = {t: [int(place[t])] for t in tasks.tolist()}
     for role in (WARMUP, STANDBY, ACTIVE, None) if replicas else ():
@@ -95,7 +95,7 @@ def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int
 def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -> bool:
     """Make room for `t`, where only its own instances have any: another's standby goes there, `t` takes its place."""
     mine, barred = copies[t], seats.parked.get(t, [])
-    free = [i for i in np.flatnonzero(c.room > 0).tolist() if seats.is_open(i)]
+    free = [i for i in np.flatnonzero(c.open_slots > 0).tolist() if seats.is_open(i)]
     for u, theirs in reversed(copies.items()):
         for j in theirs[1:] if u != t else ():
             if j in mine or j in barred:
@@ -151,7 +151,7 @@ class _Seats:
 
     def beyond_shares(self, t: int, mine: Sequence[int]) -> Ints:
         """Return the instances that may take `t` although they are full: rather these than one where it is parked."""
-        fits = self.c.room > 0
+        fits = self.c.open_slots > 0
         fits[list(mine)] = False
         unparked = fits.copy()
         unparked[self.parked.get(t, [])] = False
@@ -160,7 +160,7 @@ class _Seats:
     def choose(self, options: Ints, copies: Sequence[int]) -> int:
         """Return the option that shares the fewest tasks with those of `copies`; of equal ones the least loaded."""
         shared = self.both[list(copies)][:, options].sum(axis=0) if copies else np.zeros(len(options))
-        load = self.load[options] / self.c.room[options]
+        load = self.load[options] / self.c.open_slots[options]
         return int(options[np.lexsort((options, load, shared))[0]])
 
     def take(self, i: int) -> int:

@@ -8,12 +8,12 @@ import numpy as np
 
 from taskplace.assign import registry, weights
 from taskplace.assign.active import ActiveTarget, place_actives
-from taskplace.assign.prices import Traffic
-from taskplace.assign.spread import place_spread, shared_values, sharing_notes
+from taskplace.assign.rack_actives import place_near_input, place_stateless_near_input
+from taskplace.assign.rack_standbys import place_rack_standbys, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_possible
+from taskplace.assign.standby_costs import Traffic
 from taskplace.assign.stateless import place_stateless
 from taskplace.assign.sticky import place_sticky
-from taskplace.assign.traffic import place_near_input, place_stateless_near_input
 from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import FIXED, Target, bases, moved
@@ -68,7 +68,7 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
         notes += (UNKNOWN_RACKS,)
     if tags and replicas and c.stateful.any():
         group, shared = shared_values(c.tags, tags)
-        task, inst = place_spread(c, actives.place, replicas, group, shared, traffic)
+        task, inst = place_rack_standbys(c, actives.place, replicas, group, shared, traffic)
         standbys = StandbyTarget(task, inst, replicas)
         notes += tuple(sharing_notes(c, actives.place, standbys.task, standbys.inst, tags))
     else:
@@ -137,29 +137,34 @@ def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
     complete and even: then it costs nothing, and everything else costs more.
     """
     wanted = config.num_standby_replicas
-    if not c.n or (c.owner < 0).any() or (c.room[c.owner] == 0).any() or (base[c.stateful] != FIXED).any():
+    if (
+        not c.n
+        or (c.owner < 0).any()
+        or (c.open_slots[c.owner] == 0).any()
+        or (base[c.stateful] != FIXED).any()
+    ):
         return None
     if len(c.parked) or (c.role == WARMUP).any():
         return None
     stateful = np.flatnonzero(c.stateful)
     owner = c.owner[stateful]
-    low, high = floors_and_ceilings(len(stateful), c.room)
+    low, high = floors_and_ceilings(len(stateful), c.open_slots)
     actives = np.bincount(owner, minlength=c.m)
     if ((actives < low) | (actives > high)).any():
         return None
     grid = np.bincount(c.sub[stateful] * c.m + owner, minlength=len(c.subtopologies) * c.m).reshape(-1, c.m)
     for counts in grid:
-        low, high = floors_and_ceilings(int(counts.sum()), c.room)
+        low, high = floors_and_ceilings(int(counts.sum()), c.open_slots)
         if ((counts < low) | (counts > high)).any():
             return None
     replicas = replicas_possible(c, wanted)
     rows = np.flatnonzero(c.role == STANDBY)
-    if (~c.stateful[c.task[rows]]).any() or (c.room[c.inst[rows]] == 0).any():
+    if (~c.stateful[c.task[rows]]).any() or (c.open_slots[c.inst[rows]] == 0).any():
         return None
     if (np.bincount(c.task[rows], minlength=c.n)[stateful] != replicas).any():
         return None
     loads = actives + np.bincount(c.inst[rows], minlength=c.m)
-    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.room)
+    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.open_slots)
     if ((loads < low) | (loads > high)).any():
         return None
     if len(stateful) < c.n and (place_stateless(c, np.where(c.stateful, c.owner, -1)) != c.owner).any():

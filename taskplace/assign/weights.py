@@ -37,9 +37,9 @@ def level(c: Columns, place: Ints) -> bool:
     tasks = np.flatnonzero(c.stateful)
     if (place[tasks] < 0).any():
         return False
-    share = c.weight[tasks].sum() * c.room / c.room.sum()
+    share = c.weight[tasks].sum() * c.open_slots / c.open_slots.sum()
     load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
-    excess = np.where(c.room > 0, load - share, 0.0)
+    excess = np.where(c.open_slots > 0, load - share, 0.0)
     return bool(np.abs(excess).max() <= c.weight[tasks].max())
 
 
@@ -47,16 +47,16 @@ def level_weights(c: Columns, place: Ints) -> Ints:
     """Return `place` with exchanges that bring the loads of instances closer to their shares."""
     tasks = np.flatnonzero(c.stateful)
     place = place.copy()
-    share = c.weight[tasks].sum() * c.room / c.room.sum()
+    share = c.weight[tasks].sum() * c.open_slots / c.open_slots.sum()
     load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
     heaviest = float(c.weight[tasks].max())
     parked = set(c.parked.tolist())
     counts = np.zeros((len(c.subtopologies), c.m), np.int64)
     np.add.at(counts, (c.sub[tasks], place[tasks]), 1)
-    bounds = [floors_and_ceilings(int(n), c.room) for n in counts.sum(axis=1)]
+    bounds = [floors_and_ceilings(int(n), c.open_slots) for n in counts.sum(axis=1)]
     low, high = np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
     for _ in range(len(tasks)):
-        excess = np.where(c.room > 0, load - share, 0.0)
+        excess = np.where(c.open_slots > 0, load - share, 0.0)
         if np.abs(excess).max() <= heaviest:
             break
         found = _best_exchange(c, tasks, place, excess, parked, counts > low, counts < high)
@@ -82,7 +82,7 @@ def _best_exchange(
     worst = int(np.abs(excess).argmax())
     best: tuple[float, int, int] | None = None
     mine = tasks[place[tasks] == worst]
-    against = np.where(c.room > 0, excess * -np.sign(excess[worst]), -np.inf)
+    against = np.where(c.open_slots > 0, excess * -np.sign(excess[worst]), -np.inf)
     for other in np.argsort(-against, kind="stable")[:PARTNERS].tolist():
         if other == worst or against[other] <= 0:
             continue
@@ -127,9 +127,11 @@ def load_and_bound(c: Columns, place: Ints) -> tuple[float, float]:
     The bound: the mean load per slot, or the heaviest task alone on the roomiest instance, whichever is more.
     """
     tasks = np.flatnonzero(c.stateful)
-    if not len(tasks) or not c.room.any():
+    if not len(tasks) or not c.open_slots.any():
         return 0.0, 0.0
     load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
-    used = c.room > 0
-    mean = float(c.weight[tasks].sum() / c.room.sum())
-    return float((load[used] / c.room[used]).max()), max(mean, float(c.weight[tasks].max() / c.room.max()))
+    used = c.open_slots > 0
+    mean = float(c.weight[tasks].sum() / c.open_slots.sum())
+    return float((load[used] / c.open_slots[used]).max()), max(
+        mean, float(c.weight[tasks].max() / c.open_slots.max())
+    )

@@ -17,7 +17,7 @@ from taskplace import simulation
 from taskplace.cli import codes
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.simulation.failures import MOST_EVENTS, random_events
@@ -87,8 +87,8 @@ def verify(args: argparse.Namespace) -> int:
 
 def simulate(args: argparse.Namespace) -> int:
     """Print how a cluster develops from a problem through events, or replay a transcript."""
-    rate = reading.positive(args.restore_rate, "--restore-rate", optional=True)
-    limit = reading.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
+    rate = validation.positive(args.restore_rate, "--restore-rate", optional=True)
+    limit = validation.integer(args.limit, "--limit", 1, MOST_ROUNDS) or 1
     document = _json(args.file)
     if isinstance(document, dict) and document.get("schema") == "taskplace.transcript/1":
         trajectory = simulation.replay(document)
@@ -99,7 +99,7 @@ def simulate(args: argparse.Namespace) -> int:
         groups = [group if isinstance(group, list) else [group] for group in events]
         problem = Problem.from_dict(document)
         if args.random_events is not None:
-            count = reading.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
+            count = validation.integer(args.random_events, "--random-events", 0, MOST_EVENTS) or 0
             groups += [[e.to_dict() for e in group] for group in random_events(problem, count, args.seed)]
         trajectory = simulation.simulate(problem, groups, restore_rate=rate, limit=limit)
     print(trajectory.to_json() if args.output == "json" else trajectory)

@@ -80,7 +80,7 @@ class Binding:
         """Return why task t leaves its owner, which could keep it, for instance i."""
         c, owner = self.c, int(self.c.owner[t])
         name, to = c.names[owner], c.names[i]
-        if c.room[owner] == 0:
+        if c.open_slots[owner] == 0:
             return f"{name} {'is draining' if c.draining[owner] else 'has no capacity'}"
         s = int(c.sub[t])
         total, grid = self._now.sum(axis=0), self._now
@@ -199,12 +199,12 @@ class Binding:
 
     @cached_property
     def _total(self) -> tuple[Ints, Ints]:
-        return floors_and_ceilings(int(self.c.stateful.sum()), self.c.room)
+        return floors_and_ceilings(int(self.c.stateful.sum()), self.c.open_slots)
 
     @cached_property
     def _subs(self) -> tuple[Ints, Ints]:
         counts = np.bincount(self.c.sub[self.c.stateful], minlength=len(self.c.subtopologies)).tolist()
-        low, high = zip(*(floors_and_ceilings(n, self.c.room) for n in counts), strict=True)
+        low, high = zip(*(floors_and_ceilings(n, self.c.open_slots) for n in counts), strict=True)
         return np.array(low), np.array(high)
 
     @cached_property

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.columns import NO_COPY, ROLE_NAMES
 from taskplace.model.problem import Problem
 from topology.ids import TaskId
@@ -160,13 +160,13 @@ def can_remove(problem: Problem, instance: str) -> Removal:
     >>> can_remove(Problem([Task(t, end_offset=50_000)], [a, b]), "a").text
     'no: 1 task must catch up elsewhere first: 0_0 (b is 20000 records behind)'
     """
-    c = reading.of_type(problem, Problem, "problem").columns
+    c = validation.of_type(problem, Problem, "problem").columns
     if instance not in c.names:
         raise InputError(
             "instance",
             found=instance,
             expected=f"one of the {c.m} instances",
-            hint=reading.nearest(instance, c.names) or ", ".join(c.names[:10]),
+            hint=validation.nearest(instance, c.names) or ", ".join(c.names[:10]),
         )
     at = c.names.index(instance)
     concerned = np.zeros(c.n, np.bool_)

@@ -14,7 +14,7 @@ from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.reading import of_type
+from taskplace.model.validation import of_type
 from topology.ids import TaskId
 
 DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
@@ -286,7 +286,7 @@ class Explainer:
                 continue
             if t * c.m + i in self._parked:
                 why = "it is parked: its copy made no progress"
-            elif not c.room[i]:
+            elif not c.open_slots[i]:
                 why = "it is draining" if c.draining[i] else "it has no capacity"
             elif not c.at_once[t] and not (row is not None and c.caught[row]):
                 lacks = self._behind(t, row)
@@ -315,7 +315,7 @@ class Explainer:
     def _moves(self, t: int, at: int) -> str:
         """Say where the task belongs, and if it is a move, what makes it one."""
         owner = int(self._c.owner[t])
-        if self._base[t] != FIXED or owner in (-1, at) or self._c.room[owner] == 0:
+        if self._base[t] != FIXED or owner in (-1, at) or self._c.open_slots[owner] == 0:
             return self._share(t, at)
         return f"{self._share(t, at)}, and {self._binding.leaves(t, at)}"
 

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.locate import Locator, pairs_of
 from topology.ids import TaskId
@@ -60,7 +60,7 @@ class Columns:
     universal: Bools
     """[n] stateful, and every instance counts as caught up: empty changelog, or not logged."""
     weight: npt.NDArray[np.float64]
-    room: Ints
+    open_slots: Ints
     """[m] capacity; 0 while draining."""
     draining: Bools
     owner: Ints
@@ -129,7 +129,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
     logged = np.fromiter(logged_, np.bool_, n)
     end = _filled(lambda: end_, n, lambda k: f"tasks[{ids[k]}].end_offset")
     weight = np.fromiter(weight_, np.float64, n)
-    light, heavy = reading.LEAST_WEIGHT, reading.MOST_WEIGHT
+    light, heavy = validation.LEAST_WEIGHT, validation.MOST_WEIGHT
     expected = f"a weight from {light:g} to {heavy:g}"
     _check(ids, ~((weight >= light) & (weight <= heavy)), "weight", weight, expected)
     universal = stateful & ((end == 0) | ~logged)
@@ -138,12 +138,12 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         lambda: (i.capacity for i in instances),
         m,
         lambda k: f"instances[{names[k]}].capacity",
-        reading.MOST_CAPACITY,
+        validation.MOST_CAPACITY,
     )
     notes: list[str] = []
-    room = np.where(draining, 0, capacity)
-    if not room.any():
-        room = np.maximum(capacity, 1)
+    open_slots = np.where(draining, 0, capacity)
+    if not open_slots.any():
+        open_slots = np.maximum(capacity, 1)
         notes.append(
             f"all {m} instances are draining or have no capacity: tasks stay on them; add an instance"
         )
@@ -178,7 +178,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         notes.append(
             f"{len(unknown)} copies belong to tasks that do not exist: ignored, can be cleaned up; {where}"
         )
-    parked, everywhere = _parked(instances, locate, room)
+    parked, everywhere = _parked(instances, locate, open_slots)
     if len(everywhere):
         notes.append(
             f"{len(everywhere)} tasks are parked on every instance that can take work, e.g. "
@@ -193,7 +193,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         logged,
         end,
         weight,
-        room,
+        open_slots,
         draining,
         capacity,
         pairs,
@@ -219,7 +219,7 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         end=end,
         universal=universal,
         weight=weight,
-        room=room,
+        open_slots=open_slots,
         draining=draining,
         owner=owner,
         start=start.astype(np.int64),
@@ -372,18 +372,18 @@ def _owners(
     return owner, claims[~first]
 
 
-def _parked(instances: Sequence[Instance], locate: Locator, room: Ints) -> tuple[Ints, Ints]:
-    """Return the parked pairs, and the tasks that are parked wherever there is room: these are parked nowhere."""
+def _parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints) -> tuple[Ints, Ints]:
+    """Return the parked pairs, and the tasks parked on all instances with open slots: these are parked nowhere."""
     m = len(instances)
     task, inst, known = _known(instances, [i.parked for i in instances], locate, [])
     pairs = np.unique((task * m + inst)[known])
-    tasks, places = np.unique((pairs // m)[room[pairs % m] > 0], return_counts=True)
-    everywhere = tasks[places == int((room > 0).sum())]
+    tasks, places = np.unique((pairs // m)[open_slots[pairs % m] > 0], return_counts=True)
+    everywhere = tasks[places == int((open_slots > 0).sum())]
     return pairs[~np.isin(pairs // m, everywhere)], everywhere
 
 
 def _filled(
-    given: Callable[[], Iterable[Any]], count: int, path: Callable[[int], str], most: int = reading.MOST
+    given: Callable[[], Iterable[Any]], count: int, path: Callable[[int], str], most: int = validation.MOST
 ) -> Ints:
     """Return what `given()` yields as a column; raise `InputError` with path(k) if the k-th is no integer up to `most`.
 
@@ -398,7 +398,7 @@ def _filled(
     values = list(given())
     for k, value in enumerate(values):
         if value is not None:
-            reading.integer(value, path(k), 0, most)
+            validation.integer(value, path(k), 0, most)
     return np.fromiter((UNKNOWN if v is None else v for v in values), np.int64, count)
 
 

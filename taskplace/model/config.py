@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.keys import Choice, Configuration, Integer, Number, Text, key
 
 BUILT_IN = ("high_availability", "sticky")
@@ -34,7 +34,7 @@ class Tags:
         if not texts or len(set(names)) != len(names):
             raise ConfigError(path, found=value, expected=str(self))
         try:
-            return tuple(reading.text(name, path) for name in names)
+            return tuple(validation.text(name, path) for name in names)
         except InputError as error:
             raise ConfigError(path, found=value, expected=error.expected) from None
 
@@ -123,7 +123,7 @@ class PlacementConfig(Configuration):
         >>> PlacementConfig(acceptable_recovery_lag=2**63 - 1).unbounded
         True
         """
-        return self.acceptable_recovery_lag == reading.MOST
+        return self.acceptable_recovery_lag == validation.MOST
 
     def _agree(self, path: str) -> None:
         if self.task_assignor_class == "sticky" and self.rack_aware_assignment_strategy != "none":

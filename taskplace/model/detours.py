@@ -51,7 +51,7 @@ def _hand_overs(
     taken = np.zeros((c.n, c.m), np.bool_)
     taken[np.arange(c.n), active] = True
     taken[task, inst] = True
-    taken[:, c.room == 0] = True
+    taken[:, c.open_slots == 0] = True
     cost = np.full((c.m, c.m), FAR, np.int64)
     for i in np.unique(inst).tolist():
         mine = task[inst == i]
@@ -66,7 +66,7 @@ def _slack(c: Columns, active: Ints, task: Ints, inst: Ints) -> tuple[Ints, Ints
     tasks = np.flatnonzero(c.stateful)
     actives = np.bincount(active[tasks], minlength=c.m)
     load = actives + np.bincount(inst, minlength=c.m)
-    low, high = level_loads(len(tasks) + len(task), len(tasks), actives, c.room)
+    low, high = level_loads(len(tasks) + len(task), len(tasks), actives, c.open_slots)
     if ((load < low) | (load > high)).any():
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     return np.flatnonzero(load < high), np.flatnonzero(load > low)

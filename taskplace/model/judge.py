@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from topology.ids import TaskId
 
@@ -34,20 +34,20 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
     for task in tasks:
         _task_id(task.id, "tasks.id")
         path = f"tasks[{task.id}]"
-        reading.boolean(task.stateful, f"{path}.stateful")
-        reading.boolean(task.logged, f"{path}.logged")
-        reading.integer(task.end_offset, f"{path}.end_offset", optional=True)
-        reading.weight(task.weight, f"{path}.weight")
+        validation.boolean(task.stateful, f"{path}.stateful")
+        validation.boolean(task.logged, f"{path}.logged")
+        validation.integer(task.end_offset, f"{path}.end_offset", optional=True)
+        validation.weight(task.weight, f"{path}.weight")
         for name in ("racks", "changelog_racks"):
             expected = "a list of racks for each partition"
             for k, racks in enumerate(_items(getattr(task, name), f"{path}.{name}", expected)):
                 for rack in _items(racks, f"{path}.{name}[{k}]", "a list of racks"):
-                    reading.text(rack, f"{path}.{name}[{k}]")
+                    validation.text(rack, f"{path}.{name}[{k}]")
     for instance in instances:
-        path = f"instances[{reading.text(instance.id, 'instances.id')}]"
-        reading.integer(instance.capacity, f"{path}.capacity", 0, reading.MOST_CAPACITY)
-        reading.boolean(instance.draining, f"{path}.draining")
-        reading.positive(instance.restore_rate, f"{path}.restore_rate", optional=True)
+        path = f"instances[{validation.text(instance.id, 'instances.id')}]"
+        validation.integer(instance.capacity, f"{path}.capacity", 0, validation.MOST_CAPACITY)
+        validation.boolean(instance.draining, f"{path}.draining")
+        validation.positive(instance.restore_rate, f"{path}.restore_rate", optional=True)
         for name in ("active", "standby", "warmup", "parked"):
             for task in _items(getattr(instance, name), f"{path}.{name}", "a list of TaskIds"):
                 _task_id(task, f"{path}.{name}")
@@ -59,9 +59,9 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
                 raise InputError(f"{path}.{name}", found=getattr(instance, name), expected="a mapping")
         for task, lag in instance.lags.items():
             _task_id(task, f"{path}.lags")
-            reading.integer(lag, f"{path}.lags.{task}")
+            validation.integer(lag, f"{path}.lags.{task}")
         for name, tag in instance.tags.items():
-            reading.text(tag, f"{path}.tags.{reading.text(name, f'{path}.tags')}")
+            validation.text(tag, f"{path}.tags.{validation.text(name, f'{path}.tags')}")
 
 
 def _items(found: Any, path: str, what: str) -> list[Any]:

@@ -32,7 +32,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import reading
+from taskplace.model import validation
 
 C = TypeVar("C", bound="Configuration")
 
@@ -62,12 +62,12 @@ class Integer:
     """An integer from `least` to `most`; `written`: it may be text, as in a properties file."""
 
     least: int
-    most: int = reading.MOST
+    most: int = validation.MOST
     optional: bool = False
     written: bool = False
 
     def __str__(self) -> str:
-        return reading.integer_from(self.least, self.most, optional=self.optional)
+        return validation.integer_from(self.least, self.most, optional=self.optional)
 
     def read(self, path: str, value: Any) -> Any:
         """Return the value; `ConfigError` for any other."""
@@ -76,7 +76,7 @@ class Integer:
             with contextlib.suppress(ValueError):
                 number = int(value)
         try:
-            return reading.integer(number, path, self.least, self.most, optional=self.optional)
+            return validation.integer(number, path, self.least, self.most, optional=self.optional)
         except InputError:
             raise ConfigError(path, found=value, expected=str(self)) from None
 
@@ -138,7 +138,7 @@ class Choice:
     def read(self, path: str, value: Any) -> str:
         """Return the value; `ConfigError` for any other."""
         if not isinstance(value, str) or value not in self.known:
-            hint = reading.nearest(value, self.known)
+            hint = validation.nearest(value, self.known)
             raise ConfigError(path, found=value, expected=str(self), hint=hint)
         return value
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from taskplace.durations import Duration, milliseconds
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.keys import Configuration, Integer, key
 
 COMPRESSIONS = ("lz4", "zstd")
@@ -40,7 +40,7 @@ class Compression:
         if value is None or (isinstance(value, str) and value == "none"):
             return None
         if not isinstance(value, str) or value not in COMPRESSIONS:
-            hint = reading.nearest(value, COMPRESSIONS)
+            hint = validation.nearest(value, COMPRESSIONS)
             raise ConfigError(path, found=value, expected=str(self), hint=hint)
         return value
 
@@ -150,7 +150,7 @@ class PlacedOptions(Configuration, section="runtime"):
         for name, value in keywords.items():
             if name not in by_field:
                 raise TypeError(
-                    f"unknown option {name!r}; {reading.nearest(name, by_field) or sorted(by_field)}"
+                    f"unknown option {name!r}; {validation.nearest(name, by_field) or sorted(by_field)}"
                 )
             default = by_field[name].default
             values[name] = value if value is default else by_field[name].type.read(name, value)

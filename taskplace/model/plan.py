@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.plan/1"
@@ -160,59 +160,59 @@ class Plan:
         taskplace.errors.InputError: assignment.a.active[1]: found 1, expected a task id like '0_3'
         """
         known = ("schema", *(f.name for f in fields(cls)))
-        top = reading.mapping(value, "plan", known)
+        top = validation.mapping(value, "plan", known)
         if top.get("schema", SCHEMA) != SCHEMA:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         if "assignment" not in top:
             raise InputError("assignment", found=None, expected="an object of instances")
         names = ("moves", "lower_bound", "forced_promotions")
-        counts = reading.mapping(top.get("optimality", {}), "optimality", names)
+        counts = validation.mapping(top.get("optimality", {}), "optimality", names)
         assignment = _read_roles(top["assignment"], "assignment")
-        metrics = reading.mapping(top.get("metrics", {}), "metrics")
+        metrics = validation.mapping(top.get("metrics", {}), "metrics")
         for key, number in metrics.items():
             if isinstance(number, bool) or not isinstance(number, (int, float)):
                 raise InputError(f"metrics.{key}", found=number, expected="a number")
         return cls(
             assignment=assignment,
             target=_read_roles(top["target"], "target") if "target" in top else {},
-            followup=reading.boolean(top.get("followup", False), "followup"),
+            followup=validation.boolean(top.get("followup", False), "followup"),
             moves=tuple(
                 _read_move(m, f"moves[{k}]")
-                for k, m in enumerate(reading.listing(top.get("moves", ()), "moves"))
+                for k, m in enumerate(validation.listing(top.get("moves", ()), "moves"))
             ),
             optimality=Optimality(
-                **{n: reading.integer(counts.get(n, 0), f"optimality.{n}") or 0 for n in names}
+                **{n: validation.integer(counts.get(n, 0), f"optimality.{n}") or 0 for n in names}
             ),
             metrics=dict(metrics),
             warnings=tuple(
-                reading.text(w, f"warnings[{k}]")
-                for k, w in enumerate(reading.listing(top.get("warnings", ()), "warnings"))
+                validation.text(w, f"warnings[{k}]")
+                for k, w in enumerate(validation.listing(top.get("warnings", ()), "warnings"))
             ),
-            fingerprint=reading.optional_text(top.get("fingerprint"), "fingerprint") or "",
+            fingerprint=validation.optional_text(top.get("fingerprint"), "fingerprint") or "",
             slots={
-                reading.text(name, "slots"): reading.slots(slots, f"slots.{name}")
-                for name, slots in sorted(reading.mapping(top.get("slots", {}), "slots").items())
+                validation.text(name, "slots"): validation.slots(slots, f"slots.{name}")
+                for name, slots in sorted(validation.mapping(top.get("slots", {}), "slots").items())
             },
             cleanup={
-                reading.text(name, "cleanup"): tuple(
-                    reading.task_id(t, f"cleanup.{name}[{k}]")
-                    for k, t in enumerate(reading.listing(tasks, f"cleanup.{name}"))
+                validation.text(name, "cleanup"): tuple(
+                    validation.task_id(t, f"cleanup.{name}[{k}]")
+                    for k, t in enumerate(validation.listing(tasks, f"cleanup.{name}"))
                 )
-                for name, tasks in sorted(reading.mapping(top.get("cleanup", {}), "cleanup").items())
+                for name, tasks in sorted(validation.mapping(top.get("cleanup", {}), "cleanup").items())
             },
         )
 
 
 def _read_roles(value: Any, path: str) -> dict[str, Roles]:
     out = {}
-    for name, roles in sorted(reading.mapping(value, path).items()):
-        m = reading.mapping(roles, f"{path}.{reading.text(name, path)}", Roles._fields)
+    for name, roles in sorted(validation.mapping(value, path).items()):
+        m = validation.mapping(roles, f"{path}.{validation.text(name, path)}", Roles._fields)
         out[name] = Roles(
             *(
                 tuple(
                     sorted(
-                        reading.task_id(t, f"{path}.{name}.{role}[{k}]")
-                        for k, t in enumerate(reading.listing(m.get(role, ()), f"{path}.{name}.{role}"))
+                        validation.task_id(t, f"{path}.{name}.{role}[{k}]")
+                        for k, t in enumerate(validation.listing(m.get(role, ()), f"{path}.{name}.{role}"))
                     )
                 )
                 for role in Roles._fields
@@ -222,7 +222,7 @@ def _read_roles(value: Any, path: str) -> dict[str, Roles]:
 
 
 def _read_move(value: Any, path: str) -> Move:
-    m = reading.mapping(value, path, ("task", "role", "from", "to", "why"))
+    m = validation.mapping(value, path, ("task", "role", "from", "to", "why"))
     for key in ("task", "role", "to"):
         if key not in m:
             raise InputError(f"{path}.{key}", found=None, expected="a value")
@@ -230,9 +230,9 @@ def _read_move(value: Any, path: str) -> Move:
         raise InputError(f"{path}.role", found=m["role"], expected="one of " + ", ".join(MOVE_ROLES))
     origin = m.get("from")
     return Move(
-        reading.task_id(m["task"], f"{path}.task"),
+        validation.task_id(m["task"], f"{path}.task"),
         m["role"],
-        None if origin is None else reading.text(origin, f"{path}.from"),
-        reading.text(m["to"], f"{path}.to"),
-        reading.optional_text(m.get("why"), f"{path}.why") or "",
+        None if origin is None else validation.text(origin, f"{path}.from"),
+        validation.text(m["to"], f"{path}.to"),
+        validation.optional_text(m.get("why"), f"{path}.why") or "",
     )

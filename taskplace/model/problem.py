@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
 from taskplace.model.columns import Columns, build
@@ -77,7 +77,7 @@ class Problem:
     @classmethod
     def from_json(cls, document: str) -> Problem:
         """Return the problem in a JSON document; see `from_dict`."""
-        reading.text(document, "problem")
+        validation.text(document, "problem")
         try:
             value = json.loads(document)
         except json.JSONDecodeError as error:
@@ -95,7 +95,7 @@ class Problem:
         Traceback (most recent call last):
         taskplace.errors.InputError: tasks[0].id: found '0-3', expected a task id like '0_3'
         """
-        top = reading.mapping(value, "problem", ("schema", "config", "tasks", "instances"))
+        top = validation.mapping(value, "problem", ("schema", "config", "tasks", "instances"))
         schema = top.get("schema", SCHEMA)
         if schema != SCHEMA:
             raise InputError("schema", found=schema, expected=f"'{SCHEMA}'")
@@ -104,12 +104,12 @@ class Problem:
                 raise InputError(key, found=None, expected="a list")
         config = PlacementConfig.from_properties(top.get("config", {}))
         known: dict[str, TaskId] = {}
-        tasks = _read_tasks(reading.listing(top["tasks"], "tasks"), known)
+        tasks = _read_tasks(validation.listing(top["tasks"], "tasks"), known)
         if len({t.id for t in tasks}) < len(tasks):
             _once([str(t.id) for t in tasks], "tasks", "task")
         instances = [
             _read_instance(i, f"instances[{k}]", known)
-            for k, i in enumerate(reading.listing(top["instances"], "instances"))
+            for k, i in enumerate(validation.listing(top["instances"], "instances"))
         ]
         _once([i.id for i in instances], "instances", "instance")
         problem = cls(tuple(tasks), tuple(instances), config)
@@ -143,11 +143,11 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
             if (
                 (type(name) is str and type(stateful) is bool and type(logged) is bool)
                 and (type(end) is int and 0 <= end < 2**63)
-                and (type(weight) is float and reading.LEAST_WEIGHT <= weight <= reading.MOST_WEIGHT)
+                and (type(weight) is float and validation.LEAST_WEIGHT <= weight <= validation.MOST_WEIGHT)
             ):
                 found = known.get(name)
                 if found is None:
-                    found = known[name] = reading.task_id(name, f"tasks[{k}].id")
+                    found = known[name] = validation.task_id(name, f"tasks[{k}].id")
                 out.append(Task(found, stateful, end, weight, logged))
                 continue
         out.append(_read_task(value, f"tasks[{k}]", known))
@@ -155,16 +155,16 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
 
 
 def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
-    m = reading.mapping(value, path, Task._fields)
+    m = validation.mapping(value, path, Task._fields)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
     get = m.get
     return Task(
         _read_id(m["id"], f"{path}.id", known),
-        reading.boolean(get("stateful", True), f"{path}.stateful"),
-        reading.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
-        reading.weight(get("weight", 1.0), f"{path}.weight"),
-        reading.boolean(get("logged", True), f"{path}.logged"),
+        validation.boolean(get("stateful", True), f"{path}.stateful"),
+        validation.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
+        validation.weight(get("weight", 1.0), f"{path}.weight"),
+        validation.boolean(get("logged", True), f"{path}.logged"),
         _read_racks(get("racks", ()), f"{path}.racks"),
         _read_racks(get("changelog_racks", ()), f"{path}.changelog_racks"),
     )
@@ -172,8 +172,8 @@ def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
 
 def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        tuple(reading.text(rack, f"{path}[{k}]") for rack in reading.listing(racks, f"{path}[{k}]"))
-        for k, racks in enumerate(reading.listing(value, path))
+        tuple(validation.text(rack, f"{path}[{k}]") for rack in validation.listing(racks, f"{path}[{k}]"))
+        for k, racks in enumerate(validation.listing(value, path))
     )
 
 
@@ -186,33 +186,33 @@ _INSTANCE_KEYS = tuple(Instance.__dataclass_fields__)
 
 
 def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
-    m = reading.mapping(value, path, _INSTANCE_KEYS)
+    m = validation.mapping(value, path, _INSTANCE_KEYS)
     if "id" not in m:
         raise InputError(f"{path}.id", found=None, expected="a text that is not empty")
     get = m.get
 
     def ids(name: str) -> tuple[TaskId, ...]:
-        values = reading.listing(get(name, ()), f"{path}.{name}")
+        values = validation.listing(get(name, ()), f"{path}.{name}")
         if all(type(v) is str for v in values):
             found = tuple(t for t in map(known.get, values) if t is not None)
             if len(found) == len(values):
                 return found
         return tuple(_read_id(v, f"{path}.{name}[{k}]", known) for k, v in enumerate(values))
 
-    tags = reading.mapping(get("tags", {}), f"{path}.tags")
-    lags = reading.mapping(get("lags", {}), f"{path}.lags")
+    tags = validation.mapping(get("tags", {}), f"{path}.tags")
+    lags = validation.mapping(get("lags", {}), f"{path}.lags")
     return Instance(
-        reading.text(m["id"], f"{path}.id"),
-        reading.integer(get("capacity", 1), f"{path}.capacity", 0, reading.MOST_CAPACITY) or 0,
-        {reading.text(k, f"{path}.tags"): reading.text(v, f"{path}.tags.{k}") for k, v in tags.items()},
-        reading.boolean(get("draining", False), f"{path}.draining"),
+        validation.text(m["id"], f"{path}.id"),
+        validation.integer(get("capacity", 1), f"{path}.capacity", 0, validation.MOST_CAPACITY) or 0,
+        {validation.text(k, f"{path}.tags"): validation.text(v, f"{path}.tags.{k}") for k, v in tags.items()},
+        validation.boolean(get("draining", False), f"{path}.draining"),
         ids("active"),
         ids("standby"),
         ids("warmup"),
         _read_lags(lags, f"{path}.lags", known),
         ids("parked"),
-        reading.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
-        reading.slots(get("slots", ()), f"{path}.slots"),
+        validation.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
+        validation.slots(get("slots", ()), f"{path}.slots"),
     )
 
 
@@ -221,7 +221,7 @@ def _read_lags(value: Mapping[str, Any], path: str, known: dict[str, TaskId]) ->
     for k, lag in value.items():
         task = known.get(k)
         if task is None or type(lag) is not int or not 0 <= lag < 2**63:
-            task, lag = _read_id(k, f"{path}.{k}", known), reading.integer(lag, f"{path}.{k}") or 0
+            task, lag = _read_id(k, f"{path}.{k}", known), validation.integer(lag, f"{path}.{k}") or 0
         out[task] = lag
     return out
 
@@ -229,7 +229,7 @@ def _read_lags(value: Mapping[str, Any], path: str, known: dict[str, TaskId]) ->
 def _read_id(value: Any, path: str, known: dict[str, TaskId]) -> TaskId:
     found = known.get(value) if isinstance(value, str) else None
     if found is None:
-        found = known[value] = reading.task_id(value, path)
+        found = known[value] = validation.task_id(value, path)
     return found
 
 

@@ -7,7 +7,7 @@ that save are carried out until there is none.
 
 It shares no code with the flow by which targets are made, so that a fault of the one shows in the other.
 
-Shapes: p instances with room, s subtopologies. A search is O(rounds * s * p^2), mostly a few rounds; there is one
+Shapes: p instances with open slots, s subtopologies. A search is O(rounds * s * p^2), mostly a few rounds; there is one
 search for each cycle that saves, and a last one that finds none.
 Source: M. Klein, "A Primal Method for Minimal Cost Flows", 1967.
 """
@@ -43,23 +43,23 @@ class _Exchanges:
 
     Nodes: one per (subtopology, instance), one per instance, one sink. `_cost[s, i, j]` is what it costs to hand the
     cheapest task of subtopology s from i to j: -1, 0 or 1 move; FAR if there is none to hand over.
-    Lifetime: `_at` is the placement so far, in positions among the instances with room; the rest follows from it.
+    Lifetime: `_at` is the placement so far, in positions among the instances with open slots; the rest follows from it.
     """
 
     def __init__(self, c: Columns, base: Ints, place: Ints) -> None:
         tasks = np.flatnonzero(c.stateful)
-        places = np.flatnonzero(c.room > 0)
+        places = np.flatnonzero(c.open_slots > 0)
         position = np.full(c.m, -1, np.int64)
         position[places] = np.arange(len(places))
         self._p, self._s = len(places), len(c.subtopologies)
         self._sub, self._at = c.sub[tasks], position[place[tasks]]
         self._homes = [_homes(c, base, int(t), position) for t in tasks]
-        self._low, self._high = self._bounds(c.room[places])
+        self._low, self._high = self._bounds(c.open_slots[places])
 
-    def _bounds(self, room: Ints) -> tuple[Ints, Ints]:
+    def _bounds(self, open_slots: Ints) -> tuple[Ints, Ints]:
         """Return the least and the most tasks of each subtopology, and of all (last row), on each instance."""
         counts = [*np.bincount(self._sub, minlength=self._s).tolist(), len(self._sub)]
-        bounds = [floors_and_ceilings(count, room) for count in counts]
+        bounds = [floors_and_ceilings(count, open_slots) for count in counts]
         return np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
 
     @property
@@ -132,7 +132,7 @@ class _Exchanges:
 
 
 def _homes(c: Columns, base: Ints, task: int, position: Ints) -> frozenset[int] | None:
-    """Return where a task can be without a move, among the instances with room; None: anywhere."""
+    """Return where a task can be without a move, among the instances with open slots; None: anywhere."""
     if base[task] == OPEN:
         return None
     if base[task] == FIXED:

@@ -14,55 +14,55 @@ from taskplace.model.flow import Network
 from topology.ids import TaskId
 
 
-def floors_and_ceilings(count: int, room: Ints) -> tuple[Ints, Ints]:
-    """Return, per instance, floor and ceiling of count * room_i / sum(room); exact, in integers.
+def floors_and_ceilings(count: int, open_slots: Ints) -> tuple[Ints, Ints]:
+    """Return, per instance, floor and ceiling of count * open_slots_i / sum(open_slots); exact, in integers.
 
-    An instance without room gets 0 and 0. The sum of the floors is at most `count`, that of the ceilings at
+    An instance without open slots gets 0 and 0. The sum of the floors is at most `count`, that of the ceilings at
     least, so `count` tasks always fit between them. Both can be met at once for all tasks and for the tasks
     of each subtopology: the fractional shares meet both, and the flow they form has an integral solution.
 
     >>> floors_and_ceilings(7, np.array([2, 1, 0]))
     (array([4, 2, 0]), array([5, 3, 0]))
     """
-    total = int(room.sum())
+    total = int(open_slots.sum())
     if total == 0:
-        raise ValueError("no instance has room")
-    if count * int(room.max()) >= 2**62:  # Python integers do not overflow
-        low = np.array([count * int(c) // total for c in room], np.int64)
-        exact = np.array([count * int(c) % total == 0 for c in room], np.bool_)
+        raise ValueError("no instance has open slots")
+    if count * int(open_slots.max()) >= 2**62:  # Python integers do not overflow
+        low = np.array([count * int(c) // total for c in open_slots], np.int64)
+        exact = np.array([count * int(c) % total == 0 for c in open_slots], np.bool_)
     else:
-        low, rest = np.divmod(count * room, total)
+        low, rest = np.divmod(count * open_slots, total)
         exact = rest == 0
     return low, low + ~exact
 
 
-def level_loads(copies: int, most: int, least: Ints, room: Ints) -> tuple[Ints, Ints]:
+def level_loads(copies: int, most: int, least: Ints, open_slots: Ints) -> tuple[Ints, Ints]:
     """Return, per instance, floor and ceiling of the most even load that is possible.
 
-    `copies` are spread in proportion to `room`, but an instance cannot hold more than `most` (two copies of a
+    `copies` are spread in proportion to `open_slots`, but an instance cannot hold more than `most` (two copies of a
     task are never on one instance) nor less than `least` (the actives it already has). What one instance
-    cannot take, or must take, the others share: water finding its level. One without room has what it must.
+    cannot take, or must take, the others share: water finding its level. One without open slots has what it must.
 
     >>> level_loads(12, 6, np.array([4, 1, 1]), np.array([4, 1, 1]))   # the share of the first would be 8
     (array([6, 3, 3]), array([6, 3, 3]))
     """
-    fixed = np.where(room > 0, -1, least).astype(np.int64)
+    fixed = np.where(open_slots > 0, -1, least).astype(np.int64)
     while True:
         free = fixed < 0
         rest = copies - int(fixed[~free].sum())
         if not free.any() or rest <= 0:
             low = np.where(free, 0, fixed)
             return low, low
-        floor, ceiling = floors_and_ceilings(rest, np.where(free, room, 0))
+        floor, ceiling = floors_and_ceilings(rest, np.where(free, open_slots, 0))
         low, high = np.where(free, floor, fixed), np.where(free, ceiling, fixed)
         over, under = free & (high > most), free & (low < least)
         low, high = np.where(under, least, low), np.where(over, most, high)
         if (low <= high).all() and int(low.sum()) <= copies <= int(high.sum()):
             return low, high
         # Fix the side that carries more; fixing it can only ease the other side.
-        total = int(room[free].sum())
-        excess = int((rest * room - most * total)[over].sum())
-        lack = int((least * total - rest * room)[under].sum())
+        total = int(open_slots[free].sum())
+        excess = int((rest * open_slots - most * total)[over].sum())
+        lack = int((least * total - rest * open_slots)[under].sum())
         fixed = np.where(over, most, fixed) if excess >= lack else np.where(under, least, fixed)
 
 
@@ -72,7 +72,7 @@ class StatelessShares:
 
     `low`, `high`: [m] so that the total of actives is level. `kind_low`, `kind_high`: [m] floor and ceiling of the
     share of all stateless tasks. `cell_low`, `cell_high`: [s, m] those of each subtopology in `subs` (positions in
-    `Columns.subtopologies`), which has `cell_sum` stateless tasks. `places`: the instances with room.
+    `Columns.subtopologies`), which has `cell_sum` stateless tasks. `places`: the instances with open slots.
     `kind_fits`: whether total and kind can be met together.
     """
 
@@ -123,20 +123,20 @@ def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
     """
     loose = ~c.stateful
     busy = np.bincount(active[c.stateful], minlength=c.m)
-    low, high = level_loads(c.n, c.n, busy, c.room)
+    low, high = level_loads(c.n, c.n, busy, c.open_slots)
     low, high = np.maximum(low - busy, 0), np.maximum(high - busy, 0)
     count = int(loose.sum())
-    kind_low, kind_high = floors_and_ceilings(count, c.room)
+    kind_low, kind_high = floors_and_ceilings(count, c.open_slots)
     least, most = np.maximum(low, kind_low), np.minimum(high, kind_high)
     subs, sums = np.unique(c.sub[loose], return_counts=True)
     # Few subtopologies differ in size.
     size, kind_of = np.unique(sums, return_inverse=True)
-    bounds = [floors_and_ceilings(int(k), c.room) for k in size]
+    bounds = [floors_and_ceilings(int(k), c.open_slots) for k in size]
     cell_low, cell_high = (
         np.array([b[k] for b in bounds], np.int64).reshape(-1, c.m)[kind_of] for k in (0, 1)
     )
     return StatelessShares(
-        places=np.flatnonzero(c.room > 0),
+        places=np.flatnonzero(c.open_slots > 0),
         subs=subs,
         low=low,
         high=high,

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.partitions import classic, optimal
 from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.cooperative import held_elsewhere
@@ -83,7 +83,7 @@ def assign_partitions(
 
         return CopartitionedAssignor(s.replicas, s.seed).assign(s, cooperative=staged)
     if mode not in MODES:
-        hint = reading.nearest(asked, NAMES)
+        hint = validation.nearest(asked, NAMES)
         raise InputError("assignor", found=asked, expected="one of " + ", ".join(NAMES), hint=hint)
     c = s.columns
     if mode == "fair_sticky":

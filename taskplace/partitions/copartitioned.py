@@ -41,7 +41,7 @@ import numpy as np
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.model.reading import integer, of_type
+from taskplace.model.validation import integer, of_type
 from taskplace.partitions.columns import Bools, Columns, Ints, locate
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import Held, PartitionAssignment, held_by, make

@@ -27,7 +27,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.partitions.members import Pair, topic_partitions
 from topology.node import TopicPartition
 
@@ -93,22 +93,24 @@ class Holders:
         >>> Holders.from_dict({"assignment": {"a": [["t", 0]]}, "urls": {"a": "http://a"}}).of("t", 0).url
         'http://a'
         """
-        top = reading.mapping(value, "assignment")
+        top = validation.mapping(value, "assignment")
         if top.get("schema", SCHEMA) != SCHEMA:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         assignment, standby, withheld = (
             {
-                reading.text(name, part): topic_partitions(
-                    reading.listing(pairs, f"{part}.{name}"), f"{part}.{name}"
+                validation.text(name, part): topic_partitions(
+                    validation.listing(pairs, f"{part}.{name}"), f"{part}.{name}"
                 )
-                for name, pairs in reading.mapping(top.get(part, {}), part).items()
+                for name, pairs in validation.mapping(top.get(part, {}), part).items()
             }
             for part in ("assignment", "standby", "withheld")
         )
-        urls = reading.mapping(top.get("urls", {}), "urls")
-        told = {reading.text(name, "urls"): reading.text(url, f"urls.{name}") for name, url in urls.items()}
+        urls = validation.mapping(top.get("urls", {}), "urls")
+        told = {
+            validation.text(name, "urls"): validation.text(url, f"urls.{name}") for name, url in urls.items()
+        }
         if "assignment" not in top:
-            hint = reading.nearest("assignment", top)
+            hint = validation.nearest("assignment", top)
             raise InputError("assignment", found=None, expected="an object", hint=hint)
         return cls(assignment, standby, withheld, told)
 
@@ -120,7 +122,7 @@ class Holders:
     def of(self, topic: str, partition: int) -> Location:
         """Return who holds a partition; O(standbys)."""
         count = self._count(topic)
-        reading.integer(partition, f"{topic}.partition", most=count - 1)
+        validation.integer(partition, f"{topic}.partition", most=count - 1)
         pair = (topic, partition)
         active = self._active.get(pair)
         standby = tuple(self._standby.get(pair, ()))
@@ -152,6 +154,6 @@ class Holders:
     def _count(self, topic: str) -> int:
         count = self._counts.get(topic)
         if count is None:
-            hint = reading.nearest(topic, self._counts)
+            hint = validation.nearest(topic, self._counts)
             raise InputError("topic", found=topic, expected="a topic that is assigned", hint=hint)
         return count

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.partitions.assignors import ALIASES, MODES, assign_partitions, racks_first
 from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions, check_rack_priority
 from topology.node import TopicPartition
@@ -75,7 +75,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self.rack = rack
         if self.mode not in MODES:
             known = (*MODES, *ALIASES)
-            hint = reading.nearest(mode, known)
+            hint = validation.nearest(mode, known)
             raise InputError("mode", found=mode, expected="one of " + ", ".join(known), hint=hint)
         self._name = name or _protocol(self.mode, self.cooperative)
         first = racks_first(self._name, check_rack_priority(rack_priority))
@@ -323,7 +323,7 @@ def _topics(topics: Any, path: str) -> list[str]:
         return []
     if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
         raise InputError(path, found=topics, expected="topics")
-    return [reading.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)]
+    return [validation.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)]
 
 
 def _pairs(found: Any, path: str) -> list[tuple[str, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from topology.node import TopicPartition
 
 NO_GENERATION = -1
@@ -39,11 +39,11 @@ class Member:
         if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
             # A text would be taken for its letters.
             raise InputError("topics", found=self.topics, expected="a list of topics")
-        reading.integer(self.generation, "generation", NO_GENERATION)
+        validation.integer(self.generation, "generation", NO_GENERATION)
         if self.url is not None:
-            reading.text(self.url, "url")
+            validation.text(self.url, "url")
         for k, topic in enumerate(self.topics):
-            reading.text(topic, f"topics[{k}]")
+            validation.text(topic, f"topics[{k}]")
         object.__setattr__(self, "topics", tuple(sorted(set(self.topics))))
         for name in ("owned", "standby"):
             object.__setattr__(self, name, topic_partitions(getattr(self, name), name))
@@ -62,5 +62,5 @@ def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, 
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
             raise InputError(path, found=pair, expected="a topic and a partition number")
         topic, partition = pair
-        made.append(TopicPartition(reading.text(topic, path), reading.integer(partition, path) or 0))
+        made.append(TopicPartition(validation.text(topic, path), validation.integer(partition, path) or 0))
     return tuple(made)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.partitions.members import NO_GENERATION as NO_GENERATION
 from taskplace.partitions.members import Member as Member
 from taskplace.partitions.members import Pair as Pair
@@ -63,25 +63,25 @@ class Subscriptions:
 
     def __post_init__(self) -> None:
         for part in ("topics", "members", "racks"):
-            reading.mapping(getattr(self, part), part)
+            validation.mapping(getattr(self, part), part)
         if not self.members:
             raise InputError("members", found="no member", expected="at least one")
-        reading.text(self.assignor, "assignor")
-        reading.boolean(self.cooperative, "cooperative")
+        validation.text(self.assignor, "assignor")
+        validation.boolean(self.cooperative, "cooperative")
         check_rack_priority(self.rack_priority)
         for topic, count in self.topics.items():
-            reading.text(topic, "topics")
-            reading.integer(count, f"topics.{topic}", most=MOST_PARTITIONS)
+            validation.text(topic, "topics")
+            validation.integer(count, f"topics.{topic}", most=MOST_PARTITIONS)
         if sum(self.topics.values()) > MOST_PARTITIONS:
             total = sum(self.topics.values())
             raise InputError("topics", found=total, expected=f"at most {MOST_PARTITIONS} partitions in all")
         for name, member in self.members.items():
-            reading.text(name, "members")
+            validation.text(name, "members")
             if not isinstance(member, Member):
                 raise InputError(f"members.{name}", found=member, expected="a Member")
         for topic, racks in self.racks.items():
             if topic not in self.topics:
-                hint = reading.nearest(topic, self.topics)
+                hint = validation.nearest(topic, self.topics)
                 raise InputError(
                     f"racks.{topic}", found=topic, expected="a topic with a partition count", hint=hint
                 )
@@ -91,13 +91,13 @@ class Subscriptions:
                     found=f"{len(racks)} lists",
                     expected=f"one for each of the {self.topics[topic]} partitions",
                 )
-        reading.integer(self.replicas, "replicas")
-        reading.integer(self.seed, "seed")
+        validation.integer(self.replicas, "replicas")
+        validation.integer(self.seed, "seed")
         if isinstance(self.global_topics, str) or not isinstance(self.global_topics, Iterable):
             raise InputError("global_topics", found=self.global_topics, expected="a list of topics")
         for k, topic in enumerate(self.global_topics):
-            if reading.text(topic, f"global_topics[{k}]") not in self.topics:
-                hint = reading.nearest(topic, self.topics)
+            if validation.text(topic, f"global_topics[{k}]") not in self.topics:
+                hint = validation.nearest(topic, self.topics)
                 expected = "a topic with a partition count"
                 raise InputError(f"global_topics[{k}]", found=topic, expected=expected, hint=hint)
         set_ = object.__setattr__
@@ -178,40 +178,40 @@ rack, instance_id, standby, url; did you mean 'topics'?
             "topics",
             "members",
         )
-        top = reading.mapping(value, "subscriptions", known)
+        top = validation.mapping(value, "subscriptions", known)
         if top.get("schema", SCHEMA) != SCHEMA:
             raise InputError("schema", found=top["schema"], expected=f"'{SCHEMA}'")
         for key in ("topics", "members"):
             if key not in top:
                 raise InputError(key, found=None, expected="an object")
         counts, racks = {}, {}
-        for topic, spec in reading.mapping(top["topics"], "topics").items():
+        for topic, spec in validation.mapping(top["topics"], "topics").items():
             path = f"topics.{topic}"
             if isinstance(spec, Mapping):
-                inner = reading.mapping(spec, path, ("partitions", "racks"))
+                inner = validation.mapping(spec, path, ("partitions", "racks"))
                 if "partitions" not in inner:
                     raise InputError(f"{path}.partitions", found=None, expected="an integer of at least 0")
                 if "racks" in inner:
                     racks[topic] = _read_racks(inner["racks"], f"{path}.racks")
                 path, spec = f"{path}.partitions", inner["partitions"]
-            counts[topic] = reading.integer(spec, path, most=MOST_PARTITIONS) or 0
-        members = reading.mapping(top["members"], "members")
+            counts[topic] = validation.integer(spec, path, most=MOST_PARTITIONS) or 0
+        members = validation.mapping(top["members"], "members")
         return cls(
             counts,
             {name: _read_member(m, f"members.{name}") for name, m in members.items()},
             racks,
-            reading.text(top.get("assignor", "fair_sticky"), "assignor"),
-            reading.boolean(top.get("cooperative", False), "cooperative"),
-            reading.integer(top.get("replicas", 0), "replicas") or 0,
-            reading.integer(top.get("seed", 0), "seed") or 0,
+            validation.text(top.get("assignor", "fair_sticky"), "assignor"),
+            validation.boolean(top.get("cooperative", False), "cooperative"),
+            validation.integer(top.get("replicas", 0), "replicas") or 0,
+            validation.integer(top.get("seed", 0), "seed") or 0,
             check_rack_priority(top.get("rack_priority")),
-            global_topics=tuple(reading.listing(top.get("global_topics", ()), "global_topics")),
+            global_topics=tuple(validation.listing(top.get("global_topics", ()), "global_topics")),
         )
 
     @classmethod
     def from_json(cls, text: str) -> Subscriptions:
         """Return the subscriptions that a JSON text describes."""
-        reading.text(text, "subscriptions")
+        validation.text(text, "subscriptions")
         try:
             return cls.from_dict(json.loads(text))
         except json.JSONDecodeError as error:
@@ -229,7 +229,7 @@ def check_rack_priority(value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in RACK_PRIORITIES:
-        hint = reading.nearest(value, RACK_PRIORITIES) if isinstance(value, str) else ""
+        hint = validation.nearest(value, RACK_PRIORITIES) if isinstance(value, str) else ""
         expected = "one of " + ", ".join(RACK_PRIORITIES)
         raise InputError("rack_priority", found=value, expected=expected, hint=hint)
     return value
@@ -239,18 +239,18 @@ _MEMBER_KEYS = ("topics", "owned", "generation", "rack", "instance_id", "standby
 
 
 def _read_member(value: Any, path: str) -> Member:
-    m = reading.mapping(value, path, _MEMBER_KEYS)
-    topics = reading.listing(m.get("topics", ()), f"{path}.topics")
-    names = [reading.text(t, f"{path}.topics[{k}]") for k, t in enumerate(topics)]
+    m = validation.mapping(value, path, _MEMBER_KEYS)
+    topics = validation.listing(m.get("topics", ()), f"{path}.topics")
+    names = [validation.text(t, f"{path}.topics[{k}]") for k, t in enumerate(topics)]
     pairs = {
-        key: topic_partitions(reading.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
+        key: topic_partitions(validation.listing(m.get(key, ()), f"{path}.{key}"), f"{path}.{key}")
         for key in ("owned", "standby")
     }
     rack, instance, url = (
-        None if m.get(key) is None else reading.text(m[key], f"{path}.{key}")
+        None if m.get(key) is None else validation.text(m[key], f"{path}.{key}")
         for key in ("rack", "instance_id", "url")
     )
-    generation = reading.integer(m.get("generation", NO_GENERATION), f"{path}.generation", NO_GENERATION)
+    generation = validation.integer(m.get("generation", NO_GENERATION), f"{path}.generation", NO_GENERATION)
     return Member(
         names,
         pairs["owned"],
@@ -264,8 +264,8 @@ def _read_member(value: Any, path: str) -> Member:
 
 def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
     return tuple(
-        tuple(reading.text(r, f"{path}[{k}]") for r in reading.listing(rs, f"{path}[{k}]"))
-        for k, rs in enumerate(reading.listing(value, path))
+        tuple(validation.text(r, f"{path}[{k}]") for r in validation.listing(rs, f"{path}[{k}]"))
+        for k, rs in enumerate(validation.listing(value, path))
     )
 
 

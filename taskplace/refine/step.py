@@ -164,7 +164,13 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
     ready = sum(k.is_caught(i) for i in chosen)
     spare = sorted(
         following - goal - {k.active},
-        key=lambda i: (not k.is_caught(i), k.role.get(i) != STANDBY, c.room[i] == 0, k.behind(i, whole), i),
+        key=lambda i: (
+            not k.is_caught(i),
+            k.role.get(i) != STANDBY,
+            c.open_slots[i] == 0,
+            k.behind(i, whole),
+            i,
+        ),
     )
     for i in spare:
         if len(chosen) < replicas or (k.is_caught(i) and ready < replicas):
@@ -178,7 +184,7 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
         k.wants.append(
             Want(
                 under_way=k.role.get(i, NONE) == WARMUP,
-                drains=bool(c.room[origin] == 0),
+                drains=bool(c.open_slots[origin] == 0),
                 for_active=to_active,
                 behind=k.behind(i, whole),
                 task=k.task,
@@ -220,7 +226,7 @@ def _options(c: Columns, k: _Copies) -> list[int]:
     whole = end if end >= 0 else 2**62
 
     def rank(i: int) -> tuple[bool, bool, int]:
-        return i not in k.goal_standby, bool(c.room[i] == 0), order.get(k.role.get(i, NONE), 2)
+        return i not in k.goal_standby, bool(c.open_slots[i] == 0), order.get(k.role.get(i, NONE), 2)
 
     best = min(map(rank, k.best))
     return sorted((i for i in k.best if rank(i) == best), key=lambda i: (k.behind(i, whole), i))
@@ -239,7 +245,7 @@ def _level(c: Columns, options: list[list[int]], load: Ints) -> list[int]:
     order = np.argsort(at, kind="stable")
     nth = np.empty(len(at), np.int64)
     nth[order] = np.arange(len(at)) - np.searchsorted(at[order], at[order]) + 1
-    price = (2 * (load[at] + nth) - 1) * FINE // np.maximum(c.room[at], 1)
+    price = (2 * (load[at] + nth) - 1) * FINE // np.maximum(c.open_slots[at], 1)
     net = Network()
     node, seat, sink = net.nodes(len(options)), net.nodes(c.m), net.nodes(1)
     # In a problem so large that prices do not fit beside ties, or at all, they are coarser.

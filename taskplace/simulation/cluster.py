@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task
@@ -126,7 +126,7 @@ class Cluster:
         old = self._task(task)
         if not old.stateful or not old.logged:
             return
-        reading.integer((old.end_offset or 0) + records, f"simulate.task.{task}.end_offset")
+        validation.integer((old.end_offset or 0) + records, f"simulate.task.{task}.end_offset")
         self.tasks[task] = old._replace(end_offset=(old.end_offset or 0) + records)
         for host in self.hosts.values():
             if task in host.copies and not (task in host.roles.active and host.copies[task] == 0):

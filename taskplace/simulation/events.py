@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.problem import read_task
 from taskplace.simulation.cluster import Cluster
 from topology.ids import TaskId
@@ -96,19 +96,19 @@ grow, shrink, produce, lag, stick; did you mean 'kill'?
     @classmethod
     def from_dict(cls, value: Any, path: str = "event") -> Event:
         """Return the event that a dict describes; `path` is where it came from."""
-        m = reading.mapping(value, path)
+        m = validation.mapping(value, path)
         kind = m.get("kind")
         if not isinstance(kind, str) or kind not in OPTIONS:
-            near = reading.nearest(kind, KINDS)
+            near = validation.nearest(kind, KINDS)
             raise InputError(f"{path}.kind", found=kind, expected="one of " + ", ".join(KINDS), hint=near)
         needed, more = OPTIONS[kind]
-        reading.mapping(value, path, ("kind", "name", *needed, *more))
+        validation.mapping(value, path, ("kind", "name", *needed, *more))
         for key in (*needed, *(() if kind in NAMELESS else ("name",))):
             if key not in m:
                 raise InputError(f"{path}.{key}", found=None, expected=f"a value: {kind!r} needs it")
         name = m.get("name", "")
         if name != "" or kind not in NAMELESS:
-            reading.text(name, f"{path}.name")
+            validation.text(name, f"{path}.name")
         options = {k: v for k, v in m.items() if k not in ("kind", "name")}
         for key, option in options.items():
             _check(kind, key, option, f"{path}.{key}")
@@ -118,19 +118,19 @@ grow, shrink, produce, lag, stick; did you mean 'kill'?
 def _check(kind: str, key: str, value: Any, path: str) -> None:
     match key:
         case "capacity":
-            reading.integer(value, path, 0, reading.MOST_CAPACITY)
+            validation.integer(value, path, 0, validation.MOST_CAPACITY)
         case "records":
-            reading.integer(value, path)
+            validation.integer(value, path)
         case "task":
-            reading.task_id(value, path)
+            validation.task_id(value, path)
         case "tags":
-            for tag, text in reading.mapping(value, path).items():
-                reading.text(tag, path)
-                reading.text(text, f"{path}.{tag}")
+            for tag, text in validation.mapping(value, path).items():
+                validation.text(tag, path)
+                validation.text(text, f"{path}.{tag}")
         case "copies":
-            for t, lag in reading.mapping(value, path).items():
-                reading.task_id(t, path)
-                reading.integer(lag, f"{path}.{t}")
+            for t, lag in validation.mapping(value, path).items():
+                validation.task_id(t, path)
+                validation.integer(lag, f"{path}.{t}")
         case "tasks":
-            for k, t in enumerate(reading.listing(value, path)):
-                (read_task if kind == "grow" else reading.task_id)(t, f"{path}[{k}]")
+            for k, t in enumerate(validation.listing(value, path)):
+                (read_task if kind == "grow" else validation.task_id)(t, f"{path}[{k}]")

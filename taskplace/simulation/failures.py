@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.problem import Problem
 from taskplace.simulation.events import Event
 
@@ -22,7 +22,7 @@ def random_events(problem: Problem, count: int, seed: int = 0) -> list[list[Even
     >>> [str(group[0].kind) for group in random_events(cluster, 4, seed=1)]
     ['stop', 'stop', 'start', 'stop']
     """
-    reading.integer(count, "count", 0, MOST_EVENTS)
+    validation.integer(count, "count", 0, MOST_EVENTS)
     rng = random.Random(f"failures-{seed}")
     working = sorted(i.id for i in problem.instances if i.capacity and not i.draining)
     capacity = {i.id: i.capacity for i in problem.instances}

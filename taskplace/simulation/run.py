@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.planner import plan as plan_once
@@ -137,8 +137,8 @@ def simulate(
          600 s  moved 0 promoted 0 to go 1         warm-ups 1   follow-up add b
         1200 s  moved 1 promoted 0 to go 0         warm-ups 0   stable
     """
-    reading.positive(restore_rate, "restore_rate", optional=True)
-    reading.integer(limit, "limit", 1, MOST_ROUNDS)
+    validation.positive(restore_rate, "restore_rate", optional=True)
+    validation.integer(limit, "limit", 1, MOST_ROUNDS)
     typed = problem if isinstance(problem, Problem) else Problem.from_dict(problem)
     groups = [
         [e if isinstance(e, Event) else Event.from_dict(e, f"events[{k}][{j}]") for j, e in enumerate(group)]
@@ -163,7 +163,7 @@ def simulate(
 def _groups(events: Any) -> list[Any]:
     if isinstance(events, str | bytes | Mapping) or not isinstance(events, Iterable):
         raise InputError("events", found=events, expected="a list of groups of events")
-    return [reading.listing(group, f"events[{k}]") for k, group in enumerate(events)]
+    return [validation.listing(group, f"events[{k}]") for k, group in enumerate(events)]
 
 
 def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
@@ -180,15 +180,18 @@ def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
         except (ValueError, RecursionError) as error:
             raise InputError("transcript", found=str(error), expected="a JSON document") from None
     keys = ("schema", "problem", "restore_rate", "limit", "events", "plans")
-    found = reading.mapping(value, "transcript", keys)
+    found = validation.mapping(value, "transcript", keys)
     for key in keys[1:]:
         if key not in found:
             raise InputError(f"transcript.{key}", found=None, expected="a value")
     if found.get("schema", SCHEMA) != SCHEMA:
         raise InputError("schema", found=found["schema"], expected=f"'{SCHEMA}'")
-    plans = [reading.text(p, f"plans[{k}]") for k, p in enumerate(reading.listing(found["plans"], "plans"))]
+    plans = [
+        validation.text(p, f"plans[{k}]") for k, p in enumerate(validation.listing(found["plans"], "plans"))
+    ]
     events = [
-        reading.listing(g, f"events[{k}]") for k, g in enumerate(reading.listing(found["events"], "events"))
+        validation.listing(g, f"events[{k}]")
+        for k, g in enumerate(validation.listing(found["events"], "events"))
     ]
     again = simulate(found["problem"], events, restore_rate=found["restore_rate"], limit=found["limit"])
     mine = again.transcript["plans"]

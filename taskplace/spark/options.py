@@ -12,7 +12,7 @@ from typing import Any
 
 from taskplace import paths
 from taskplace.errors import InputError
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from topology import BuiltTopology, Topology
@@ -45,7 +45,7 @@ def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOption
     if keywords:
         expected = "the fields of `options`, or keywords, not both"
         raise InputError(next(iter(keywords)), found="a keyword beside `options`", expected=expected)
-    return reading.of_type(options, PlacedOptions, "options")
+    return validation.of_type(options, PlacedOptions, "options")
 
 
 def local_path(path: object, what: str) -> Path:

@@ -31,7 +31,7 @@ from taskplace.assign.registry import find as find_assignor
 from taskplace.durations import Duration
 from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explanation import Removal
-from taskplace.model import reading
+from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import BatchDone, InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedOptions
@@ -264,7 +264,7 @@ class Placed:
         source of a topology that has just one.
         Errors: what a processor raises; `Fenced` when another driver has taken over; `CheckpointError`.
         """
-        reading.integer(batch_id, "process_batch: batch_id", 0)
+        validation.integer(batch_id, "process_batch: batch_id", 0)
         if not hasattr(df, "columns"):
             raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
         self._silence.stop()
@@ -408,7 +408,7 @@ class Placed:
 
     def store(self, name: str, **how: Any) -> StoreReader:
         """Return a reader of a store's committed state; `how`: see `taskplace.spark.store_reader.StoreReader`."""
-        reading.mapping(how, "store", ("copies", "max_lag", "max_batches"))
+        validation.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:

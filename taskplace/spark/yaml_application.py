@@ -45,7 +45,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
-from taskplace.spark.sections import entries, topology_section
+from taskplace.spark.dotted_keys import entries, topology_section
 from topology import BuiltTopology, Topology, TopologyError
 
 if TYPE_CHECKING:

@@ -24,11 +24,11 @@ from taskplace.cli.application import internal_plan
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import DECLARED, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.dotted_keys import entries, topology_section
 from taskplace.spark.driver import staging
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import PerKey
 from taskplace.spark.registry import Registry
-from taskplace.spark.sections import entries, topology_section
 from taskplace.spark.stub_processors import STATEFUL, Outlines
 from taskplace.spark.yaml_application import Declared, declared_topology
 from topology import Topology, TopologyError

@@ -54,7 +54,7 @@ def test_sticky_is_level_valid_and_comes_to_rest(kind: str, seed: int) -> None:
         problem = cluster.problem()
         assert taskplace.plan(problem).stable
         c = problem.columns
-        low, high = floors_and_ceilings(int(c.stateful.sum()), c.room)
+        low, high = floors_and_ceilings(int(c.stateful.sum()), c.open_slots)
         n = np.bincount(c.owner[c.stateful], minlength=c.m)
         assert ((low <= n) & (n <= high)).all()
 
@@ -183,7 +183,7 @@ def test_sticky_loads_are_level_even_if_only_a_tasks_own_instances_have_room() -
             )
             for part in (lambda r: r.active, lambda r: (*r.active, *r.standby))
         )
-        low, high = level_loads(int(copies.sum()), n, actives, c.room)
+        low, high = level_loads(int(copies.sum()), n, actives, c.open_slots)
         assert ((low <= copies) & (copies <= high)).all(), seed
 
 
@@ -442,7 +442,7 @@ def test_copies_are_in_different_zones(standbys: int, count: int) -> None:
 def test_copies_are_in_different_zones_also_with_few_arcs(
     standbys: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("taskplace.assign.spread.FULL_NETWORK", 0)
+    monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
     config = PlacementConfig(num_standby_replicas=standbys, rack_aware_assignment_tags=("zone",))
     cluster = Cluster(stateful(*ids(0, 90), *ids(1, 30)), config)
     for i in zoned(30):
@@ -602,7 +602,7 @@ def test_weighted_loads_are_within_one_task_of_their_share_or_say_how_far(seed: 
         assert (m["weighted_load_max"], m["weighted_load_bound"]) == (round(load, 9), round(bound, 9))
         assert m["weighted_load_gap"] >= 0
         loads = np.bincount(c.owner, weights=c.weight, minlength=c.m)
-        share = c.weight.sum() * c.room / c.room.sum()
+        share = c.weight.sum() * c.open_slots / c.open_slots.sum()
         assert (np.abs(loads - share) <= c.weight.max() + 1e-9).all()
 
 

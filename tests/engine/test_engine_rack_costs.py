@@ -13,7 +13,7 @@ from hypothesis import given, settings
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.assign.costs import Costs
+from taskplace.assign.active_costs import ActiveCosts
 from taskplace.errors import ConfigError
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
@@ -64,15 +64,15 @@ def test_prices_with_a_common_factor_are_the_same_prices() -> None:
 
 def test_a_problem_too_large_for_fine_levels_is_still_placed(monkeypatch: pytest.MonkeyPatch) -> None:
     fine = taskplace.plan(_problem(90, 5, None, None))
-    monkeypatch.setattr("taskplace.assign.costs.cost_budget", lambda nodes: 4 * 91 * 40)
+    monkeypatch.setattr("taskplace.assign.active_costs.cost_budget", lambda nodes: 4 * 91 * 40)
     coarse = taskplace.plan(_problem(90, 5, None, None))
     assert coarse.optimality.moves == fine.optimality.moves
     c = _problem(90, 5, None, None).columns
-    assert Costs(c, 90, 100, share=21).fits
+    assert ActiveCosts(c, 90, 100, share=21).fits
 
 
 def test_prices_that_cannot_be_added_up_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    for where in ("costs", "traffic"):
+    for where in ("active_costs", "rack_actives"):
         monkeypatch.setattr(f"taskplace.assign.{where}.cost_budget", lambda nodes: 364 * 1000)
     with pytest.raises(ConfigError, match=r"traffic_cost: found 5000, expected at most 999 for 90 tasks"):
         taskplace.plan(_problem(90, 5, 5000, 1))

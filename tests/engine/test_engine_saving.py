@@ -48,16 +48,16 @@ def problems(draw: st.DrawFn) -> Problem:
 @given(problem=problems(), seed=st.integers(0, 10**6))
 def test_what_can_be_saved_is_what_trying_all_placements_says(problem: Problem, seed: int) -> None:
     c = problem.columns
-    if not (c.room > 0).any():
+    if not (c.open_slots > 0).any():
         return
     base, tasks = bases(c), np.flatnonzero(c.stateful)
     found = []
-    for choice in itertools.product(np.flatnonzero(c.room > 0).tolist(), repeat=len(tasks)):
+    for choice in itertools.product(np.flatnonzero(c.open_slots > 0).tolist(), repeat=len(tasks)):
         place = np.full(c.n, -1, np.int64)
         place[tasks] = choice
         groups = [tasks, *(tasks[c.sub[tasks] == s] for s in range(len(c.subtopologies)))]
         bounds = [
-            (*floors_and_ceilings(len(g), c.room), np.bincount(place[g], minlength=c.m)) for g in groups
+            (*floors_and_ceilings(len(g), c.open_slots), np.bincount(place[g], minlength=c.m)) for g in groups
         ]
         if all(((low <= n) & (n <= high)).all() for low, high, n in bounds):
             found.append((int(moved(c, base, place).sum()), place))

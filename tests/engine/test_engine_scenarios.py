@@ -51,16 +51,16 @@ def _check_rest(s: Scenario, cluster: Cluster) -> None:
     c = problem.columns
     stateful = np.flatnonzero(c.stateful)
     for group in [stateful, *(stateful[c.sub[stateful] == k] for k in range(len(c.subtopologies)))]:
-        low, high = floors_and_ceilings(len(group), c.room)
+        low, high = floors_and_ceilings(len(group), c.open_slots)
         n = np.bincount(c.owner[group], minlength=c.m)
         assert ((low <= n) & (n <= high)).all(), f"{s}: balance"
-    replicas = min(problem.config.num_standby_replicas, int((c.room > 0).sum()) - 1)
+    replicas = min(problem.config.num_standby_replicas, int((c.open_slots > 0).sum()) - 1)
     assert (again.metrics["standbys"], again.metrics["warmups"]) == (replicas * len(stateful), 0), (
         f"{s}: standbys"
     )
     actives = np.bincount(c.owner[stateful], minlength=c.m)
     loads = actives + np.array([len(again.assignment[name].standby) for name in c.names])
-    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.room)
+    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.open_slots)
     assert ((low <= loads) & (loads <= high)).all(), f"{s}: loads"
 
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
-from taskplace.assign.prices import StandbyPrices, Traffic
-from taskplace.assign.spread import place_spread, shared_values
+from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
 from taskplace.assign.standby import place_standbys
+from taskplace.assign.standby_costs import StandbyCosts, Traffic
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Explainer
 from taskplace.model.columns import STANDBY, Columns
@@ -188,7 +188,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
         return
     zones = [i.tags["zone"] for i in problem.instances]
     group, shared = shared_values(c.tags, ["zone"])
-    task, inst = place_spread(c, active, 1, group, shared, traffic)
+    task, inst = place_rack_standbys(c, active, 1, group, shared, traffic)
     mine = _rows(c, task, inst)
 
     def sharing(standbys: Sequence[Sequence[int]]) -> int:
@@ -272,7 +272,7 @@ def test_both_networks_find_the_same_price_in_a_large_problem(standbys: int) -> 
 def test_a_few_candidates_of_many_instances_are_near_ones_too(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = _spread_over_racks(120, 24, 1, _config(tags=["zone"]))
     exact = taskplace.plan(problem)
-    monkeypatch.setattr("taskplace.assign.spread.FULL_NETWORK", 0)
+    monkeypatch.setattr("taskplace.assign.rack_standbys.FULL_NETWORK", 0)
     few = taskplace.plan(problem)
     reads = "standby_reads_across_racks"
     assert few.metrics[reads] == exact.metrics[reads] == 0
@@ -323,11 +323,11 @@ def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch
     c = problem.columns
     tasks = np.arange(c.n)
 
-    def made(read: int) -> StandbyPrices:
+    def made(read: int) -> StandbyCosts:
         traffic = Traffic.of(c, _config(costs=(read, 1)))
-        return StandbyPrices(c, c.owner, tasks, 1, strict=True, parked=False, traffic=traffic)
+        return StandbyCosts(c, c.owner, tasks, 1, strict=True, parked=False, traffic=traffic)
 
-    monkeypatch.setattr("taskplace.assign.prices.cost_budget", lambda nodes: 8 * 25 * 1_000)
+    monkeypatch.setattr("taskplace.assign.standby_costs.cost_budget", lambda nodes: 8 * 25 * 1_000)
     with pytest.raises(
         ConfigError, match=r"traffic_cost: found 5000, expected at most (\d+) for 24"
     ) as caught:
@@ -341,7 +341,7 @@ def test_prices_that_do_not_fit_are_refused_with_the_largest_that_do(monkeypatch
 
 def test_coarse_levels_still_keep_standbys_where_traffic_is_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = _spread_over_racks(24, 6, 1, _config(), step=3)  # every standby is in the rack of its changelog
-    monkeypatch.setattr("taskplace.assign.prices.cost_budget", lambda nodes: 8 * 25 * 20)
+    monkeypatch.setattr("taskplace.assign.standby_costs.cost_budget", lambda nodes: 8 * 25 * 20)
     assert taskplace.plan(problem).stable
 
 

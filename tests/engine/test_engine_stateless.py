@@ -51,12 +51,14 @@ def price(problem: Problem, place: np.ndarray) -> tuple[int, int, int, int]:
     loose = np.flatnonzero(~c.stateful)
     busy = np.bincount(place[c.stateful], minlength=c.m)
     total = np.bincount(place, minlength=c.m)
-    out = [apart(total, *level_loads(c.n, c.n, busy, c.room))]
-    out.append(apart(np.bincount(place[loose], minlength=c.m), *floors_and_ceilings(len(loose), c.room)))
+    out = [apart(total, *level_loads(c.n, c.n, busy, c.open_slots))]
+    out.append(
+        apart(np.bincount(place[loose], minlength=c.m), *floors_and_ceilings(len(loose), c.open_slots))
+    )
     each = 0
     for s in set(c.sub[loose].tolist()):
         mine = loose[c.sub[loose] == s]
-        each += apart(np.bincount(place[mine], minlength=c.m), *floors_and_ceilings(len(mine), c.room))
+        each += apart(np.bincount(place[mine], minlength=c.m), *floors_and_ceilings(len(mine), c.open_slots))
     owned = loose[(c.owner[loose] >= 0)]
     return out[0], out[1], each, int((place[owned] != c.owner[owned]).sum())
 
@@ -93,13 +95,13 @@ def test_no_placement_is_more_level_or_moves_less(
     c = problem.columns
     place = place_stateless(c, np.where(c.stateful, where, -1))
     free = np.flatnonzero(~c.stateful)
-    open_ = np.flatnonzero(c.room > 0).tolist()
+    open_ = np.flatnonzero(c.open_slots > 0).tolist()
     tried = where.copy()
     best = price(problem, place)
     for seats in product(open_, repeat=len(free)):
         tried[free] = seats
         assert best <= price(problem, tried)
-    assert (c.room[place[free]] > 0).all()
+    assert (c.open_slots[place[free]] > 0).all()
     assert best[0] == 0
     # Stable: what was placed is left alone.
     again, _ = cluster_of(room, stateful, [s for s, _ in loose], place[free].tolist())

@@ -105,7 +105,7 @@ def _balanced(c: Columns, place: np.ndarray) -> bool:
     groups = [np.flatnonzero(c.stateful)]
     groups += [np.flatnonzero(c.stateful & (c.sub == s)) for s in range(len(c.subtopologies))]
     for group in groups:
-        low, high = floors_and_ceilings(len(group), c.room)
+        low, high = floors_and_ceilings(len(group), c.open_slots)
         n = np.bincount(place[group], minlength=c.m)
         if ((n < low) | (n > high)).any():
             return False
@@ -162,7 +162,7 @@ def _without_shortcuts(problem: Problem) -> tuple[int, int]:
     c = problem.columns
     base = bases(c)
     tasks = np.flatnonzero(c.stateful)
-    places = np.flatnonzero(c.room > 0)
+    places = np.flatnonzero(c.open_slots > 0)
     copy, move = 10**3, 10**6
     row = {(int(t), int(i)): k for k, (t, i) in enumerate(zip(c.task, c.inst, strict=True))}
     net = Network()
@@ -184,9 +184,9 @@ def _without_shortcuts(problem: Problem) -> tuple[int, int]:
     tails, heads, costs = (np.array(x) for x in zip(*arcs, strict=True))
     net.arcs(tails, heads, 1, costs)
     for s in range(len(c.subtopologies)):
-        low, high = floors_and_ceilings(int((c.sub[tasks] == s).sum()), c.room)
+        low, high = floors_and_ceilings(int((c.sub[tasks] == s).sum()), c.open_slots)
         net.arcs(pair[s], seat, high, 0, low=low)
-    low, high = floors_and_ceilings(len(tasks), c.room)
+    low, high = floors_and_ceilings(len(tasks), c.open_slots)
     net.arcs(seat, sink.repeat(c.m), high, 0, low=low)
     net.supply(node[tasks], 1)
     net.supply(sink, -len(tasks))
@@ -306,13 +306,13 @@ def test_standbys_are_complete_distinct_and_level(problem: Problem, wanted: int)
     c = problem.columns
     active = place_actives(c, bases(c)).place
     found = place_standbys(c, active, wanted)
-    usable = int((c.room > 0).sum())
+    usable = int((c.open_slots > 0).sum())
     assert found.replicas == max(0, min(wanted, usable - 1))
     assert len(found.task) == found.replicas * int(c.stateful.sum())
     pairs = set(zip(found.task.tolist(), found.inst.tolist(), strict=True))
     assert len(pairs) == len(found.task)
     assert not pairs & set(enumerate(active.tolist()))
-    assert (c.room[found.inst] > 0).all()
+    assert (c.open_slots[found.inst] > 0).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -324,9 +324,9 @@ def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, 
     tasks = np.flatnonzero(c.stateful)
     if not found.replicas or len(tasks) > 4:
         return
-    places = np.flatnonzero(c.room > 0).tolist()
+    places = np.flatnonzero(c.open_slots > 0).tolist()
     actives = np.bincount(active[tasks], minlength=c.m)
-    low, high = level_loads(len(tasks) * (1 + found.replicas), len(tasks), actives, c.room)
+    low, high = level_loads(len(tasks) * (1 + found.replicas), len(tasks), actives, c.open_slots)
     held = {
         (int(t), int(i))
         for t, i, ok, r in zip(c.task, c.inst, c.caught, c.role, strict=True)
@@ -378,7 +378,7 @@ def test_the_sparse_network_is_as_good_as_the_full_one(kind: str, seed: int) -> 
         stateful = int(c.stateful.sum())
         if stateful and full.replicas:
             actives = np.bincount(active[c.stateful], minlength=c.m)
-            low, high = level_loads(stateful * (1 + full.replicas), stateful, actives, c.room)
+            low, high = level_loads(stateful * (1 + full.replicas), stateful, actives, c.open_slots)
             for p in pairs:
                 load = actives + np.bincount(p % c.m, minlength=c.m)
                 assert ((low <= load) & (load <= high)).all()

@@ -14,7 +14,7 @@ import taskplace
 from taskplace import Instance, LagIndex, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.errors import ConfigError
 from taskplace.explanation import can_remove
-from taskplace.model.reading import MOST
+from taskplace.model.validation import MOST
 from taskplace.rebalance.triggers import Situation, overtaken
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle

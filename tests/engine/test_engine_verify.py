@@ -10,7 +10,7 @@ import pytest
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
 from taskplace.errors import InvalidPlan
-from taskplace.model.bound import fewest_moves
+from taskplace.model.move_bound import fewest_moves
 from taskplace.model.placement import bases
 from taskplace.model.plan import Optimality
 from taskplace.simulation import Cluster

@@ -16,7 +16,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal, can_remove
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.problem import Problem, Task
-from taskplace.model.reading import MOST_NUMBER, nearest
+from taskplace.model.validation import MOST_NUMBER, nearest
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.driver.cluster_state import ClusterState

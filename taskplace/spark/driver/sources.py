@@ -22,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import InputError
-from taskplace.model.reading import nearest
+from taskplace.model.validation import nearest
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.key_checks import splits

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
-from taskplace.model.reading import nearest
+from taskplace.model.validation import nearest
 from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken, is_time
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.model.reading import nearest
+from taskplace.model.validation import nearest
 from taskplace.spark.state.casts import cast
 from taskplace.spark.state.column_types import USUAL, parse
 from taskplace.spark.state.keys import LARGEST

@@ -28,20 +28,20 @@ def fewest_moves(c: Columns, base: Ints) -> int:
     tasks = sum(groups.values())
     if not tasks:
         return 0
-    places = np.flatnonzero(c.room > 0)
+    places = np.flatnonzero(c.open_slots > 0)
     net = Network()
     sink = int(net.nodes(1)[0])
     seat = dict(zip(places.tolist(), net.nodes(len(places)).tolist(), strict=True))
     pair: dict[tuple[int, int], int] = {}
     anywhere: dict[int, int] = {}
-    low, high = floors_and_ceilings(tasks, c.room)
+    low, high = floors_and_ceilings(tasks, c.open_slots)
     net.arcs(list(seat.values()), [sink] * len(seat), high[places], 0, low=low[places])
     net.supply([sink], [-tasks])
     sizes: Counter[int] = Counter()
     for (s, _), count in groups.items():
         sizes[s] += count
     for s, count in sorted(sizes.items()):
-        low, high = floors_and_ceilings(count, c.room)
+        low, high = floors_and_ceilings(count, c.open_slots)
         anywhere[s] = int(net.nodes(1)[0])
         nodes = net.nodes(len(places))
         pair.update({(s, i): n for i, n in zip(places.tolist(), nodes.tolist(), strict=True)})
@@ -51,7 +51,7 @@ def fewest_moves(c: Columns, base: Ints) -> int:
         node = int(net.nodes(1)[0])
         net.supply([node], [count])
         net.arcs([node], [anywhere[s]], count, 1 if homes else 0)
-        at = [pair[s, i] for i in sorted(homes) if c.room[i]]
+        at = [pair[s, i] for i in sorted(homes) if c.open_slots[i]]
         if at:
             net.arcs([node] * len(at), at, count, 0)
     net.solve()

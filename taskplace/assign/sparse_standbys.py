@@ -20,7 +20,7 @@ from collections import Counter
 import numpy as np
 
 from taskplace.assign.flow import Network
-from taskplace.assign.prices import StandbyPrices, sink_arcs
+from taskplace.assign.standby_costs import StandbyCosts, sink_arcs
 from taskplace.model.columns import STANDBY, Bools, Ints
 
 TRIES = 10_000
@@ -33,7 +33,7 @@ HOPELESS = 32
 """Once so many tasks are stuck, no exchange is tried for the others."""
 
 
-def place_sparsely(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
+def place_sparse_standbys(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
     """Return (tasks, instances) of all standbys; None if the bounds cannot be met."""
     exact = np.zeros(p.c.n, np.bool_)
     while True:
@@ -52,17 +52,17 @@ def place_sparsely(p: StandbyPrices, low: Ints, high: Ints) -> tuple[Ints, Ints]
         exact[stuck if len(units) * p.c.m > MANY_ARCS else np.concatenate([stuck, units])] = True
 
 
-def _hub_of(p: StandbyPrices) -> Ints:
+def _hub_of(p: StandbyCosts) -> Ints:
     """Return which "anywhere" leads to each instance: that of its rack, or the only one."""
     return np.zeros(p.c.m, np.int64) if p.traffic is None else p.traffic.rack_of
 
 
 def _solve(
-    p: StandbyPrices, low: Ints, high: Ints, exact: Bools
+    p: StandbyCosts, low: Ints, high: Ints, exact: Bools
 ) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
     """Return (tasks, instances) of the standbys that are placed, and the tasks, their hubs, and the places to join."""
     c, tasks, replicas = p.c, p.tasks, p.replicas
-    places = np.flatnonzero(c.room > 0)
+    places = np.flatnonzero(c.open_slots > 0)
     count = np.bincount(c.task[p.rows], minlength=c.n)
     current = c.role[p.rows] == STANDBY
     standbys = np.bincount(c.task[p.rows[current]], minlength=c.n)
@@ -139,7 +139,7 @@ def _choose(task: Ints, first: Ints, size: Ints, leaving: Ints, n: int) -> Bools
     return going
 
 
-def _everywhere_else(p: StandbyPrices, tasks: Ints, places: Ints) -> tuple[Ints, Ints]:
+def _everywhere_else(p: StandbyCosts, tasks: Ints, places: Ints) -> tuple[Ints, Ints]:
     """Return the (task, instance) pairs where a task may have a standby, and has no copy."""
     c = p.c
     pair = (tasks[:, None] * c.m + places[None, :]).ravel()
@@ -169,7 +169,7 @@ def _rank(key: Ints) -> Ints:
 class _Seating:
     """Gives places to units (a task, once per standby that it still needs), none where its task is already."""
 
-    def __init__(self, p: StandbyPrices, kept_task: Ints, kept_inst: Ints) -> None:
+    def __init__(self, p: StandbyCosts, kept_task: Ints, kept_inst: Ints) -> None:
         c = p.c
         self.m = c.m
         self.active = p.active

@@ -14,8 +14,8 @@ STILL = 20_000
 """Up to so many nodes, costs do not depend on which tasks are worth a node."""
 
 
-class Costs:
-    """Costs in levels: a move outweighs all new copies together, a new copy all that is below it.
+class ActiveCosts:
+    """ActiveCosts in levels: a move outweighs all new copies together, a new copy all that is below it.
 
     Below are, in this order: a copy that warms up now comes before others, so that a target once begun is pursued;
     steps of lag; and ties, which are broken by fixed weights of tasks and places, for the same reason. The larger

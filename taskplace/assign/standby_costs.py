@@ -62,7 +62,7 @@ COARSEST = 8
 """The least budget of a price below traffic: with less, a standby in force, a copy and none are no three prices."""
 
 
-class StandbyPrices:
+class StandbyCosts:
     """Prices of standbys for `tasks`, whose actives are at `active`; all networks use the same.
 
     Levels: with `traffic`, its price outweighs all that follows, of all standbys together; a new copy outweighs all
@@ -105,7 +105,7 @@ class StandbyPrices:
         self.scale = max(int(c.end[tasks].max(initial=0)), 1)
         pair = c.task * c.m + c.inst
         self.excluded = c.parked if not parked else c.parked[:0]
-        usable = c.stateful[c.task] & (c.room[c.inst] > 0) & (active[c.task] != c.inst)
+        usable = c.stateful[c.task] & (c.open_slots[c.inst] > 0) & (active[c.task] != c.inst)
         usable &= (c.lag >= 0) | (c.role != NONE)
         if len(self.excluded):
             usable &= ~np.isin(pair, self.excluded)
@@ -162,7 +162,7 @@ class StandbyPrices:
 
 
 def sink_arcs(
-    net: Network, seats: Ints, sink: Ints, low: Ints, high: Ints, p: StandbyPrices, dearest: int
+    net: Network, seats: Ints, sink: Ints, low: Ints, high: Ints, p: StandbyCosts, dearest: int
 ) -> None:
     """Add the arcs from instances to the sink: bounds if loads must be level, rising prices if not."""
     to = sink.repeat(len(seats))
@@ -172,9 +172,9 @@ def sink_arcs(
     # As level as can be: each further share of load costs more than all that copies can save.
     count = p.replicas * len(p.tasks)
     step = dearest * count + 1
-    room = p.c.room[p.c.room > 0]
+    open_slots = p.c.open_slots[p.c.open_slots > 0]
     net.arcs(seats, to, low, 0)
     net.arcs(seats, to, high - low, step)
     for level in range(2, 7):
-        size = np.maximum(room * (1 << (2 * level - 4)), 1) if level < 6 else count
+        size = np.maximum(open_slots * (1 << (2 * level - 4)), 1) if level < 6 else count
         net.arcs(seats, to, size, step * level)

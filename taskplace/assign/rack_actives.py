@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from taskplace.assign.active import ActiveTarget, Placement, place_actives
-from taskplace.assign.costs import Costs
+from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
@@ -93,7 +93,7 @@ def _stateless(
         1, min(len(tasks) + 1, cost_budget(int(sink[0]) + 1) // most)
     )  # below it: to stay, among equals
     owner = c.owner[tasks]
-    here = np.flatnonzero(c.room[owner] * (owner >= 0) > 0)
+    here = np.flatnonzero(c.open_slots[owner] * (owner >= 0) > 0)
     at = owner[here]
     stay = net.arcs(node[here], pair[group[here], at], 1, fine * traffic * reads[tasks[here], rack_of[at]])
     leaves = (owner >= 0).astype(np.int64)
@@ -134,12 +134,12 @@ class _NearInput(Placement):
         self.traffic_cost, self.move_cost, self.common = reduced_prices(config)
         if config.rack_aware_assignment_strategy == "min_traffic":
             self.low = np.zeros_like(self.low)
-            self.high = np.where(c.room > 0, len(self.tasks), 0) * np.ones_like(self.high)
+            self.high = np.where(c.open_slots > 0, len(self.tasks), 0) * np.ones_like(self.high)
 
     def solve_once(self) -> tuple[Ints, int] | None:
         """Return (place, moves), or None if parked pairs leave no balanced placement."""
         c, tasks = self.c, self.tasks
-        places = np.flatnonzero(c.room > 0)
+        places = np.flatnonzero(c.open_slots > 0)
         racks = self.reads.shape[1]
         net = Network()
         hub = net.nodes(self.s_count * racks).reshape(self.s_count, racks)
@@ -150,7 +150,7 @@ class _NearInput(Placement):
         dearest = int(self.reads.max(initial=0))
         most = dearest * self.traffic_cost + max(self.move_cost, 1)
         nodes = int(node.max(initial=0)) + 2
-        cost = Costs(c, len(tasks), nodes, share=most)
+        cost = ActiveCosts(c, len(tasks), nodes, share=most)
         if not cost.fits:
             largest = (cost_budget(nodes) // (4 * len(tasks) + 4) - self.move_cost) // max(dearest, 1)
             raise ConfigError(

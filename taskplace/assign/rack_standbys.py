@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
-from taskplace.assign.prices import StandbyPrices, Traffic
+from taskplace.assign.standby_costs import StandbyCosts, Traffic
 from taskplace.model.columns import STANDBY, Columns, Ints
 from taskplace.model.shares import level_loads
 
@@ -49,7 +49,7 @@ def shared_values(tags: Sequence[Mapping[str, str]], names: Sequence[str]) -> tu
     return group, shared
 
 
-def place_spread(
+def place_rack_standbys(
     c: Columns, active: Ints, replicas: int, group: Ints, shared: Ints, traffic: Traffic | None = None
 ) -> tuple[Ints, Ints]:
     """Return (tasks, instances) of all standbys, sorted by task, then by instance."""
@@ -96,7 +96,7 @@ def sharing_notes(c: Columns, active: Ints, task: Ints, inst: Ints, names: Seque
     where = np.concatenate([active[c.stateful], inst])
     for name in names:
         values = [t.get(name, "") for t in c.tags]
-        known = sorted({v for v, room in zip(values, c.room.tolist(), strict=True) if v and room})
+        known = sorted({v for v, slots in zip(values, c.open_slots.tolist(), strict=True) if v and slots})
         number = np.array([known.index(v) if v in known else -1 for v in values], np.int64)[where]
         pair = (everyone * (len(known) + 1) + number)[number >= 0]
         same, count = np.unique(pair, return_counts=True)
@@ -122,14 +122,14 @@ def _one_more(
     """Return one more standby for every task, beside its active and those already `chosen`."""
     here = np.column_stack([active[tasks], chosen])
     load = np.bincount(here.ravel(), minlength=c.m)
-    low, high = level_loads(len(tasks) * (here.shape[1] + 1), len(tasks), load, c.room)
+    low, high = level_loads(len(tasks) * (here.shape[1] + 1), len(tasks), load, c.open_slots)
     low, high = np.maximum(low - load, 0), np.maximum(high - load, 0)
     sharing = shared[group[here]].sum(axis=1)  # [tasks, groups]
     share = (int(sharing.max(initial=0)) + 1) * (len(tasks) + 1)  # a shared value outweighs all traffic
 
-    def priced(strict: bool, parked: bool, traffic: Traffic | None) -> StandbyPrices:
+    def priced(strict: bool, parked: bool, traffic: Traffic | None) -> StandbyCosts:
         above = 1 if traffic is None else share
-        return StandbyPrices(c, active, tasks, 1, strict=strict, parked=parked, traffic=traffic, share=above)
+        return StandbyCosts(c, active, tasks, 1, strict=strict, parked=parked, traffic=traffic, share=above)
 
     for strict, parked in ((True, False), (False, False), (False, True)):
         prices = priced(strict, parked, traffic if strict else None)
@@ -150,11 +150,11 @@ def _one_more(
 
 
 def _arcs(
-    p: StandbyPrices, sharing: Ints, group: Ints, here: Ints, traffic: Traffic | None
+    p: StandbyCosts, sharing: Ints, group: Ints, here: Ints, traffic: Traffic | None
 ) -> tuple[Ints, Ints]:
     """Return (position of task, instance) of every pair that gets an arc."""
     c, tasks = p.c, p.tasks
-    places = np.flatnonzero(c.room > 0)
+    places = np.flatnonzero(c.open_slots > 0)
     where = np.full(c.n, -1, np.int64)
     where[tasks] = np.arange(len(tasks))
     if len(tasks) * len(places) <= FULL_NETWORK:
@@ -165,7 +165,7 @@ def _arcs(
         if traffic is not None:
             parts += _candidates(c, sharing, group, places, traffic.reads[tasks], traffic.rack_of)
         pair = np.unique(np.concatenate(parts))
-    allowed = (c.room[pair % c.m] > 0) & ~np.isin(tasks[pair // c.m] * c.m + pair % c.m, p.excluded)
+    allowed = (c.open_slots[pair % c.m] > 0) & ~np.isin(tasks[pair // c.m] * c.m + pair % c.m, p.excluded)
     taken = (np.arange(len(tasks))[:, None] * c.m + here).ravel()
     pair = pair[allowed & ~np.isin(pair, taken)]
     return pair // c.m, pair % c.m
@@ -192,7 +192,7 @@ def _candidates(
     return out
 
 
-def _flow(p: StandbyPrices, row: Ints, column: Ints, sharing: Ints, low: Ints, high: Ints) -> Ints | None:
+def _flow(p: StandbyCosts, row: Ints, column: Ints, sharing: Ints, low: Ints, high: Ints) -> Ints | None:
     c, tasks = p.c, p.tasks
     count = len(tasks)
     price = p.new(tasks)[row] + p.spread(tasks[row], column) + p.crossing(tasks[row], column)
@@ -210,7 +210,7 @@ def _flow(p: StandbyPrices, row: Ints, column: Ints, sharing: Ints, low: Ints, h
         share = int(price.max(initial=0)) * count + 1
     net = Network()
     node, seat, sink = net.nodes(count), net.nodes(c.m), net.nodes(1)
-    places = np.flatnonzero(c.room > 0)
+    places = np.flatnonzero(c.open_slots > 0)
     to_seat = net.arcs(node[row], seat[column], 1, price + share * sharing)
     net.supply(node, 1)
     net.supply(sink, -count)
@@ -221,7 +221,7 @@ def _flow(p: StandbyPrices, row: Ints, column: Ints, sharing: Ints, low: Ints, h
         net.arcs(seat[places], to, low[places], 0)
         net.arcs(seat[places], to, (high - low)[places], step)
         for level in range(2, 7):
-            size = np.maximum(c.room[places] << (2 * level - 4), 1) if level < 6 else count
+            size = np.maximum(c.open_slots[places] << (2 * level - 4), 1) if level < 6 else count
             net.arcs(seat[places], to, size, step * level)
     flow = net.solve()
     if flow is None:
@@ -237,7 +237,7 @@ def _in_force(c: Columns, active: Ints, tasks: Ints, replicas: int) -> Ints | No
     rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task])
     if (np.bincount(c.task[rows], minlength=c.n)[tasks] != replicas).any():
         return None
-    taken = (c.room[c.inst[rows]] == 0) | (active[c.task[rows]] == c.inst[rows])
+    taken = (c.open_slots[c.inst[rows]] == 0) | (active[c.task[rows]] == c.inst[rows])
     if taken.any() or np.isin(c.task[rows] * c.m + c.inst[rows], c.parked).any():
         return None
     return c.inst[rows].reshape(len(tasks), replicas)
@@ -257,7 +257,7 @@ def _rank(
     values = sum(int(shared[here[:, a], here[:, b]].sum()) for a in range(here.shape[1]) for b in range(a))
     load = np.bincount(np.column_stack([active[tasks], chosen]).ravel(), minlength=c.m)
     actives = np.bincount(active[tasks], minlength=c.m)
-    low, high = level_loads(int(load.sum()), len(tasks), actives, c.room)
+    low, high = level_loads(int(load.sum()), len(tasks), actives, c.open_slots)
     apart = int(np.maximum(low - load, 0).sum() + np.maximum(load - high, 0).sum())
     count = chosen.shape[1]
     crossing = 0 if traffic is None else traffic.total(c, np.repeat(tasks, count), chosen.ravel())
