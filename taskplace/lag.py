@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from sortedcontainers import SortedList
 
 from taskplace.errors import InputError
-from taskplace.model.validation import MOST
+from taskplace.validation import MOST
 from topology.ids import TaskId
 
 _Entry = tuple[TaskId, int, str]

@@ -35,8 +35,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.keys import Boolean, Configuration, Integer, key
 
 MOST_BYTES = 2**50

@@ -9,11 +9,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from taskplace import validation
 from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
-from taskplace.model import validation
 from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.ids import TaskId

@@ -42,8 +42,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.model import validation
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import BUILT_IN, PlacementConfig
 from taskplace.model.detours import detour

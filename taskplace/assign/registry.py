@@ -25,9 +25,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from taskplace import validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
-from taskplace.model import validation
 from taskplace.model.columns import STANDBY, Columns, Ints
 from taskplace.model.config import BUILT_IN as BUILT_IN
 from taskplace.model.placement import FIXED, Target, moved

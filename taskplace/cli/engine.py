@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import taskplace
-from taskplace import simulation
+from taskplace import simulation, validation
 from taskplace.cli import codes
 from taskplace.errors import InputError
 from taskplace.explanation import Explainer, can_remove, explain_plan, plan_explanation
-from taskplace.model import validation
 from taskplace.model.plan import Plan
 from taskplace.model.problem import Problem
 from taskplace.simulation.failures import MOST_EVENTS, random_events

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.columns import NO_COPY, ROLE_NAMES
 from taskplace.model.problem import Problem
 from topology.ids import TaskId

@@ -14,7 +14,7 @@ from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.validation import of_type
+from taskplace.validation import of_type
 from topology.ids import TaskId
 
 DOING = {"warmup": "warms up", "standby": "catches up as a standby"}

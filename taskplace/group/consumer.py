@@ -32,7 +32,7 @@ from taskplace.group.pattern import check
 from taskplace.group.protocol import Round, TryAgain
 from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
 from taskplace.group.topics import Topics, subscription_hash
-from taskplace.model.validation import optional_text, text
+from taskplace.validation import optional_text, text
 from topology.node import TopicPartition
 
 log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from taskplace.errors import InputError
 from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, Shares
 from taskplace.group.topics import Topics
-from taskplace.model.validation import integer, nearest
+from taskplace.validation import integer, nearest
 from topology.node import TopicPartition
 
 NAMES = ("fair_sticky", "sticky_fair", "fair", "range", "round_robin", "copartitioned")

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from taskplace.errors import InputError
 from taskplace.group.pattern import compiled
 from taskplace.group.wire import Writer
-from taskplace.model.validation import text
+from taskplace.validation import text
 
 HASH_BYTES = 16
 MOST_PARTITIONS = 10_000_000  # beyond, nobody could list them

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.locate import Locator, pairs_of
 from topology.ids import TaskId

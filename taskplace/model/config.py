@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from taskplace import validation
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import validation
 from taskplace.model.keys import Choice, Configuration, Integer, Number, Text, key
 
 BUILT_IN = ("high_availability", "sticky")

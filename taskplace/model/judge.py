@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from topology.ids import TaskId
 

@@ -31,8 +31,8 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 
+from taskplace import validation
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import validation
 
 C = TypeVar("C", bound="Configuration")
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from taskplace import validation
 from taskplace.durations import Duration, milliseconds
 from taskplace.errors import ConfigError, InputError
-from taskplace.model import validation
 from taskplace.model.keys import Configuration, Integer, key
 
 COMPRESSIONS = ("lz4", "zstd")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.plan/1"

@@ -9,8 +9,8 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
 from taskplace.model.columns import Columns, build

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.model import validation
 from taskplace.partitions import classic, optimal
 from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.cooperative import held_elsewhere

@@ -26,8 +26,8 @@ from collections.abc import Callable, Iterable, Mapping
 from operator import index
 from typing import Any, NamedTuple
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.partitions.members import Pair, topic_partitions
 from topology.node import TopicPartition
 

@@ -30,8 +30,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.partitions.assignors import ALIASES, MODES, assign_partitions, racks_first
 from taskplace.partitions.subscriptions import NO_GENERATION, Member, Subscriptions, check_rack_priority
 from topology.node import TopicPartition

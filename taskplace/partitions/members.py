@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from topology.node import TopicPartition
 
 NO_GENERATION = -1

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.partitions.members import NO_GENERATION as NO_GENERATION
 from taskplace.partitions.members import Member as Member
 from taskplace.partitions.members import Pair as Pair

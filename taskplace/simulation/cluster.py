@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from taskplace import validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Instance, Problem, Task

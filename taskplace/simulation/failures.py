@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from taskplace.model import validation
+from taskplace import validation
 from taskplace.model.problem import Problem
 from taskplace.simulation.events import Event
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from taskplace.errors import InputError
-from taskplace.model.validation import MOST
+from taskplace.validation import MOST
 
 
 def instance_name(executor: object) -> str:

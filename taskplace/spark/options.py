@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from taskplace import paths
+from taskplace import paths, validation
 from taskplace.errors import InputError
-from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from topology import BuiltTopology, Topology

@@ -26,12 +26,12 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from taskplace import validation
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
 from taskplace.durations import Duration
 from taskplace.errors import ConfigError, Fenced, InputError
 from taskplace.explanation import Removal
-from taskplace.model import validation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import BatchDone, InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedOptions

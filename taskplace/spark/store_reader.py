@@ -23,7 +23,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.model.validation import nearest
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
@@ -32,6 +31,7 @@ from taskplace.spark.state.rows import RowCodec, table_given
 from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import answer_all
+from taskplace.validation import nearest
 from topology import TaskId
 
 if TYPE_CHECKING:

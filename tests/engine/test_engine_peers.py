@@ -22,7 +22,7 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
-from taskplace.model.validation import MOST
+from taskplace.validation import MOST
 
 STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 END = 10_000

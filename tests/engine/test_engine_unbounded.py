@@ -14,10 +14,10 @@ import taskplace
 from taskplace import Instance, LagIndex, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.errors import ConfigError
 from taskplace.explanation import can_remove
-from taskplace.model.validation import MOST
 from taskplace.rebalance.triggers import Situation, overtaken
 from taskplace.simulation import Cluster
 from taskplace.simulation.run import settle
+from taskplace.validation import MOST
 
 END = 50_000
 TASKS = tuple(TaskId(0, p) for p in range(6))

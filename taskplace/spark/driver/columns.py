@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from taskplace.errors import InputError
-from taskplace.model.validation import nearest
 from taskplace.spark.processors.columns import TIMES, UNKNOWN, Columns, InputColumn, inputs_of, output_of
 from taskplace.spark.worker.schemas import declare
+from taskplace.validation import nearest
 from topology import BuiltTopology, Node
 
 

@@ -9,7 +9,7 @@ and of a repartition nothing.
 from __future__ import annotations
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.model.validation import nearest
+from taskplace.validation import nearest
 from topology import Node
 
 READ = ("event_time", "delay")

@@ -16,7 +16,6 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Removal, can_remove
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.problem import Problem, Task
-from taskplace.model.validation import MOST_NUMBER, nearest
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.bridge import Bridge, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
@@ -24,6 +23,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.instances import instance_name
 from taskplace.spark.worker.program import Program
+from taskplace.validation import MOST_NUMBER, nearest
 from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import InputError
-from taskplace.model.validation import nearest
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.key_checks import splits
 from taskplace.spark.worker.splits import check_splits
+from taskplace.validation import nearest
 from topology import BuiltTopology
 
 CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"

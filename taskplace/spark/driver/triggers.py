@@ -10,7 +10,7 @@ from typing import Any
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError
-from taskplace.model.validation import nearest
+from taskplace.validation import nearest
 
 TRIGGERS = ("availableNow", "once", "processingTime")
 _EXPECTED = "{'processingTime': '10 seconds'}, {'availableNow': True} or {'once': True}"

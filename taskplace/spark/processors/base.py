@@ -22,11 +22,11 @@ import pyarrow as pa
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
-from taskplace.model.validation import nearest
 from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken, is_time
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
+from taskplace.validation import nearest
 
 #: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms";
 #: maybe "meaning", text -> text: what the stored numbers are, where another meaning makes them worthless.

@@ -20,10 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.model.validation import nearest
 from taskplace.spark.state.casts import cast
 from taskplace.spark.state.column_types import USUAL, parse
 from taskplace.spark.state.keys import LARGEST
+from taskplace.validation import nearest
 
 Bytes = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
