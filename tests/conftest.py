@@ -83,8 +83,9 @@ def fault_orders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def spark(fault_orders):
-    from placed_harness import SHORT_LIVED
     from pyspark.sql import SparkSession
+
+    from tests.support.placed_harness import SHORT_LIVED
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local-cluster[{EXECUTORS},2,1024]").appName("taskplace-tests")

@@ -21,8 +21,6 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "spark"))
-
 from tests.differential import generate
 from tests.differential.case import Case, load, to_json
 from tests.differential.cuts import compare_cuts

@@ -20,7 +20,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from placed_without_spark import Died, World
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.bridge import JobLostError
@@ -29,6 +28,7 @@ from taskplace.spark.state import expiry
 from tests.differential import build
 from tests.differential.case import Case, Row, canonical, shapes
 from tests.differential.model import Model, stateful
+from tests.support.placed_without_spark import Died, World
 
 
 class Crash(BaseException):

@@ -6,10 +6,10 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
-from placed_without_spark import World
 
 from tests.golden.formats import Golden, from_json, rows, unpack
 from tests.golden.streams import STREAMS, Pipeline
+from tests.support.placed_without_spark import World
 
 
 def go_on(file: Path, folder: Path, patch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "spark")]
-
-from placed_without_spark import Died, World  # noqa: E402
+sys.path.insert(0, str(ROOT))
 
 from taskplace.spark.messages import SCHEMA  # noqa: E402
 from taskplace.spark.placed import Placed  # noqa: E402
@@ -30,6 +28,7 @@ from tests.golden.formats import HERE, Golden, rows, to_json  # noqa: E402
 from tests.golden.going_on import go_on  # noqa: E402
 from tests.golden.streams import STREAMS  # noqa: E402
 from tests.golden.truth import ANSWERS  # noqa: E402
+from tests.support.placed_without_spark import Died, World  # noqa: E402
 
 
 class Crash(Exception):

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 ROOT = Path(__file__).parents[2]
 if __name__ == "__main__":
-    sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "spark")]
+    sys.path.insert(0, str(ROOT))
 
 from taskplace.spark.messages import SCHEMA  # noqa: E402
 from taskplace.spark.placed import Placed  # noqa: E402

@@ -10,7 +10,6 @@ import re
 from pathlib import Path
 
 import pytest
-from placed_without_spark import World
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import sealed, unsealed
@@ -21,6 +20,7 @@ from taskplace.spark.messages import SCHEMA
 from tests.golden.formats import HERE, Golden, from_json, unpack
 from tests.golden.going_on import go_on
 from tests.golden.streams import STREAMS
+from tests.support.placed_without_spark import World
 
 CHECKPOINTS = sorted(HERE.glob("manifest-*/*.json"))
 NAME, _, NOW = SCHEMA.rpartition("/")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
-from groups import claims, home_of, subscriptions, tables
 from hypothesis import given, settings
 
 from taskplace.partitions import Member, Subscriptions, assign_partitions
 from taskplace.partitions.assignors import MODES
 from taskplace.partitions.verify import verify
+from tests.support.groups import claims, home_of, subscriptions, tables
 
 
 @settings(max_examples=50, deadline=None)

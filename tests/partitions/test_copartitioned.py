@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 import hypothesis.strategies as st
 import pytest
-from groups import group, home_of
 from hypothesis import given, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -22,6 +21,7 @@ from taskplace.partitions import (
     assign_partitions,
 )
 from taskplace.partitions.verify import verify
+from tests.support.groups import group, home_of
 
 Tasks = dict[str, Counter[int]]
 

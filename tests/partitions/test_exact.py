@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 import pytest
-from groups import claims, everything, figures, home_of, subscriptions
 from hypothesis import given, settings
 
 from taskplace.model.flow import Network
 from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.loads import balance_score
 from taskplace.partitions.verify import verify
+from tests.support.groups import claims, everything, figures, home_of, subscriptions
 
 
 @settings(max_examples=80, deadline=None)

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import hypothesis.strategies as st
 import pytest
-from groups import group, home_of
 from hypothesis import given, settings
 
 from taskplace.partitions import Member, PartitionAssignment, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.verify import verify
+from tests.support.groups import group, home_of
 
 THREE = {"bar": 0, "baz": 0, "foo": 0}
 

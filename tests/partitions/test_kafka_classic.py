@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
-from groups import subscriptions, tables
 from hypothesis import given, settings
 
 from taskplace.partitions import Member, Subscriptions, assign_partitions
 from taskplace.partitions.verify import verify
+from tests.support.groups import subscriptions, tables
 
 
 class Case(NamedTuple):

@@ -7,10 +7,10 @@ compared is what they have in common.
 from __future__ import annotations
 
 import pytest
-from groups import everything, figures, group, tables
 
 from taskplace.partitions import Member, PartitionAssignment, Subscriptions, assign_partitions
 from taskplace.partitions.verify import verify
+from tests.support.groups import everything, figures, group, tables
 
 
 def after(made: PartitionAssignment, topics: dict[str, int], **members: str) -> Subscriptions:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from groups import group
 from hypothesis import given
 from hypothesis import strategies as st
 
 from taskplace.partitions import StickyListener, assign_partitions, change
+from tests.support.groups import group
 
 pairs = st.sets(st.tuples(st.sampled_from(["t", "u"]), st.integers(0, 4)))
 

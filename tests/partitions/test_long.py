@@ -8,15 +8,18 @@ from typing import Any
 
 import hypothesis.strategies as st
 import pytest
-import test_cooperative
-import test_copartitioned
-import test_exact
-import test_modes
-import test_previous_owners
-import test_rack_priority
-from groups import subscriptions
 from hypothesis import HealthCheck, given, settings
 from hypothesis.stateful import run_state_machine_as_test
+
+from tests.partitions import (
+    test_cooperative,
+    test_copartitioned,
+    test_exact,
+    test_modes,
+    test_previous_owners,
+    test_rack_priority,
+)
+from tests.support.groups import subscriptions
 
 pytestmark = pytest.mark.slow
 

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import hypothesis.strategies as st
 import pytest
-from groups import claims, group, home_of, subscriptions, tables
 from hypothesis import given, settings
 
 from taskplace.partitions import Member, Subscriptions, assign_partitions
 from taskplace.partitions.assignors import MODES
 from taskplace.partitions.verify import verify
+from tests.support.groups import claims, group, home_of, subscriptions, tables
 
 modes = st.sampled_from([*MODES, "copartitioned"])
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from groups import claims, everything, figures, home_of, levels, previous, subscriptions, tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions, optimal
 from taskplace.partitions.verify import verify
+from tests.support.groups import claims, everything, figures, home_of, levels, previous, subscriptions, tables
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from groups import (
+from hypothesis import given, settings
+
+from taskplace.errors import InputError
+from taskplace.model.flow import Network
+from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
+from taskplace.partitions.verify import verify
+from tests.support.groups import (
     claims,
     everything,
     group,
@@ -19,12 +25,6 @@ from groups import (
     subscriptions,
     tables,
 )
-from hypothesis import given, settings
-
-from taskplace.errors import InputError
-from taskplace.model.flow import Network
-from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
-from taskplace.partitions.verify import verify
 
 
 @settings(max_examples=80, deadline=None)

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import pytest
-from groups import figures, home_of, subscriptions
 from hypothesis import given, settings
 
 from taskplace.partitions import Member, Subscriptions, TopicPartition, assign_partitions
 from taskplace.partitions.rack_range import kafkas_range
 from taskplace.partitions.result import make
 from taskplace.partitions.verify import verify
+from tests.support.groups import figures, home_of, subscriptions
 
 Home = dict[TopicPartition, str]
 

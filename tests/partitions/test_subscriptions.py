@@ -7,7 +7,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-from groups import subscriptions
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -18,6 +17,7 @@ from taskplace.partitions import Member, PartitionAssignment, Subscriptions, Top
 from taskplace.partitions.assignors import NAMES
 from taskplace.partitions.subscriptions import RACK_PRIORITIES
 from taskplace.partitions.verify import verify
+from tests.support.groups import subscriptions
 
 
 @settings(max_examples=30, deadline=None)

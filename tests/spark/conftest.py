@@ -1,9 +1,21 @@
-"""Pipelines on the one local-cluster that `tests/conftest.py` starts."""
+"""Pipelines on the one local-cluster that `tests/conftest.py` starts, and stages and streams that need no Spark."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
 import pytest
-from placed_harness import Pipeline
+
+from taskplace.spark.messages import History
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.files import Changes
+from taskplace.spark.worker import identity
+from tests.support import runtime as without_spark
+from tests.support.placed_harness import Pipeline
+from tests.support.placed_without_spark import World
+from tests.support.runtime import Bench, Runtime
 
 
 @pytest.fixture
@@ -20,3 +32,42 @@ def pipeline(cluster, tmp_path, fault_orders):
         one.placed.close()
     for order in fault_orders.iterdir():
         order.unlink()
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="session")
+def bench() -> type[Bench]:
+    return Bench
+
+
+@pytest.fixture(scope="session")
+def committed() -> Callable[[History, Path, Changes, int], History]:
+    return without_spark.committed
+
+
+@pytest.fixture(scope="session")
+def contents() -> Callable[[Copy], dict[str, dict[bytes, bytes]]]:
+    return without_spark.contents
+
+
+@pytest.fixture
+def be_executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes this process the worker of an executor of that id, which is alive as long as the test runs."""
+    owner = identity.owner_of(psutil.Process())
+
+    def be(executor_id: str) -> None:
+        monkeypatch.setattr(identity, "executor", lambda: (executor_id, owner))
+        identity.home.cache_clear()
+
+    be("1")
+    yield be
+    identity.home.cache_clear()
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, be_executor: Callable[[str], None]) -> Runtime:
+    return Runtime(tmp_path, be_executor)

@@ -13,9 +13,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from chaos import ATTEMPT_POINTS, DRIVER_POINTS, PATIENCE, WORKER_POINTS, Chaos, deck
-from clicks import Clicks
-from placed_harness import (
+
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.messages import reports_dir
+from tests.spark.test_driver_killed import drive, end, write_events
+from tests.support.chaos import ATTEMPT_POINTS, DRIVER_POINTS, PATIENCE, WORKER_POINTS, Chaos, deck
+from tests.support.clicks import Clicks
+from tests.support.placed_harness import (
     EXECUTORS,
     SINKS,
     FaultOrders,
@@ -29,11 +34,6 @@ from placed_harness import (
     topology,
     wait_until,
 )
-from test_driver_killed import drive, end, write_events
-
-from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import reports_dir
 
 pytestmark = pytest.mark.spark
 

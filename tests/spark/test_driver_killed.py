@@ -14,8 +14,9 @@ from types import MappingProxyType
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from killed_driver import stream
-from placed_harness import check, data, wait_until
+
+from tests.support.killed_driver import stream
+from tests.support.placed_harness import check, data, wait_until
 
 pytestmark = pytest.mark.spark
 
@@ -36,10 +37,9 @@ def write_events(folder: Path, batches: int) -> list[tuple[str, str, int]]:
 
 
 def drive(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> subprocess.Popen:
-    here = Path(__file__).parent
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(here), str(here.parents[1])]), **more}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), **more}
     log = (folder / "driver.log").open("ab")
-    command = [sys.executable, str(here / "killed_driver.py"), str(folder)]
+    command = [sys.executable, "-m", "tests.support.killed_driver", str(folder)]
     # A group of its own: JVM and executors die with it, whatever happens to this test.
     return subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, first, max_
 from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
 from topology import Stream, Topology
 
 KEY = {"k": "string"}

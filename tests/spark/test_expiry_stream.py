@@ -6,7 +6,8 @@ from collections import Counter
 
 import pyarrow.parquet as pq
 import pytest
-from placed_harness import kill_executor
+
+from tests.support.placed_harness import kill_executor
 
 pytestmark = pytest.mark.spark
 

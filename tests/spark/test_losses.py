@@ -9,11 +9,11 @@ import numpy as np
 import psutil
 import pyarrow as pa
 import pytest
-from placed_harness import EXECUTORS, kill_executor, wait_until
 
 from taskplace.errors import Fenced, InputError
 from taskplace.spark.messages import reports_dir
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.placed_harness import EXECUTORS, kill_executor, wait_until
 
 pytestmark = pytest.mark.spark
 

@@ -16,15 +16,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from chaos import ATTEMPT_POINTS, DRIVER_POINTS, WORKER_POINTS, Crash, deck
-from placed_harness import check_copies
-from placed_without_spark import Died, World
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.bridge import JobLostError
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count, sum_
 from taskplace.spark.sinks import ParquetSink
+from tests.support.chaos import ATTEMPT_POINTS, DRIVER_POINTS, WORKER_POINTS, Crash, deck
+from tests.support.placed_harness import check_copies
+from tests.support.placed_without_spark import Died, World
 from topology import Topology
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

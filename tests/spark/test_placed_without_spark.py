@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from placed_without_spark import Died, World
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from taskplace.errors import CheckpointError, Fenced, InputError
@@ -24,14 +23,10 @@ from taskplace.spark.processors import Aggregate, Count, TableJoin, sum_
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.guard import DiskFull
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.placed_without_spark import Died, World
 from topology import TaskId, Topology
 
 INT16, INT32, INT64, STRING = pa.int16(), pa.int32(), pa.int64(), pa.string()
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path, monkeypatch)
 
 
 def words(*keys: str) -> pa.Table:

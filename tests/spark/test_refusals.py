@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from placed_harness import topology
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import Placed
 from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_harness import topology
 
 
 @pytest.mark.parametrize(

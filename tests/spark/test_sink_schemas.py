@@ -14,7 +14,6 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
-from placed_without_spark import Frame, World
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import seal, sealed
@@ -22,6 +21,7 @@ from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.placed import Placed
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.placed_without_spark import Frame, World
 from topology import Topology
 
 TASKS = 3

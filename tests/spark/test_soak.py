@@ -15,10 +15,10 @@ from typing import Any
 import psutil
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 
 from taskplace.spark.driver import journal, stats
 from taskplace.spark.processors import Aggregate, Deduplicate, count
+from tests.support.placed_without_spark import World
 from topology import Topology
 
 START = datetime(2026, 1, 1)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 from pyspark.sql.types import (
     DataType,
     DateType,
@@ -24,15 +23,11 @@ from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver import sources
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, count
 from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
 from topology import Topology
 
 STRING, INT64 = pa.string(), pa.int64()
 TIMES = [datetime(2013, 1, 1, hour, tzinfo=UTC) for hour in range(12)]
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path, monkeypatch)
 
 
 class Own:

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 
 from taskplace.errors import CheckpointError, InputError, TaskplaceError
 from taskplace.spark.driver.programs import programs
@@ -37,6 +36,7 @@ from taskplace.spark.processors import (
 )  # fmt: skip
 from taskplace.spark.sinks import ForeachBatch, ParquetSink
 from taskplace.spark.steering.steering import steer
+from tests.support.placed_without_spark import World
 from topology import Topology, TopologyError
 
 KEY = {"k": "string"}
@@ -116,11 +116,6 @@ def test_what_was_meant_is_named(make, message):
 
 
 # ------------------------------------------------------------------------- Placed
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path, monkeypatch)
 
 
 def counted(world: World, *sources: str) -> Topology:

@@ -1,0 +1,53 @@
+"""Bad keys and values; imports without Spark."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from taskplace.errors import ConfigError
+from taskplace.spark.steering.config import SteeringConfig
+
+HOUSE = Path(__file__).parents[3] / "taskplace" / "spark" / "steering"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        (
+            "max.moves.per.batch",
+            0,
+            "steering.max.moves.per.batch: found 0, expected an integer of at least 1",
+        ),
+        ("max.moves.per.batch", True, "found True"),
+        ("worth.batches", -1, "steering.worth.batches: found -1"),
+        ("worth.batches", 10**400, "steering.worth.batches: found 'an integer of 1329 bits'"),
+        ("worth.batches", float("nan"), "steering.worth.batches: found nan"),
+        ("reload.bytes.per.second", 0, "expected a number of bytes above 0"),
+        ("load.tolerance", 0, "expected a part of a share, above 0"),
+        ("load.by", "task.tim", "did you mean 'task.time'?"),
+        ("patience.batche", 3, "did you mean 'patience.batches'?"),
+    ],
+)
+def test_a_bad_key_or_value_is_one_clear_error(key, value, message):
+    with pytest.raises(ConfigError) as error:
+        SteeringConfig.from_properties({key: value})
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("name", [path.stem for path in sorted(HOUSE.glob("*.py"))])
+def test_all_does_without_spark_until_a_query_is_steered(name):
+    for node in ast.walk(ast.parse((HOUSE / f"{name}.py").read_text())):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not [n for n in names if n.partition(".")[0] in ("pyspark", "py4j")]
+
+
+def test_the_name_is_the_function_whatever_was_imported_before():
+    code = "import taskplace.spark.steering.config; from taskplace.spark import steer; print(callable(steer))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

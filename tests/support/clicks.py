@@ -1,0 +1,166 @@
+"""A pipeline that forgets by event time, in each way there is, and the truth about it, row by row in plain Python."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from tests.support.placed_harness import Pipeline
+
+Click = tuple[int, str, datetime]
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+DELAY, SEEN, WINDOW, GRACE, USERS = (timedelta(minutes=m) for m in (10, 60, 30, 5, 45))
+#: By sink, the columns that are compared.
+SINKS = {
+    "once": ("id", "user", "at"),
+    "windows": ("user", "window_start", "count"),
+    "users": ("user", "n", "newest"),
+}
+
+
+def click(id: int) -> Click:
+    """Return the one row that an id has: a batch's time is 12 minutes; ids from 500 on are up to two hours late."""
+    batch, i = divmod(id, 1000)
+    minutes = -(i * 37 % 120) if i >= 500 else i * 13 % 12
+    # Ten of forty users are there at a time, so that the others are silent for longer than they are remembered.
+    return (
+        id,
+        f"u{(batch // 5 * 10 + i % 10) % 40}",
+        START + timedelta(minutes=12 * batch + minutes, seconds=i % 60),
+    )
+
+
+class Clicks(Pipeline):
+    """Clicks are let through once in an hour; then counted by user: in windows that close, and as long as one is seen.
+
+    All rows of an id are equal, so that it does not matter which of them comes first.
+    """
+
+    def topology(self):
+        from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, count, max_
+        from taskplace.spark.sinks import ParquetSink
+        from topology import Topology
+
+        topo = Topology("clicks")
+        clicks = topo.source("clicks", key=["id"], partitions=self.partitions, event_time="at", delay=DELAY)
+        once = clicks.process(Deduplicate("seen", by={"id": "long"}, ttl=SEEN, time="at"), name="once")
+        once.sink("once-out", target=ParquetSink(self.folder / "once"))
+        by_user = once.repartition(key=["user"], name="by-user", partitions=self.partitions)
+        window = Tumbling("at", WINDOW, grace=GRACE, emit="final")
+        windows = by_user.process(Count("windows", by={"user": "string"}, window=window), name="window")
+        windows.sink("windows-out", target=ParquetSink(self.folder / "windows"))
+        newest = {"n": count(), "newest": max_("at", "timestamp")}
+        users = Aggregate("users", by={"user": "string"}, ttl=USERS, time="newest", **newest)
+        by_user.process(users, name="user").sink("users-out", target=ParquetSink(self.folder / "users"))
+        return topo
+
+    def data(self, batch: int, rows: int = 600) -> list[Click]:
+        """Most are new, some are late, and some were there before, in this batch or one of the last twelve."""
+        draw = random.Random(f"clicks {batch}")
+        ids = []
+        for i in range(rows):
+            kind = draw.random()
+            late, again = (
+                batch * 1000 + 500 + i % 500,
+                max(0, batch - draw.randrange(12)) * 1000 + draw.randrange(60),
+            )
+            ids.append(batch * 1000 + i % 500 if kind < 0.7 else late if kind < 0.8 else again)
+        return [click(id) for id in ids]
+
+    def frame(self, rows):
+        return self.spark.createDataFrame(rows, "id long, user string, at timestamp").coalesce(2)
+
+    def remember(self, batches: Sequence[Sequence[Click]]) -> Truth:
+        """Work out the truth of all batches; `truth` goes by it."""
+        self.known = Truth()
+        for rows in batches:
+            self.known.take(rows)
+        return self.known
+
+    def truth(self, store: str) -> list[tuple]:
+        return self.known.store(store)
+
+
+class Truth:
+    """What the pipeline has to hold and to send, by the definition of its operators; `sent`: by sink, by batch."""
+
+    def __init__(self) -> None:
+        self.newest: datetime | None = None
+        self.before: datetime | None = None  # the newest when the last batch began
+        self.seen: dict[int, tuple[datetime, int]] = {}
+        self.windows: Counter[tuple[str, datetime]] = Counter()
+        self.users: dict[str, tuple[int, datetime]] = {}
+        self.sent: dict[str, list[list[tuple]]] = {sink: [] for sink in SINKS}
+
+    def take(self, rows: Sequence[Click]) -> None:
+        late, watermark = (newest and newest - DELAY for newest in (self.before, self.newest))
+        self.before = self.newest
+        number = len(self.sent["once"])
+        known = [] if self.newest is None else [self.newest]
+        self.newest = max([*known, *(at for *_, at in rows)], default=None)
+
+        def gone(at: datetime, ttl: timedelta, watermark: datetime | None = late) -> bool:
+            return watermark is not None and at + ttl <= watermark
+
+        once = [
+            (id, user, at)
+            for id, user, at in dict.fromkeys(rows)
+            if id not in self.seen and not gone(at, SEEN)
+        ]
+        self.seen |= {id: (at, number) for id, _, at in once}
+        self.seen = {
+            id: (at, first) for id, (at, first) in self.seen.items() if not gone(at, SEEN, watermark)
+        }
+
+        self.windows.update(
+            (user, start)
+            for _, user, at in once
+            if not gone(start := at - (at - EPOCH) % WINDOW, WINDOW + GRACE)
+        )
+
+        closed = sorted(
+            (user, start, n)
+            for (user, start), n in self.windows.items()
+            if gone(start, WINDOW + GRACE, watermark)
+        )
+        for user, start, _ in closed:
+            del self.windows[user, start]
+
+        touched: dict[str, tuple[int, datetime]] = {}
+        for _, user, at in once:
+            n, newest = touched.get(user) or self.users.get(user) or (0, at)
+            touched[user] = n + 1, max(newest, at)
+        self.users |= {user: known for user, known in touched.items() if not gone(known[1], USERS)}
+        self.users = {
+            user: known for user, known in self.users.items() if not gone(known[1], USERS, watermark)
+        }
+
+        self.sent["once"].append(sorted(once))
+        self.sent["windows"].append(closed)
+        self.sent["users"].append(sorted((user, *known) for user, known in touched.items()))
+
+    def store(self, name: str) -> list[tuple]:
+        """Return what can be read of a store before the next batch."""
+        if name == "seen":
+            return sorted((id, first, at) for id, (at, first) in self.seen.items())
+        if name == "windows":
+            return sorted((*key, n) for key, n in self.windows.items())
+        return sorted((user, *known) for user, known in self.users.items())
+
+    def check_sinks(self, folder: Path) -> None:
+        """Each batch directory holds what that batch has sent, each row once, and there are no others."""
+        for sink, columns in SINKS.items():
+            for number, truth in enumerate(self.sent[sink]):
+                files = sorted((folder / sink / f"batch_id={number}").glob("*.parquet"))
+                found = [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
+                there = sorted(tuple(row[name] for name in columns) for row in found)
+                assert there == truth, f"sink {sink}, batch {number}"
+            ids = {int(path.name.split("=")[1]) for path in (folder / sink).glob("batch_id=*")}
+            assert ids <= set(range(len(self.sent[sink]))), f"sink {sink}"
