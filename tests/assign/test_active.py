@@ -1,10 +1,9 @@
-"""The target: both balances, the fewest moves, the fewest copies; against plain implementations of the same."""
+"""Actives: balance in all and per subtopology, the fewest moves; against plain implementations of the same."""
 
 from __future__ import annotations
 
 import itertools
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,77 +11,13 @@ from hypothesis import given, settings
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.active import place_actives
-from taskplace.assign.standby import place_standbys
-from taskplace.model.columns import NONE, STANDBY, Columns
+from taskplace.model.columns import NONE, Columns
 from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN, bases, best_at
-from taskplace.model.shares import floors_and_ceilings, level_loads
+from taskplace.model.shares import floors_and_ceilings
 from taskplace.simulation import Cluster
 from taskplace.simulation.scenarios import KINDS, scenario
-
-END = 50_000
-
-
-def ids(subtopology: int, count: int) -> list[TaskId]:
-    return [TaskId(subtopology, p) for p in range(count)]
-
-
-def counts(plan: taskplace.Plan, which: str = "target") -> dict[str, int]:
-    return {name: len(roles.active) for name, roles in getattr(plan, which).items()}
-
-
-# --- shares -------------------------------------------------------------------------------------------------------
-
-
-@given(st.integers(0, 10**6), st.lists(st.integers(0, 50), min_size=1, max_size=30).filter(any))
-def test_shares_are_floor_and_ceiling_of_the_exact_share(count: int, room: list[int]) -> None:
-    low, high = floors_and_ceilings(count, np.array(room))
-    total = sum(room)
-    assert low.tolist() == [count * c // total for c in room]
-    assert high.tolist() == [-(-count * c // total) for c in room]
-    assert low.sum() <= count <= high.sum()
-
-
-def test_shares_of_huge_numbers_do_not_overflow() -> None:
-    low, high = floors_and_ceilings(10**9, np.array([2**40, 2**40 + 1]))
-    assert low.sum() == 10**9 - 1 and high.sum() == 10**9 + 1
-
-
-@given(
-    st.integers(1, 60),
-    st.integers(0, 3),
-    st.lists(st.integers(0, 8), min_size=1, max_size=8).filter(any),
-    st.randoms(use_true_random=False),
-)
-def test_level_loads_can_hold_all_copies_and_respect_both_limits(
-    tasks: int, replicas: int, room: list[int], rng: object
-) -> None:
-    capacity = np.array(room)
-    replicas = min(replicas, int((capacity > 0).sum()) - 1)
-    low_active, high_active = floors_and_ceilings(tasks, capacity)
-    actives = low_active.copy()
-    for k in range(tasks - int(low_active.sum())):
-        actives[np.flatnonzero(high_active > low_active)[k]] += 1
-    low, high = level_loads(tasks * (1 + replicas), tasks, actives, capacity)
-    assert low.sum() <= tasks * (1 + replicas) <= high.sum()
-    assert (high <= tasks).all() and (low >= actives).all()
-    assert (high[capacity == 0] == 0).all()
-
-
-def test_what_one_instance_cannot_take_the_others_share() -> None:
-    low, high = level_loads(20, 10, np.array([8, 1, 1]), np.array([8, 1, 1]))
-    assert low.tolist() == high.tolist() == [10, 5, 5]
-
-
-# --- the flow ------------------------------------------------------------------------------------------------------
-
-
-def test_a_network_without_a_flow_is_none() -> None:
-    net = Network()
-    a, b = net.nodes(2)
-    net.arcs([a], [b], 1, 0)
-    net.supply([a, b], [2, -2])
-    assert net.solve() is None
+from tests.support.targets import END, counts, ids, small_problems
 
 
 def _fewest_moves_by_trying(problem: Problem) -> int:
@@ -110,42 +45,6 @@ def _balanced(c: Columns, place: np.ndarray) -> bool:
         if ((n < low) | (n > high)).any():
             return False
     return True
-
-
-@st.composite
-def small_problems(draw: st.DrawFn) -> Problem:
-    tasks = [
-        Task(TaskId(s, p), end_offset=draw(st.sampled_from([0, 200, END])))
-        for s in range(draw(st.integers(1, 2)))
-        for p in range(draw(st.integers(1, 3)))
-    ]
-    names = [chr(ord("a") + k) for k in range(draw(st.integers(1, 4)))]
-    copies: dict[str, dict[TaskId, int]] = {n: {} for n in names}
-    roles: dict[str, dict[str, list[TaskId]]] = {
-        n: {"active": [], "standby": [], "warmup": []} for n in names
-    }
-    for t in tasks:
-        owner = draw(st.sampled_from([None, *names]))
-        if owner:
-            roles[owner]["active"].append(t.id)
-        for n in names:
-            lag = draw(st.sampled_from([None, None, 0, 100, 20_000]))
-            if lag is not None:
-                copies[n][t.id] = min(lag, t.end_offset or 0)
-                role = draw(st.sampled_from(["", "standby", "warmup"]))
-                if role and n != owner:
-                    roles[n][role].append(t.id)
-    instances = [
-        Instance(
-            n,
-            draw(st.integers(1, 3)),
-            draining=draw(st.integers(0, 5)) == 0,
-            lags=copies[n],
-            **{k: tuple(v) for k, v in roles[n].items()},
-        )
-        for n in names
-    ]
-    return Problem(tasks, instances, PlacementConfig(acceptable_recovery_lag=100))
 
 
 @settings(max_examples=150, deadline=None)
@@ -238,9 +137,6 @@ def _compare_with_the_full_network(problem: Problem) -> None:
     assert _new_copies(c, found.place) == copies
 
 
-# --- preferences ---------------------------------------------------------------------------------------------------
-
-
 def test_one_more_instance_takes_its_share_and_no_more() -> None:
     tasks = ids(0, 100)
     at = {f"i{k}": tasks[k * 10 : k * 10 + 10] for k in range(10)}
@@ -295,160 +191,3 @@ def test_all_instances_draining_is_said_and_survived() -> None:
     plan = taskplace.plan(Problem([Task(x, end_offset=END) for x in t], [a]))
     assert plan.active(t[0]) == "a"
     assert any("draining" in w and "add an instance" in w for w in plan.warnings)
-
-
-# --- standbys ------------------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=100, deadline=None)
-@given(small_problems(), st.integers(0, 3))
-def test_standbys_are_complete_distinct_and_level(problem: Problem, wanted: int) -> None:
-    c = problem.columns
-    active = place_actives(c, bases(c)).place
-    found = place_standbys(c, active, wanted)
-    usable = int((c.open_slots > 0).sum())
-    assert found.replicas == max(0, min(wanted, usable - 1))
-    assert len(found.task) == found.replicas * int(c.stateful.sum())
-    pairs = set(zip(found.task.tolist(), found.inst.tolist(), strict=True))
-    assert len(pairs) == len(found.task)
-    assert not pairs & set(enumerate(active.tolist()))
-    assert (c.open_slots[found.inst] > 0).all()
-
-
-@settings(max_examples=60, deadline=None)
-@given(small_problems(), st.integers(1, 2))
-def test_no_other_standbys_are_as_level_with_fewer_new_copies(problem: Problem, wanted: int) -> None:
-    c = problem.columns
-    active = place_actives(c, bases(c)).place
-    found = place_standbys(c, active, wanted)
-    tasks = np.flatnonzero(c.stateful)
-    if not found.replicas or len(tasks) > 4:
-        return
-    places = np.flatnonzero(c.open_slots > 0).tolist()
-    actives = np.bincount(active[tasks], minlength=c.m)
-    low, high = level_loads(len(tasks) * (1 + found.replicas), len(tasks), actives, c.open_slots)
-    held = {
-        (int(t), int(i))
-        for t, i, ok, r in zip(c.task, c.inst, c.caught, c.role, strict=True)
-        if ok or r != NONE
-    }
-    now = {(int(t), int(i)) for t, i, r in zip(c.task, c.inst, c.role, strict=True) if r == STANDBY}
-    universal = set(np.flatnonzero(c.universal).tolist())
-
-    def rank(pairs: set[tuple[int, int]]) -> tuple[int, int] | None:
-        load = actives.copy()
-        for _, i in pairs:
-            load[i] += 1
-        if ((load < low) | (load > high)).any():
-            return None
-        new = sum(p not in held and p[0] not in universal for p in pairs)
-        return new, sum(p not in now for p in pairs)
-
-    each = [
-        list(itertools.combinations([(t, i) for i in places if i != active[t]], found.replicas))
-        for t in tasks.tolist()
-    ]
-    ranks = [rank({p for group in choice for p in group}) for choice in itertools.product(*each)]
-    best = min((r for r in ranks if r is not None), default=None)
-    mine = rank(set(zip(found.task.tolist(), found.inst.tolist(), strict=True)))
-    if best is not None:
-        assert mine is not None and mine[0] == best[0]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(5))
-def test_the_sparse_network_is_as_good_as_the_full_one(kind: str, seed: int) -> None:
-    s = scenario(kind, seed, largest=0.5)
-    cluster = Cluster.of(s.problem, restore_rate=100.0)
-    for group in ((), *s.events):
-        for event in group:
-            event.apply(cluster)
-        problem = cluster.problem()
-        c = problem.columns
-        active = place_actives(c, bases(c)).place
-        wanted = problem.config.num_standby_replicas
-        full, sparse = (place_standbys(c, active, wanted, full=limit) for limit in (10**9, 0))
-        held = (c.task * c.m + c.inst)[c.caught | (c.role != NONE)]
-        for found in (full, sparse):
-            assert (active[found.task] != found.inst).all()
-        pairs = [np.unique(found.task * c.m + found.inst) for found in (full, sparse)]
-        assert len(pairs[0]) == len(pairs[1]) == full.replicas * int(c.stateful.sum())
-        new = [int((~np.isin(p, held) & ~c.universal[p // c.m]).sum()) for p in pairs]
-        assert new[0] == new[1]
-        stateful = int(c.stateful.sum())
-        if stateful and full.replicas:
-            actives = np.bincount(active[c.stateful], minlength=c.m)
-            low, high = level_loads(stateful * (1 + full.replicas), stateful, actives, c.open_slots)
-            for p in pairs:
-                load = actives + np.bincount(p % c.m, minlength=c.m)
-                assert ((low <= load) & (load <= high)).all()
-        cluster.apply(taskplace.plan(problem))
-        cluster.advance(60_000)
-
-
-def test_standbys_of_one_instance_are_spread_over_many() -> None:
-    tasks = [Task(t, end_offset=END) for s in range(4) for t in ids(s, 25)]
-    config = PlacementConfig(num_standby_replicas=1)
-    plan = taskplace.plan(Problem(tasks, [Instance(f"i{k}") for k in range(10)], config))
-    for name, roles in plan.assignment.items():
-        where = [n for n, r in plan.assignment.items() if set(r.standby) & set(roles.active)]
-        assert name not in where
-        assert len(where) >= 8
-
-
-def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy() -> None:
-    tasks = [Task(t, end_offset=END) for t in ids(0, 6)]
-    config = PlacementConfig(num_standby_replicas=3)
-    plan = taskplace.plan(Problem(tasks, [Instance("a"), Instance("b")], config))
-    assert [w for w in plan.warnings if "standby" in w] == [
-        "6 of 6 stateful tasks get 1 of the 3 standby replicas configured: 2 instances can take work; "
-        "add 2 to place them all"
-    ]
-    assert all(len(r.standby) == 3 for r in plan.assignment.values())
-
-
-# --- stateless tasks -----------------------------------------------------------------------------------------------
-
-
-def test_stateless_tasks_fill_up_the_least_loaded_and_stay() -> None:
-    stateful, loose = ids(0, 4), ids(1, 5)
-    tasks = [Task(t, end_offset=END) for t in stateful] + [Task(t, stateful=False) for t in loose]
-    at = [Instance("a", active=[*stateful[:2], loose[0]], lags=dict.fromkeys(stateful[:2], 0))]
-    at.append(Instance("b", active=[*stateful[2:], *loose[1:]], lags=dict.fromkeys(stateful[2:], 0)))
-    plan = taskplace.plan(Problem(tasks, at))
-    assert counts(plan) == {"a": 4, "b": 5}
-    assert not plan.followup
-    assert loose[0] in plan.assignment["a"].active
-    assert len([m for m in plan.moves if m.task in loose]) == 1
-
-
-@settings(deadline=None)  # the machine may be busy
-@given(
-    st.lists(st.integers(0, 6), min_size=1, max_size=6).filter(any),
-    st.integers(0, 12),
-    st.integers(0, 12),
-    st.data(),
-)
-def test_stateless_tasks_are_level_and_a_level_placement_is_kept(
-    room: list[int], stateful: int, loose: int, data: st.DataObject
-) -> None:
-    capacity = np.array(room)
-    owners = [data.draw(st.integers(-1, len(room) - 1)) for _ in range(loose)]
-    instances = [
-        Instance(f"i{k}", c, active=[TaskId(1, p) for p, o in enumerate(owners) if o == k])
-        for k, c in enumerate(room)
-    ]
-    tasks = [Task(t) for t in ids(0, stateful)] + [Task(t, stateful=False) for t in ids(1, loose)]
-    if not tasks:
-        return
-    problem = Problem(tasks, instances)
-    plan = taskplace.plan(problem)
-    load = np.array(list(counts(plan).values()))
-    busy = np.array([sum(t.subtopology == 0 for t in r.active) for r in plan.target.values()])
-    low, high = level_loads(len(tasks), len(tasks), busy, capacity)
-    assert ((low <= load) & (load <= high)).all()
-    level = [
-        Instance(name, c, active=r.active, lags=dict.fromkeys(r.active, 0))
-        for (name, r), c in zip(plan.target.items(), room, strict=True)
-    ]
-    assert taskplace.plan(Problem(tasks, level)).stable

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from tests.support import runtime as without_spark
 from tests.support.placed_harness import Pipeline
 from tests.support.placed_without_spark import World
 from tests.support.runtime import Bench, Runtime
+from tests.support.shop import HERE, Latest, clean, longest, make_clean, show
 
 
 @pytest.fixture
@@ -71,3 +74,13 @@ def be_executor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Non
 @pytest.fixture
 def runtime(tmp_path: Path, be_executor: Callable[[str], None]) -> Runtime:
     return Runtime(tmp_path, be_executor)
+
+
+@pytest.fixture
+def own_module(monkeypatch):
+    """What an application's own module would have; tests are not importable by name here."""
+    module = types.ModuleType(HERE)
+    for each in (longest, clean, make_clean, Latest, show):
+        setattr(module, each.__name__, each)
+    module.lonely = 3
+    monkeypatch.setitem(sys.modules, HERE, module)

@@ -1,0 +1,138 @@
+"""Kafka Streams' TaskAssignorConvergenceTest: processes come and go, and the answers come to rest."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+import taskplace
+from taskplace import Instance, PlacementConfig, Problem, Roles, Task, TaskId
+from tests.support.kafka_cases import STRATEGIES, Answer, alike, level, stateful_level, valid
+
+CHANGELOG = 150_000
+RANDOM_SCENARIOS = 60
+
+
+class Harness:
+    """Processes of one thread that come and go; whatever had a role in one round is caught up in the next.
+
+    Dropped processes come back with the roles and copies that they had.
+    """
+
+    def __init__(self, rng: random.Random, stateless: int, stateful: int, clients: int, per: Callable[[], int],
+                 config: PlacementConfig) -> None:  # fmt: skip
+        self.rng, self.config, self.racks = rng, config, stateless + stateful
+        self.tasks: list[Task] = []
+        subtopology = 0
+        for count, has_state in ((stateless, False), (stateful, True)):
+            while count:
+                n = min(count, per())
+                count -= n
+                self.tasks += [
+                    Task(TaskId(subtopology, p), has_state, CHANGELOG, racks=(self.some_racks(),))
+                    for p in range(n)
+                ]
+                subtopology += 1
+        self.stateful = {t.id for t in self.tasks if t.stateful}
+        self.here: dict[str, Roles] = {}
+        self.gone: dict[str, Roles] = {}
+        self.rack: dict[str, str] = {}
+        for _ in range(clients):
+            self.add()
+
+    def some_racks(self) -> tuple[str, ...]:
+        return tuple(f"r{k}" for k in self.rng.sample(range(self.racks), min(2, self.racks)))
+
+    def add(self) -> None:
+        name = f"c{len(self.rack):03}"
+        self.here[name] = Roles()
+        self.rack[name] = f"r{self.rng.randrange(self.racks)}"
+
+    def drop(self, name: str) -> None:
+        self.gone[name] = self.here.pop(name)
+
+    def add_or_bring_back(self, limit: int) -> None:
+        for _ in range(self.rng.randrange(limit)):
+            if self.rng.random() < 0.5 or not self.gone:
+                self.add()
+            else:
+                name = self.rng.choice(sorted(self.gone))
+                self.here[name] = self.gone.pop(name)
+
+    def problem(self) -> Problem:
+        at = [
+            Instance(
+                name,
+                1,
+                {"rack": self.rack[name]},
+                False,
+                *roles,
+                lags={t: 0 for held in roles for t in held if t in self.stateful},
+            )
+            for name, roles in sorted(self.here.items())
+        ]
+        return Problem(self.tasks, at, self.config)
+
+    def converges(self, limit: int) -> Answer:
+        """Plan until nothing is on its way any more. To wait for a lagging owner is not, in the suite's words."""
+        for _ in range(limit):
+            problem = self.problem()
+            plan = taskplace.check(problem, taskplace.plan(problem))
+            self.here = dict(plan.assignment)
+            answer = Answer(problem, plan, self.config.rack_aware_assignment_strategy)
+            there = {n: (r.active, r.standby) for n, r in plan.target.items()}
+            if {n: (r.active, r.standby) for n, r in plan.assignment.items()} == there:
+                assert not any(r.warmup for r in plan.assignment.values())
+                return answer
+        raise AssertionError(f"not at rest after {limit} rounds")
+
+
+def at_rest(answer: Answer, standbys: int) -> bool:
+    balanced = answer.strategy == "min_traffic" or all(f(answer) for f in (level, stateful_level, alike))
+    return valid(standbys)(answer) and balanced
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    ("stateless", "stateful", "clients", "change", "limit"),
+    [(1, 1, 1, "none", 0), (7, 11, 1, "add", 11 // 2 + 1), (11, 13, 7, "drop", 13 // 2 + 2)],
+    ids=["static", "a client joins", "a client leaves"],
+)
+def test_convergence(
+    stateless: int, stateful: int, clients: int, change: str, limit: int, strategy: str
+) -> None:
+    config = PlacementConfig(
+        acceptable_recovery_lag=100, max_warmup_replicas=2, rack_aware_assignment_strategy=strategy
+    )
+    harness = Harness(random.Random(7), stateless, stateful, clients, lambda: 5, config)
+    answer = harness.converges(1)
+    if change != "none":
+        harness.add() if change == "add" else harness.drop(min(harness.here))
+        answer = harness.converges(limit)
+    assert at_rest(answer, 0)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", range(RANDOM_SCENARIOS))
+def test_random_perturbations_converge(seed: int, strategy: str) -> None:
+    rng = random.Random(seed)
+    clients, stateless, stateful = (rng.randint(1, 10) for _ in range(3))
+    standbys = rng.randint(0, clients)
+    config = PlacementConfig(
+        acceptable_recovery_lag=100,
+        max_warmup_replicas=rng.randint(1, stateful),
+        num_standby_replicas=standbys,
+        rack_aware_assignment_strategy=strategy,
+    )
+    harness = Harness(rng, stateless, stateful, clients, lambda: rng.randint(1, 10), config)
+    assert at_rest(harness.converges(1), standbys)
+    for _ in range(rng.randint(1, 10)):
+        if rng.random() < 0.5:
+            for name in rng.sample(sorted(harness.here), min(len(harness.here), rng.randrange(clients))):
+                harness.drop(name)
+        else:
+            harness.add_or_bring_back(clients)
+        if harness.here:
+            assert at_rest(harness.converges(2 * (stateful + stateful * standbys)), standbys)

@@ -1,0 +1,201 @@
+"""Standbys near their changelogs (KIP-925): what comes before what, against every placement there is, and at rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, product
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+import taskplace
+from taskplace import Instance, Plan, Problem, Task, TaskId
+from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
+from taskplace.assign.standby import place_standbys
+from taskplace.assign.standby_costs import Traffic
+from taskplace.model.columns import Columns
+from taskplace.model.detours import detour
+from taskplace.model.shares import level_loads
+from taskplace.simulation import Cluster
+from taskplace.verify import verify
+from tests.support.standby_racks import STRATEGIES, configured
+
+
+@st.composite
+def problems(draw: st.DrawFn, most_standbys: int = 2, tags: Sequence[str] = ()) -> Problem:
+    """Small clusters, with standbys in force here and there, and changelogs in some racks."""
+    racks = "xyz"[: draw(st.integers(2, 3))]
+    m = draw(st.integers(2, 4))
+    served = st.lists(st.sampled_from(racks), min_size=0, max_size=2, unique=True).map(tuple)
+    n = draw(st.integers(1, 6 if m < 4 else 4))
+    tasks = [
+        Task(
+            TaskId(draw(st.integers(0, 1)), p),
+            end_offset=draw(st.sampled_from([0, 1_000, 100_000])),
+            changelog_racks=tuple(draw(st.lists(served, max_size=3))),
+        )
+        for p in range(n)
+    ]
+    held: list[dict[str, list[TaskId]]] = [{"active": [], "standby": []} for _ in range(m)]
+    lags: list[dict[TaskId, int]] = [{} for _ in range(m)]
+    for t in tasks:
+        order = draw(st.permutations(range(m)))
+        for role, k in zip(("active", "standby", "standby"), order, strict=False):
+            if draw(st.booleans()):
+                held[k][role].append(t.id)
+                lags[k][t.id] = min(draw(st.sampled_from([0, 50, 900])), t.end_offset or 0)
+    instances = [
+        Instance(
+            f"i{k}",
+            draw(st.integers(1, 2)),
+            {"rack": draw(st.sampled_from(racks)), "zone": draw(st.sampled_from("ab"))},
+            active=tuple(held[k]["active"]),
+            standby=tuple(held[k]["standby"]),
+            lags=lags[k],
+        )
+        for k in range(m)
+    ]
+    costs = draw(st.sampled_from([(10, 1), (1, 10), (0, 1), (1, 0), (3, 2), (1_000_000, 999_999)]))
+    config = configured(draw(st.sampled_from(STRATEGIES)), draw(st.integers(1, most_standbys)), costs, tags)
+    return Problem(tasks, instances, config)
+
+
+def _price(problem: Problem, standbys: Sequence[Sequence[int]]) -> int:
+    """What standbys cost, said once more and plainly: [tasks][replicas] instances."""
+    config = problem.config
+    read, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
+    assert read is not None and move is not None
+    total = 0
+    for t, places in zip(problem.tasks, standbys, strict=True):
+        for k in places:
+            i = problem.instances[k]
+            total += read * sum(bool(racks) and i.tags["rack"] not in racks for racks in t.changelog_racks)
+            total += move * (t.id not in i.standby)
+    return total
+
+
+def _all(problem: Problem, active: Sequence[int], replicas: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    m = len(problem.instances)
+    each = [list(combinations([k for k in range(m) if k != a], replicas)) for a in active]
+    yield from product(*each)
+
+
+def _load(standbys: Sequence[Sequence[int]], m: int) -> np.ndarray:
+    return np.bincount([k for places in standbys for k in places], minlength=m)
+
+
+def _apart(problem: Problem, active: Sequence[int], load: np.ndarray, replicas: int) -> int:
+    room = np.array([i.capacity for i in problem.instances])
+    actives = np.bincount(active, minlength=len(room))
+    low, high = level_loads(len(active) * (1 + replicas), len(active), actives, room)
+    total = actives + load
+    return int(np.maximum(low - total, 0).sum() + np.maximum(total - high, 0).sum())
+
+
+def _rows(c: Columns, task: np.ndarray, inst: np.ndarray) -> list[tuple[int, ...]]:
+    return [tuple(inst[task == t].tolist()) for t in range(c.n)]
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_no_level_placement_of_standbys_costs_less(problem: Problem, data: st.DataObject) -> None:
+    c = problem.columns
+    active = np.array([data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)], np.int64)
+    traffic = Traffic.of(c, problem.config)
+    if traffic is None:
+        return
+    options = list(_all(problem, active.tolist(), min(problem.config.num_standby_replicas, c.m - 1)))
+    for full in (10**9, 0):  # both networks
+        found = place_standbys(c, active, problem.config.num_standby_replicas, full, traffic)
+        mine = _rows(c, found.task, found.inst)
+        assert all(len(set(places)) == found.replicas for places in mine)
+        level = [s for s in options if _apart(problem, active.tolist(), _load(s, c.m), found.replicas) == 0]
+        if level:
+            assert _apart(problem, active.tolist(), _load(mine, c.m), found.replicas) == 0
+        else:  # loads come first: then traffic is least for the loads that were found
+            level = [s for s in options if (_load(s, c.m) == _load(mine, c.m)).all()]
+        assert _price(problem, mine) == min(_price(problem, s) for s in level)
+
+
+@pytest.mark.parametrize("full", [10**9, 0])
+def test_where_loads_cannot_be_level_traffic_is_least_for_the_loads_there_are(full: int) -> None:
+    """d would have to take standbys, but all tasks are parked there; b and c exchange theirs for the sake of racks."""
+    tasks = [Task(TaskId(0, p), end_offset=9, changelog_racks=((("y", "x")[p // 2],),)) for p in range(4)]
+    ids = [t.id for t in tasks]
+    instances = [
+        Instance("a", tags={"rack": "w"}, active=tuple(ids), lags=dict.fromkeys(ids, 0)),
+        Instance("b", tags={"rack": "x"}, standby=tuple(ids[:2]), lags=dict.fromkeys(ids[:2], 0)),
+        Instance("c", tags={"rack": "y"}, standby=tuple(ids[2:]), lags=dict.fromkeys(ids[2:], 0)),
+        Instance("d", tags={"rack": "z"}, parked=tuple(ids)),
+    ]
+    problem = Problem(tasks, instances, configured())
+    c = problem.columns
+    found = place_standbys(c, c.owner, 1, full, Traffic.of(c, problem.config))
+    assert found.inst.tolist() == [2, 2, 1, 1]
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(), data=st.data())
+def test_the_verifier_finds_a_saving_if_and_only_if_there_is_one(
+    problem: Problem, data: st.DataObject
+) -> None:
+    c = problem.columns
+    replicas = min(problem.config.num_standby_replicas, c.m - 1)
+    active = [data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)]
+    if not any(c.changelog_racks):
+        return
+    options = list(_all(problem, active, replicas))
+    mine = data.draw(st.sampled_from(options))
+    level = [s for s in options if _apart(problem, active, _load(s, c.m), replicas) == 0]
+    if mine not in level:
+        level = [s for s in options if (_load(s, c.m) == _load(mine, c.m)).all()]
+    task = np.repeat(np.arange(c.n), replicas)
+    inst = np.array([k for places in mine for k in places], np.int64)
+    found = detour(c, problem.config, np.array(active, np.int64), task, inst)
+    assert found == (_price(problem, mine) > min(_price(problem, s) for s in level))
+
+
+@settings(max_examples=150, deadline=None)
+@given(problem=problems(most_standbys=1, tags=["zone"]), data=st.data())
+def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, data: st.DataObject) -> None:
+    c = problem.columns
+    active = np.array([data.draw(st.integers(0, c.m - 1)) for _ in range(c.n)], np.int64)
+    traffic = Traffic.of(c, problem.config)
+    if traffic is None:
+        return
+    zones = [i.tags["zone"] for i in problem.instances]
+    group, shared = shared_values(c.tags, ["zone"])
+    task, inst = place_rack_standbys(c, active, 1, group, shared, traffic)
+    mine = _rows(c, task, inst)
+
+    def sharing(standbys: Sequence[Sequence[int]]) -> int:
+        return sum(zones[a] == zones[s[0]] for a, s in zip(active.tolist(), standbys, strict=True))
+
+    options = list(_all(problem, active.tolist(), 1))
+    fewest = min(map(sharing, options))
+    assert sharing(mine) == fewest
+    spread = [s for s in options if sharing(s) == fewest]
+    level = [s for s in spread if _apart(problem, active.tolist(), _load(s, c.m), 1) == 0]
+    if not level:
+        level = [s for s in spread if (_load(s, c.m) == _load(mine, c.m)).all()]
+    else:
+        assert _apart(problem, active.tolist(), _load(mine, c.m), 1) == 0
+    assert _price(problem, mine) == min(_price(problem, s) for s in level)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problem=problems(), tags=st.sampled_from([(), ("zone",)]))
+def test_a_change_comes_to_rest_and_stays_there(problem: Problem, tags: tuple[str, ...]) -> None:
+    problem = replace(problem, config=replace(problem.config, rack_aware_assignment_tags=tags))
+    cluster = Cluster.of(problem)
+    for _ in range(4 * len(problem.tasks) + 4):
+        now: Plan = taskplace.plan(cluster.problem())
+        assert not verify(cluster.problem(), now)
+        if now.stable:
+            break
+        cluster.apply(now)
+        cluster.advance(600_000)
+    assert taskplace.plan(cluster.problem()).stable

@@ -1,0 +1,239 @@
+"""User-supplied assignors: they decide the target, the refiner decides the step, and a bad answer stops nothing."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+import taskplace
+from taskplace import Instance, PlacementConfig, Problem, Roles, TaskId
+from taskplace.errors import ConfigError
+from taskplace.simulation import Cluster, Event
+from taskplace.simulation.run import settle
+from taskplace.simulation.scenarios import KINDS, scenario
+from tests.support.stateful_tasks import configured, ids, stateful
+
+
+@pytest.fixture
+def module() -> Iterator[types.ModuleType]:
+    found = types.ModuleType("own_assignors")
+    sys.modules["own_assignors"] = found
+    yield found
+    del sys.modules["own_assignors"]
+
+
+def by_turns(problem: Problem) -> Mapping[str, Roles]:
+    """Actives in turn, standbys on the next instance."""
+    names = [i.id for i in problem.instances]
+    roles: dict[str, tuple[list[TaskId], list[TaskId]]] = {n: ([], []) for n in names}
+    for k, t in enumerate(problem.tasks):
+        roles[names[k % len(names)]][0].append(t.id)
+        for s in range(problem.config.num_standby_replicas if t.stateful else 0):
+            roles[names[(k + 1 + s) % len(names)]][1].append(t.id)
+    return {n: Roles(tuple(a), tuple(b)) for n, (a, b) in roles.items()}
+
+
+def own_problem(standbys: int = 1) -> Problem:
+    tasks = stateful(*ids(0, 4))
+    config = PlacementConfig(task_assignor_class="own_assignors:chosen", num_standby_replicas=standbys)
+    ran = Instance("a", active=ids(0, 4), lags=dict.fromkeys(ids(0, 4), 0))
+    other = Instance("b", standby=ids(0, 4), lags=dict.fromkeys(ids(0, 4), 0))
+    return Problem(tasks, (ran, other, Instance("c")), config)
+
+
+class ByTurns:
+    def assign(self, problem: Problem) -> Mapping[str, Roles]:
+        return by_turns(problem)
+
+
+@pytest.mark.parametrize("chosen", [by_turns, ByTurns, ByTurns()])
+def test_an_own_assignor_decides_the_target_and_the_refiner_how(
+    module: types.ModuleType, chosen: object
+) -> None:
+    module.chosen = chosen  # type: ignore[attr-defined]
+    problem = own_problem()
+    plan = taskplace.plan(problem)
+    wanted = by_turns(problem)
+    assert {n: (r.active, r.standby) for n, r in plan.target.items()} == {
+        n: (r.active, tuple(sorted(r.standby))) for n, r in wanted.items()
+    }
+    assert plan.followup
+    cluster = Cluster.of(problem)
+    rounds = settle(cluster, limit=30, watch=taskplace.check)
+    assert rounds[-1].plan.assignment == rounds[-1].plan.target
+    assert not rounds[-1].plan.followup
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (None, "it returned NoneType"),
+        ({"z": Roles()}, "'z' is no instance"),
+        ({"a": Roles((TaskId(9, 9),))}, "9_9 is no task"),
+        ({"a": Roles(tuple(ids(0, 3)))}, "1 tasks are active nowhere, e.g. 0_3"),
+        ({"a": Roles(tuple(ids(0, 4))), "b": Roles(tuple(ids(0, 1)))}, "0_0 is active twice"),
+        ({"a": Roles(tuple(ids(0, 4)), tuple(ids(0, 1)))}, "0_0 is active and standby on a"),
+        ({"a": Roles(tuple(ids(0, 4)))}, "4 tasks have fewer than 1 standbys"),
+        ({"a": Roles((), tuple(ids(0, 1)))}, "4 tasks are active nowhere"),
+        ({"a": {"active": ["0_0", "0-1"]}}, "0-1 is no task"),
+        ({"a": {"active": "0_0"}}, "a gets '0_0' as active, expected a list of tasks"),
+        ({"a": {"active": [3]}}, "3 is no task"),
+        ({"a": {"actives": []}}, "a gets the role 'actives', expected 'active' or 'standby'"),
+        ({"a": ["0_0"]}, "a gets list, expected Roles or a dict"),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
+        (SystemExit(3), "SystemExit: 3"),
+    ],
+)
+def test_a_bad_answer_keeps_what_is_in_force_and_says_why(
+    module: types.ModuleType, answer: object, why: str
+) -> None:
+    def chosen(problem: Problem) -> object:
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    module.chosen = chosen  # type: ignore[attr-defined]
+    problem = own_problem()
+    plan = taskplace.plan(problem)
+    assert plan.stable
+    assert plan.assignment["a"].active == tuple(ids(0, 4))
+    warning = next(w for w in plan.warnings if "own_assignors:chosen" in w)
+    assert why in warning and "the assignment in force is kept" in warning
+
+
+def test_a_bad_answer_with_nothing_in_force_uses_the_built_in_target(module: types.ModuleType) -> None:
+    module.chosen = lambda problem: {}  # type: ignore[attr-defined]
+    p = own_problem()
+    plan = taskplace.plan(Problem(p.tasks, (Instance("a"), Instance("b")), p.config))
+    assert any("high_availability is used" in w for w in plan.warnings)
+    assert sorted(len(r.active) for r in plan.assignment.values()) == [2, 2]
+
+
+def test_a_dict_with_ids_as_text_is_an_answer(module: types.ModuleType) -> None:
+    def as_text(problem: Problem) -> object:
+        return {
+            name: {"active": [str(t) for t in r.active], "standby": [str(t) for t in r.standby], "warmup": []}
+            for name, r in by_turns(problem).items()
+        }
+
+    problem = own_problem()
+    module.chosen = by_turns  # type: ignore[attr-defined]
+    typed = taskplace.plan(problem)
+    module.chosen = as_text  # type: ignore[attr-defined]
+    assert taskplace.plan(problem) == typed
+    assert not typed.warnings
+
+
+def test_beside_an_own_assignor_the_bound_is_the_flows(module: types.ModuleType) -> None:
+    module.chosen = by_turns  # type: ignore[attr-defined]
+    for assignor, moves in (("own_assignors:chosen", 2), ("sticky", 2)):
+        o = taskplace.plan(configured(own_problem(), task__assignor__class=assignor)).optimality
+        assert (o.moves, o.lower_bound) == (moves, 2)
+
+
+def test_a_bad_answer_keeps_what_is_good_and_fills_the_holes(module: types.ModuleType) -> None:
+    module.chosen = lambda problem: {}  # type: ignore[attr-defined]
+    t = ids(0, 6)
+    lags = dict.fromkeys(t, 0)
+    a = Instance("a", active=t[:4], standby=t[4:], lags=lags)
+    b = Instance("b", standby=t[:3], lags=dict.fromkeys(t[:3], 0))  # t[4:] ran on an instance that is gone
+    plan = taskplace.plan(Problem(stateful(*t), (a, b, Instance("c")), own_problem().config))
+    assert set(plan.target["a"].active) >= set(t[:4])  # kept, although it is more than a's share
+    assert {plan.active(x) for x in t[4:]} == {"a"}  # the only copies that are caught up
+    assert set(plan.target["b"].standby) >= set(t[:3])
+    assert plan.warnings[0].endswith(
+        "6 tasks are active nowhere, e.g. 0_0; 4 of 6 actives are kept where they are, "
+        "high_availability places 2 actives and 1 standby"
+    )
+    cluster = Cluster.of(Problem(stateful(*t), (a, b, Instance("c")), own_problem().config))
+    rounds = settle(cluster, limit=30, watch=taskplace.check)
+    assert not rounds[-1].plan.followup
+    assert taskplace.plan(cluster.problem()).stable
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(4))
+def test_an_assignor_that_fails_all_the_time_stops_nothing(
+    module: types.ModuleType, kind: str, seed: int
+) -> None:
+    def chosen(problem: Problem) -> object:
+        raise RuntimeError("never")
+
+    module.chosen = chosen  # type: ignore[attr-defined]
+    s = scenario(kind, seed, largest=0.5)
+    cluster = Cluster.of(configured(s.problem, task__assignor__class="own_assignors:chosen"))
+    for group in ((), *s.events):
+        rounds = settle(cluster, group, limit=300, watch=taskplace.check)
+        assert not rounds[-1].plan.followup
+        assert "RuntimeError: never" in " ".join(rounds[-1].plan.warnings)
+        assert taskplace.plan(cluster.problem()).stable
+
+
+@pytest.mark.parametrize("role", ["active", "standby"])
+def test_an_answer_that_wants_a_parked_copy_is_not_followed_and_planning_ends(
+    module: types.ModuleType, role: str
+) -> None:
+    t = ids(0, 1)[0]
+
+    def chosen(problem: Problem) -> object:
+        other = "standby" if role == "active" else "active"
+        names = {i.id for i in problem.instances}
+        return (
+            {"bad": {role: [t]}, "a": {other: [t]}}
+            if "bad" in names
+            else {"a": {"active": [t]}, "b": {"standby": [t]}}
+        )
+
+    module.chosen = chosen  # type: ignore[attr-defined]
+    config = PlacementConfig(task_assignor_class="own_assignors:chosen", num_standby_replicas=1)
+    cluster = Cluster(stateful(t), config)
+    for name in ("a", "b"):
+        cluster.add(name)
+    settle(cluster)
+    events = [Event("add", "bad"), Event("stick", "bad", {"task": str(t)})]
+    rounds = settle(cluster, events, limit=60, watch=taskplace.check)
+    assert not rounds[-1].plan.followup
+    assert rounds[-1].plan.active(t) == "a"
+    assert "0_0 is put on bad, where it is parked" in str(rounds[-1].plan.warnings)
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(4), SystemExit()])
+@pytest.mark.parametrize("place", ["constructor", "module", "entry point"])
+def test_an_assignor_that_cannot_be_made_is_one_configuration_error(
+    module: types.ModuleType,
+    error: BaseException,
+    place: str,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    name = "own_assignors:chosen"
+    if place == "constructor":
+        module.chosen = type("Chosen", (), {"__init__": fail})  # type: ignore[attr-defined]
+    elif place == "module":
+        code = f"raise {type(error).__name__}({error.args[0]!r})" if error.args else "raise SystemExit"
+        (tmp_path / "broken_assignor.py").write_text(code)
+        monkeypatch.syspath_prepend(tmp_path)
+        name = "broken_assignor:chosen"
+    else:
+        name = "theirs"
+        point = types.SimpleNamespace(load=fail)
+        monkeypatch.setattr("taskplace.assign.registry.entry_points", lambda **_: (point,))
+    problem = Problem(stateful(TaskId(0, 0)), (Instance("a"),), PlacementConfig(task_assignor_class=name))
+    with pytest.raises(
+        ConfigError, match=rf"config\.task\.assignor\.class: found '{name}'.*{type(error).__name__}"
+    ):
+        taskplace.plan(problem)
+
+
+@pytest.mark.parametrize("name", ["nobody", "no_such_module:x", "taskplace:nothing", "taskplace:__version__"])
+def test_an_assignor_that_does_not_exist_is_a_configuration_error(name: str) -> None:
+    problem = Problem(stateful(TaskId(0, 0)), (Instance("a"),), PlacementConfig(task_assignor_class=name))
+    with pytest.raises(ConfigError, match=r"config\.task\.assignor\.class"):
+        taskplace.plan(problem)

@@ -1,0 +1,13 @@
+"""The flow: a network without a flow has none."""
+
+from __future__ import annotations
+
+from taskplace.model.flow import Network
+
+
+def test_a_network_without_a_flow_is_none() -> None:
+    net = Network()
+    a, b = net.nodes(2)
+    net.arcs([a], [b], 1, 0)
+    net.supply([a, b], [2, -2])
+    assert net.solve() is None

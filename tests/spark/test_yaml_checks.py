@@ -1,0 +1,186 @@
+"""What a check of an application in YAML says of schemas, sinks and options, as its start would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+from taskplace.cli import main
+from taskplace.errors import InputError
+from taskplace.spark.yaml_application import Declared
+from tests.support.shop import ORDERS, node, settings
+from topology import TopologyError
+
+pytestmark = pytest.mark.usefixtures("own_module")
+
+SPENT = "topology__nodes__spent__options"
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"input__orders__schema": "id long, customer string"},
+            "topology.nodes.spent, cents: found \"no column 'cents'\", expected one of ['customer', 'id']",
+        ),
+        (
+            {"input__orders__schema": {"idd": "long", "customer": "string", "cents": "long"}},
+            "topology.nodes.once, by.id: found \"no column 'id'\", expected one of ['cents', 'customer', "
+            "'idd']; did you mean 'idd'?",
+        ),
+        (
+            {"input__orders__schema": "id long, customer string, cents long, Cents int"},
+            "input.orders.schema: found \"columns 'cents' and 'Cents', which are one name to Spark\"",
+        ),
+        (
+            {"input__orders__schema": "id long, customer string COLLATE UTF8_LCASE, cents long"},
+            "input.orders.schema: found \"a key of ['string collate UTF8_LCASE']\"",
+        ),
+        (
+            {f"{SPENT}__by": {"customer": "int64"}},
+            "topology.nodes.spent, column 'customer': found \"state kept by int64, and 'orders' split by string\"",
+        ),
+        (
+            {"topology__sources__orders__options": {"event_time": "att"}},
+            "topology.sources.orders.options.event_time: found \"no column 'att'\"",
+        ),
+        (
+            {"topology__sources__orders__options": {"event_time": "cents"}},
+            "topology.sources.orders.options.event_time: found \"'cents', bigint\", expected a timestamp or date",
+        ),
+        (
+            {f"{SPENT}__aggregates": {"worst": {"max": "cents", "type": "timestamp"}}},
+            "topology.nodes.spent, worst: found \"'cents', bigint\", expected a timestamp or date column",
+        ),
+        (
+            {
+                "topology__sources__orders": {"partitions": 4},
+                "topology__nodes": {"totals": {"sink": "orders"}},
+                "input__orders__schema": "tags map<string, string>",
+            },
+            "input.orders.schema: found \"no key, and columns that Spark cannot hash: {'tags': 'map<string,string>'}\"",
+        ),
+        (  # behind an aggregate, which says what it sends on
+            {
+                "topology__nodes__more": {
+                    **node("count", by={"customer": "string", "wosrt": "double"}),
+                    "process": "spent",
+                }
+            },
+            "topology.nodes.more, by.wosrt: found \"no column 'wosrt'\"",
+        ),
+        (
+            {"topology__nodes__again": {"repartition": "spent", "key": "costumer"}},
+            "topology.nodes.again, key: found \"no column 'costumer'\", expected one of ['cents', 'customer', "
+            "'orders', 'worst']; did you mean 'customer'?",
+        ),
+        (
+            {
+                "topology__nodes__again": {"repartition": "once", "key": "tags"},
+                "input__orders__schema": "id long, customer string, cents long, tags array<string>",
+            },
+            "topology.nodes.again, key: found \"'tags', array<string>\", expected a key of type boolean",
+        ),
+        (
+            {
+                "topology__nodes__again": {"repartition": "once", "key": "cents"},
+                "input__orders__schema": "id long, customer string, cents decimal(9, 2)",
+            },
+            "topology.nodes.again, key: found \"'cents', decimal(9,2)\", expected a key of type boolean",
+        ),
+        (
+            {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cent": "long"}},
+            "topology.nodes.totals.schema: found \"a column 'cent'\", expected the columns that come to it: ['cents', "
+            "'customer', 'orders', 'worst']; did you mean 'cents'?",
+        ),
+        (
+            {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cents": "long"}},
+            "topology.nodes.totals.schema: found \"no column 'worst'\", expected the columns that come to it",
+        ),
+        (
+            {
+                "topology__sources__users": {"key": "customer", "partitions": 4},
+                "topology__nodes__joined": {
+                    "join_table": ["orders", "users"],
+                    "processor": "table-join",
+                    "options": {"by": {"customer": "string"}, "columns": {"Cents": "int64"}},
+                },
+                "input__users": {"format": "json", "path": "u", "schema": "customer string, Cents long"},
+            },
+            "topology.nodes.joined, TableJoin('joined'): found \"['cents'] on both sides\"",
+        ),
+    ],
+)
+def test_a_declared_schema_is_compared_with_what_the_topology_takes(changes, says):
+    with pytest.raises((InputError, TopologyError)) as caught:
+        Declared(settings(**changes))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"input__orders__schema": "id long, customer string, cents long, took interval day to second"},
+        {"input__orders__schema": "id long, customer string COMMENT 'who, if anybody'"},
+        {"input__orders__select": ["id", "who as customer"]},
+        {
+            "input__orders__schema": "id long, customer varchar(9), cents dec(9, 2) NOT NULL, tags map<string, int>",
+            f"{SPENT}__aggregates": {"cents": {"sum": "cents", "type": "decimal(18, 2)"}},
+        },
+        {
+            "spark": {"conf": {"spark.sql.caseSensitive": True}},
+            "input__orders__schema": "id long, customer string, cents long, Cents int",
+        },
+    ],
+)
+def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
+    Declared(settings(**changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"topology__nodes__more": {"sink": "once"}, "output__more": {"path": "there/../out"}},
+            "expected one of its own: by batch id, the rows of one sink would pass for the other's",
+        ),
+        (
+            {
+                "topology__nodes__totals": {"sink": "once", "schema": {"batch_id": "long"}},
+                "input__orders__select": ["*"],
+            },
+            "topology.nodes.totals.batch_id: found 'a column that the sink's target adds itself",
+        ),
+        (
+            {
+                "topology__nodes__totals__options": {"shema": "id long"},
+                "topology__nodes__totals__schema": None,
+            },
+            "topology.nodes.totals.options.shema: found",
+        ),
+        (
+            {"topology__nodes__totals__options": {"event_time": "at"}},
+            "topology.nodes.totals.options.event_time: found 'at', expected no such option: a sink reads schema",
+        ),
+        (
+            {"topology__nodes__again": {"repartition": "once", "key": "id", "options": {"delay": "5 s"}}},
+            "topology.nodes.again.options.delay: found '5 s', expected no such option: a repartition reads none",
+        ),
+    ],
+)
+def test_what_a_start_refuses_of_sinks_and_options_a_check_refuses(changes, says):
+    with pytest.raises((InputError, TopologyError)) as caught:
+        Declared(settings(**changes))
+    assert says in str(caught.value).replace('"', "'")
+
+
+def test_a_check_says_what_the_start_would(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("orders.yaml").write_text(ORDERS.replace("cents long", "cent long"))
+    assert main(["run", "--check", "orders.yaml"]) == 2
+    assert "topology.nodes.spent, cents: found \"no column 'cents'\"" in capsys.readouterr().err

@@ -1,0 +1,172 @@
+"""Applications that are YAML alone: every mistake is one error with its path; no Spark runs."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+
+from taskplace.errors import ConfigError, InputError
+from taskplace.settings import Settings
+from taskplace.spark.yaml_application import Declared, declared_topology
+from tests.support.shop import HERE, node, settings
+from topology import TopologyError
+
+pytestmark = pytest.mark.usefixtures("own_module")
+
+TYPES = "topology.nodes.spent.options"
+BAD = [
+    # what is changed, and what the error says
+    ({"topology__name": "x"}, "topology.name: found 'x', expected nothing; its name is the application's id"),
+    (
+        {"topology__sourcs": {}},
+        "topology.sourcs: found an unknown field, expected one of 4; did you mean 'sources'?",
+    ),
+    ({"topology__sources": {}}, "topology.sources: missing"),
+    (
+        {"topology__sources__orders__partitons": 3},
+        "topology.sources.orders.partitons: found an unknown field",
+    ),
+    (
+        {"topology__nodes__totals": {"sink": "spend"}},
+        "topology.nodes.totals.sink: found 'spend', expected the name",
+    ),
+    ({"topology__nodes__totals": {"sink": "spend"}}, "did you mean 'spent'?"),
+    (
+        {"topology__nodes__once__processor": "dedupliate"},
+        "topology.nodes.once.processor: found 'dedupliate', expected a registered processor; did you mean 'dedup",
+    ),
+    ({"topology__nodes__once__processor": f"{HERE}:claen"}, f"did you mean '{HERE}:clean'?"),
+    (
+        {"topology__nodes__once__processor": f"{HERE}:lonely"},
+        f"topology.nodes.once.processor: found '{HERE}:lonely', which is no function and no class",
+    ),
+    (
+        {"topology__nodes__once__processor": "no_such_module:x"},
+        "topology.nodes.once.processor: found 'no_such_module:x', expected a module that can be imported",
+    ),
+    (
+        {"topology__nodes__once__options": {"bye": {}}},
+        "topology.nodes.once.options.bye: found an unknown option; did",
+    ),
+    (
+        {"topology__nodes__once__options": {}},
+        "topology.nodes.once.options.by: found nothing, expected a value",
+    ),
+    ({"topology__nodes__once__options": 3}, "topology.nodes.once.options: found 3, expected a mapping"),
+    (
+        {"topology__nodes__once__options__by": ["id"]},
+        "topology.nodes.once.options.by: found ['id'], expected columns",
+    ),
+    (
+        {"topology__nodes__once__options__by": {"id": "lnog"}},
+        "topology.nodes.once.options.by.id: found 'lnog', expected a column type; did you mean 'long'?",
+    ),
+    (
+        {"topology__nodes__once": node(f"{HERE}:clean", lest=1)},
+        "nodes.once.options.lest: found an unknown option; did",
+    ),
+    (
+        {"topology__nodes__once": node(f"{HERE}:clean", rows=1)},
+        "nodes.once.options.rows: found an unknown option",
+    ),
+    (
+        {"topology__nodes__once": node(f"{HERE}:Latest")},
+        "nodes.once.options.column: found nothing, expected a value",
+    ),
+    (
+        {"topology__nodes__once": node(f"{HERE}:Latest", colum="x")},
+        "options.colum: found an unknown option; did you",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {}},
+        f"{TYPES}.aggregates: found {{}}, expected names with",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {"n": "sum"}},
+        f"{TYPES}.aggregates.n: found 'sum', expected 'count', or a function and its column like",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {"n": {"maxx": "a"}}},
+        f"{TYPES}.aggregates.n: found the function 'maxx', expected a known one; did you mean 'max'?",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {"n": {"max": "a", "min": "a"}}},
+        f"{TYPES}.aggregates.n: found {{'max': 'a', 'min': 'a'}}, expected 'count', or",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {"n": {"max": 3}}},
+        f"{TYPES}.aggregates.n.max: found 3",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {"n": {"max": "a", "type": "in64"}}},
+        f"{TYPES}.aggregates.n.type: found 'in64', expected a column type; did you mean 'int64'?",
+    ),
+    (
+        {"topology__nodes__spent__options__aggregates": {"by": "count"}},
+        f"{TYPES}.aggregates.by: found a name",
+    ),
+    ({"topology__nodes__spent__options__store": "a/b"}, "a/b"),
+    (
+        {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, how="leftt")},
+        "topology.nodes.more.options.how: found 'leftt', expected left or inner; did you mean 'left'?",
+    ),
+    (
+        {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, deleted=True)},
+        "topology.nodes.more.options.deleted: found True, expected the name of a column of booleans",
+    ),
+    (
+        {"topology__nodes__more": node("per-key", function="x", by=1, state=1, output=1)},
+        "options.function: found 'x'",
+    ),
+    ({"topology__nodes__more": {"process": "once"}}, "more: found 'no processor'"),
+    ({"input": {}}, "input.orders: found None, expected a source of Spark's"),
+    ({"input__order": {}}, "input.order: found an unknown key"),
+    ({"input__orders": 3}, "input.orders: found 3"),
+    ({"input__orders__formt": "csv"}, "did you mean 'format'?"),
+    (
+        {"input__orders__format": "parqet"},
+        "input.orders.format: found 'parqet', expected a format that Spark knows; did",
+    ),
+    ({"input__orders__format": None}, "input.orders.format: found None"),
+    ({"input__orders__path": None}, "input.orders.path: found None, expected a directory or a URI"),
+    ({"input__orders__schema": None}, "input.orders.schema: found None, expected the columns of the files"),
+    ({"input__orders__schema": 3}, "input.orders.schema: found 3"),
+    (
+        {"input__orders__schema": "customer strng"},
+        "input.orders.schema.customer: found 'strng', expected one of Spark's types; did you mean 'string'?",
+    ),
+    ({"input__orders__schema": {"customer": "strin"}}, "input.orders.schema.customer: found 'strin'"),
+    (
+        {"input__orders__schema": "id long, costumer string"},
+        "input.orders.schema: found 'id, costumer', expected the key column 'customer' among them; did you mean 'cost",
+    ),
+    ({"input__orders__options": [1]}, "input.orders.options: found [1]"),
+    ({"input__orders__options": {"a": [1]}}, "input.orders.options.a: found [1]"),
+    ({"input__orders__select": "id"}, "input.orders.select: found 'id', expected a list of SQL expressions"),
+    (
+        {"output": {}},
+        "output.totals: found None, expected {path: a directory} or {foreach: 'module:function'}",
+    ),
+    ({"output__total": {"path": "x"}}, "output.total: unknown sink; did you mean 'totals'?"),
+    ({"output__totals": {"pth": "x"}}, "output.totals.pth: found an unknown key"),
+    ({"output__totals": {"path": 3}}, "output.totals.path: found 3"),
+    ({"output__totals": {"path": "file://nas/x"}}, "output.totals.path: found 'file://nas/x'"),
+    ({"output__totals": {"path": "s3://bucket/x"}}, "output.totals.path: found 's3://bucket/x'"),
+    ({"output__totals": {"foreach": f"{HERE}:shwo"}}, f"output.totals.foreach: found '{HERE}:shwo'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "says"), BAD, ids=lambda v: str(v)[:60])
+def test_a_mistake_is_one_error_with_its_path(changes, says):
+    with pytest.raises((InputError, TopologyError)) as caught:
+        Declared(settings(**changes))
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_class_of_ones_own_needs_a_topology_to_read_one():
+    bare = Settings.from_mapping({"application": {"id": "x", "class": "a:B"}})
+    with pytest.raises(ConfigError, match=r"^topology: found None, expected sources and nodes$"):
+        declared_topology(bare)

@@ -1,0 +1,161 @@
+"""Showing the topology of an application in YAML, without Spark and without the extra."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("pyspark")
+
+
+from taskplace.cli import main
+from taskplace.cli.application import internal_plan
+from taskplace.settings import Settings
+from taskplace.spark.registry import Registry
+from taskplace.spark.stub_processors import STATEFUL, Outlines
+from taskplace.spark.yaml_application import declared_topology
+from tests.support.shop import ORDERS
+from topology import Topology, TopologyError
+
+pytestmark = pytest.mark.usefixtures("own_module")
+
+ROOT = Path(__file__).resolve().parents[2]
+BLOCKED = "import sys\nfor name in sys.argv[1].split(','): sys.modules[name] = None\n"
+WITHOUT_SPARK = "pyspark,py4j"
+WITHOUT_THE_EXTRA = "pyspark,py4j,pyarrow,lmdb,pandas,psutil"
+
+
+def command(missing, *arguments, where=ROOT):
+    code = f"{BLOCKED}from taskplace.cli import main\nsys.exit(main(sys.argv[2:]))"
+    return subprocess.run(
+        [sys.executable, "-c", code, missing, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("missing", [WITHOUT_SPARK, WITHOUT_THE_EXTRA])
+def test_a_topology_in_yaml_shows_without_spark(missing):
+    shown = command(missing, "topology", "examples/table_join.yaml", "--output", "json")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stderr == ""
+    known = declared_topology(Settings.load(ROOT / "examples/table_join.yaml")).build()
+    assert json.loads(shown.stdout) == known.to_dict()
+
+
+def test_a_class_that_needs_spark_is_one_error_that_names_the_extra(tmp_path):
+    (tmp_path / "needy.py").write_text("import pyspark\nclass App:\n    pass\n")
+    (tmp_path / "needy.yaml").write_text("application: {id: needy, class: 'needy:App'}\n")
+    for arguments in (("topology", "needy.yaml"), ("run", "--check", "needy.yaml")):
+        shown = command(WITHOUT_SPARK, *arguments, where=tmp_path)
+        assert (shown.returncode, shown.stdout) == (2, "")
+        assert shown.stderr.startswith("taskplace: application.class: found 'needy:App', expected")
+        assert "it needs 'pyspark" in shown.stderr
+        assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
+        assert shown.stderr.count("\n") == 1
+
+
+def test_the_main_example_shows_without_spark():
+    shown = command(WITHOUT_SPARK, "topology", "conf/flights.yaml")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert "Processor: with-weather (stores: [weather-by-hour])" in shown.stdout
+
+
+@pytest.mark.parametrize("missing", [WITHOUT_SPARK, WITHOUT_THE_EXTRA])
+def test_running_yaml_alone_without_spark_is_no_riddle(missing):
+    shown = command(missing, "run", "--check", "examples/table_join.yaml")
+    assert (shown.returncode, shown.stdout) == (2, "")
+    assert shown.stderr.startswith("taskplace: topology: found 'no Spark', expected the packages that run")
+    assert shown.stderr.endswith("pip install 'taskplace[spark]'\n")
+
+
+def test_processors_of_ones_own_need_the_extra_to_be_shown(tmp_path):
+    (tmp_path / "own.yaml").write_text(
+        "application: {id: own}\ntopology: {sources: {a: }, nodes: {x: {process: a, processor: 'm:f'}}}\n"
+    )
+    shown = command(WITHOUT_THE_EXTRA, "topology", "own.yaml", where=tmp_path)
+    assert shown.returncode == 2
+    assert "topology.nodes.x.processor: found 'm:f'" in shown.stderr
+    assert "pip install 'taskplace[spark]'" in shown.stderr
+
+
+def test_what_shows_without_arrow_is_what_there_is():
+    assert set(STATEFUL) == set(Registry())
+    assert {name: Registry.defaults(name, "n") for name in [*STATEFUL, "m:f"]} == {
+        name: Outlines.defaults(name, "n") for name in [*STATEFUL, "m:f"]
+    }
+    with pytest.raises(TopologyError, match="'cuont', expected a registered processor; did you mean 'count'"):
+        Topology.from_dict(
+            {"name": "t", "sources": {"a": None}, "nodes": {"x": {"process": "a", "processor": "cuont"}}},
+            Outlines(),
+        )
+
+
+def test_a_topology_shows_before_input_and_output_are_there(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    document = yaml.safe_load(ORDERS)
+    del document["input"], document["output"]
+    Path("orders.yaml").write_text(yaml.safe_dump(document))
+    assert main(["topology", "orders.yaml", "--set", "topology.sources.orders.partitions=7"]) == 0
+    shown = capsys.readouterr().out
+    assert "Processor: once (stores: [once])" in shown
+    assert "Sink: totals (topic: totals)" in shown
+    assert "subtopology 0: 7 tasks, once, spent-by-customer" in shown
+    assert main(["run", "--check", "orders.yaml"]) == 2, "running needs them"
+    assert "output.totals" in capsys.readouterr().err
+
+
+def test_the_plain_document_of_the_page_shows(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/topology.md").read_text()
+    Path("plain.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    assert main(["topology", "plain.yaml"]) == 0
+    text = page.split(">>> print(built.describe())\n")[1].split("\n\n```")[0]
+    shown = capsys.readouterr().out
+    assert shown.startswith(text.replace("<BLANKLINE>", "").rstrip())
+    assert "subtopology 1: 6 tasks, delays" in shown
+    assert main(["topology", "plain.yaml", "--dot", "--set", "nodes.by-aircraft.partitions=3"]) == 0
+    assert "by-aircraft-repartition\\n3 partitions" in capsys.readouterr().out
+    assert main(["topology", "plain.yaml", "--set", "nodes.stats.stores=[{name: d, loged: false}]"]) == 2
+    assert "nodes.stats.stores[0].loged: found an unknown field" in capsys.readouterr().err
+
+
+def test_what_is_neither_is_still_said_to_be_no_application(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("topologi: {}\n")
+    assert main(["topology", "x.yaml"]) == 2
+    assert "did you mean 'topology'" in capsys.readouterr().err
+
+
+def test_a_topology_without_sources_is_said_to_lack_them(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text("name: t\nnodes:\n  p: {process: a}\n")
+    assert main(["topology", "x.yaml"]) == 2
+    assert capsys.readouterr().err == "taskplace: sources: missing, expected the topology's sources\n"
+
+
+def test_the_plan_of_internal_topics_is_lines_to_print():
+    topo = Topology("t")
+    topo.source("a", key="k", partitions=2).process(name="p", stores=[{"name": "s", "retention_ms": 9}])
+    assert internal_plan(topo.build()).splitlines() == [
+        "internal topics:",
+        "topic        partitions  cleanup.policy  retention.ms",
+        "s-changelog           2  compact,delete  9",
+    ]
+    waiting = topo.build().with_partitions({"a": None})
+    assert internal_plan(waiting) == "internal topics: not known before the topology is ready\n"
+    found = topo.build().with_partitions({"s-changelog": 3})
+    assert "s-changelog           2" in internal_plan(found), "what is planned, not what was found"
+    stateless = Topology("t")
+    stateless.source("a", partitions=2)
+    assert internal_plan(stateless.build()) == ""

@@ -1,0 +1,37 @@
+"""Stateful tasks with a changelog of one length, and problems under another configuration."""
+
+from __future__ import annotations
+
+from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
+
+END = 50_000
+
+
+def ids(subtopology: int, count: int) -> list[TaskId]:
+    return [TaskId(subtopology, p) for p in range(count)]
+
+
+def stateful(*tasks: TaskId, **fields: object) -> list[Task]:
+    return [Task(t, end_offset=END, **fields) for t in tasks]  # type: ignore[arg-type]
+
+
+def configured(problem: Problem, **config: object) -> Problem:
+    properties = {**problem.config.to_properties(), **{k.replace("__", "."): v for k, v in config.items()}}
+    return Problem(problem.tasks, problem.instances, PlacementConfig.from_properties(properties))
+
+
+def sticky(**config: object) -> PlacementConfig:
+    return PlacementConfig(task_assignor_class="sticky", **config)  # type: ignore[arg-type]
+
+
+def zoned(count: int, zones: str = "abc", **more: str) -> list[Instance]:
+    return [Instance(f"i{k:02}", tags={"zone": zones[k % len(zones)], **more}) for k in range(count)]
+
+
+def zones_of(plan: Plan, instances: list[Instance], tag: str = "zone") -> dict[TaskId, list[str]]:
+    tags = {i.id: i.tags.get(tag, "") for i in instances}
+    out: dict[TaskId, list[str]] = {}
+    for name, roles in plan.target.items():
+        for t in (*roles.active, *roles.standby):
+            out.setdefault(t, []).append(tags[name])
+    return out
