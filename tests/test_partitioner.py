@@ -1,20 +1,13 @@
-"""The partitioner: Kafka's hash, strict uniformity, the whole batch at once, and KIP-794's argument as a simulation."""
+"""The partitioner: Kafka's hash, strict uniformity, the whole batch at once, and its options."""
 
 from __future__ import annotations
 
-import doctest
-import importlib.util
 import re
-import sys
-import threading
-from itertools import combinations
-from pathlib import Path
-from types import ModuleType
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.partitioner import (
@@ -24,8 +17,7 @@ from taskplace.partitioner import (
     murmur2,
     partition_for_key,
 )
-
-ROOT = Path(__file__).parents[1]
+from tests.support.records import config, record_sizes
 
 # What Kafka's own tests expect of its hash, as signed numbers.
 KNOWN = {
@@ -36,7 +28,6 @@ KNOWN = {
     b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     b"abc": 479470107,
 }
-
 
 # What kafka-python's own tests expect, of 1000 partitions.
 KNOWN_PARTITIONS = {b"": 681, b"a": 524, b"ab": 434, b"abc": 107, b"123456789": 566, b"\x00 ": 742}
@@ -54,14 +45,7 @@ def test_the_hash_is_kafkas(key: bytes) -> None:
     assert partition_for_key(key, 30) == (KNOWN[key] & 0x7FFFFFFF) % 30
 
 
-def config(turn: int, **more: bool) -> PartitionerConfig:
-    return PartitionerConfig(sticky_batch_size=turn, **more)  # type: ignore[arg-type]
-
-
-sizes = st.lists(st.integers(0, 5_000), max_size=200)
-
-
-@given(st.integers(1, 12), st.integers(1, 3_000), sizes, st.integers(0, 2**32))
+@given(st.integers(1, 12), st.integers(1, 3_000), record_sizes, st.integers(0, 2**32))
 def test_no_two_partitions_differ_by_a_turn_and_a_record(
     n: int, turn: int, sizes: list[int], seed: int
 ) -> None:
@@ -72,7 +56,7 @@ def test_no_two_partitions_differ_by_a_turn_and_a_record(
         assert max(bytes_of) - min(bytes_of) < turn + max([1, *sizes])
 
 
-@given(st.integers(1, 12), st.integers(1, 3_000), sizes, st.integers(0, 5), st.data())
+@given(st.integers(1, 12), st.integers(1, 3_000), record_sizes, st.integers(0, 5), st.data())
 def test_a_whole_batch_is_record_by_record(
     n: int, turn: int, sizes: list[int], seed: int, data: st.DataObject
 ) -> None:
@@ -165,288 +149,6 @@ def test_without_the_option_load_changes_nothing() -> None:
     assert told.assign([40] * 100).tolist() == untold.assign([40] * 100).tolist()
 
 
-def bytes_of(partitioner: UniformStickyPartitioner, sizes: list[int]) -> list[int]:
-    """Send records one by one; return what each partition got, in bytes."""
-    out = [0] * partitioner.partitions
-    for size in sizes:
-        out[partitioner.partition(None, size)] += size
-    return out
-
-
-@pytest.mark.parametrize("adaptive", [False, True])
-def test_a_partition_without_a_leader_gets_nothing_in_either_mode(adaptive: bool) -> None:
-    partitioner = UniformStickyPartitioner(3, config(1, adaptive=adaptive))
-    partitioner.update_leaders([0, 2])
-    assert bytes_of(partitioner, [1] * 100) == [50, 0, 50]
-    one = UniformStickyPartitioner(2, config(1, adaptive=adaptive))
-    one.update_leaders([1])
-    assert bytes_of(one, [1] * 100) == [0, 100]
-
-
-def test_without_any_leader_every_partition_gets_its_share() -> None:
-    partitioner = UniformStickyPartitioner(3, config(1))
-    partitioner.update_leaders([])
-    assert bytes_of(partitioner, [1] * 99) == [33, 33, 33]
-    partitioner.update_leaders([1])
-    assert bytes_of(partitioner, [1] * 99) == [0, 99, 0]
-    partitioner.update_leaders(None)
-    assert max(bytes_of(partitioner, [1] * 99)) <= 34
-
-
-def test_a_turn_ends_when_its_partition_loses_its_leader() -> None:
-    partitioner = UniformStickyPartitioner(4, config(1_000))
-    current = partitioner.partition(None, 10)
-    partitioner.update_leaders(p for p in range(4) if p != current)
-    assert partitioner.partition(None, 10) != current
-
-
-def test_what_a_partition_missed_without_a_leader_is_not_paid_back() -> None:
-    partitioner = UniformStickyPartitioner(3, config(10))
-    partitioner.update_leaders([0, 1])
-    bytes_of(partitioner, [5] * 1_000)
-    partitioner.update_leaders([0, 1, 2])
-    after = bytes_of(partitioner, [5] * 60)
-    assert max(after) - min(after) < 10 + 2 * 5
-
-
-def test_a_leader_that_comes_and_goes_does_not_disturb_the_round_of_the_others() -> None:
-    partitioner = UniformStickyPartitioner(4, config(100), seed=6)
-    got = np.zeros(4, np.int64)
-    for k in range(400):
-        partitioner.update_leaders([0, 1, 2, 3] if k % 2 else [0, 1, 2])
-        got += bytes_of(partitioner, [100])
-        assert got[:3].max() - got[:3].min() < 100 + 2 * 100
-
-
-def test_keyed_records_go_to_partitions_without_a_leader_too() -> None:
-    told, untold = (UniformStickyPartitioner(12, config(100)) for _ in "ab")
-    told.update_leaders([0])
-    keys = [b"%d" % k for k in range(50)]
-    assert told.assign([1] * 50, keys).tolist() == untold.assign([1] * 50, keys).tolist()
-
-
-EVENTS = st.lists(
-    st.one_of(
-        st.tuples(st.just("records"), st.lists(st.integers(0, 300), max_size=40)),
-        st.tuples(st.just("leaders"), st.sets(st.integers(0, 5))),
-        st.tuples(st.just("grow"), st.integers(0, 2)),
-    ),
-    max_size=25,
-)
-
-
-@given(st.integers(1, 4), st.integers(1, 500), EVENTS, st.integers(0, 99))
-def test_those_with_a_leader_stay_uniform_whatever_happens_to_the_others(
-    n: int, turn: int, events: list[tuple[str, object]], seed: int
-) -> None:
-    """Records count from when both partitions of a pair have a leader, and none without one gets any.
-
-    One that has just got its leader waits for the next round, so the other may have had a turn more.
-    """
-    partitioner = UniformStickyPartitioner(n, config(turn), seed=seed)
-    whole = UniformStickyPartitioner(n, config(turn), seed=seed)
-    since = dict.fromkeys(combinations(range(n), 2), (0, 0, 1))
-    got, led = [0] * n, set(range(n))
-    largest = 1
-    for kind, what in events:
-        if kind == "records":
-            assert isinstance(what, list)
-            chosen = [partitioner.partition(None, size) for size in what]
-            assert whole.assign(what).tolist() == chosen
-            for size, p in zip(what, chosen, strict=True):
-                assert p in led
-                got[p] += size
-                largest = max(largest, size)
-                for (a, b), (at_a, at_b, turns) in since.items():
-                    if {a, b} <= led:
-                        assert abs(got[a] - at_a - got[b] + at_b) < turns * turn + 2 * largest
-            continue
-        if kind == "leaders":
-            assert isinstance(what, set)
-            named = {p for p in what if p < n}
-            for one in (partitioner, whole):
-                one.update_leaders(named)
-            now = named or set(range(n))
-        else:
-            assert isinstance(what, int)
-            now = (
-                {*(led if len(led) < n else ()), *range(n, n + what)}
-                if len(led) < n
-                else set(range(n + what))
-            )
-            n += what
-            got += [0] * (n - len(got))
-            for one in (partitioner, whole):
-                one.update_partitions(n)
-                one.update_leaders(now)
-        for a, b in combinations(range(n), 2):
-            if not {a, b} <= now or not {a, b} <= led or (a, b) not in since:
-                since[a, b] = (got[a], got[b], 2)
-        led = now
-
-
-def test_new_partitions_take_part_and_forget_the_load() -> None:
-    partitioner = UniformStickyPartitioner(2, config(1, adaptive=True), seed=3)
-    partitioner.update_load({0: 0, 1: 50})
-    partitioner.update_partitions(4)
-    after = bytes_of(partitioner, [1] * 400)
-    assert max(after) - min(after) <= 3
-    assert partitioner.partition(b"21", 1) == partition_for_key(b"21", 4)
-    partitioner.update_partitions(4)
-    with pytest.raises(InputError, match="partitions: found 3, expected at least 4"):
-        partitioner.update_partitions(3)
-
-
-def test_load_can_be_forgotten_and_does_not_hide_who_has_a_leader() -> None:
-    own = PartitionerConfig(sticky_batch_size=1, adaptive=True, availability_timeout_ms=500)
-    partitioner = UniformStickyPartitioner(4, own)
-    partitioner.update_leaders([0, 1, 2])
-    partitioner.update_load({0: 9, 1: 0, 2: 0, 3: 0}, {2: 900})
-    counts = bytes_of(partitioner, [1] * 2_000)
-    assert counts[2] == counts[3] == 0 and counts[1] > 5 * counts[0] > 0
-    partitioner.update_load({0: 5, 1: 0, 2: 0}, {0: 900, 1: 900, 2: 900})  # nobody is left: uniform
-    partitioner.partition(None, 1)
-    assert bytes_of(partitioner, [1] * 300) == [100, 100, 100, 0]
-    partitioner.update_load(None)
-    assert bytes_of(partitioner, [1] * 300) == [100, 100, 100, 0]
-
-
-# ------------------------------------------------------------------------------------------------- many topics
-
-
-def test_each_topic_is_partitioned_as_by_a_partitioner_of_its_own() -> None:
-    counts = {"a": 3, "b": 5, "c": 2}
-    found = []
-    for order in (["a", "b", "c"], ["c", "a", "b"]):
-        both = TopicPartitioner(counts, config(100), seed=7)
-        sent: dict[str, list[int]] = {t: [] for t in counts}
-        for k in range(90):
-            for topic in order:
-                sent[topic].append(both.partition(topic, None, 30 + k))
-        found.append(sent)
-        rest = {t: both.assign(t, [40] * 50, [b"x", *[None] * 49]).tolist() for t in order}
-        assert all(rest[t][0] == partition_for_key(b"x", counts[t]) for t in order)
-    assert found[0] == found[1]
-    assert found[0]["a"] != [p % 3 for p in found[0]["b"]]
-    other = TopicPartitioner(counts, config(100), seed=8)
-    assert [other.partition("b", None, 30 + k) for k in range(90)] != found[0]["b"]
-
-
-@pytest.mark.parametrize("asked", [False, True])
-def test_many_threads_lose_no_record_and_leave_every_topic_uniform(asked: bool) -> None:
-    counts = {"a": 3, "b": 7}
-    partitioner = TopicPartitioner(counts.__getitem__ if asked else counts, config(100), seed=2)
-    threads, each, largest = 6, 1_500, 90
-    start = threading.Barrier(threads)
-    sent: list[list[tuple[str, int, int]]] = [[] for _ in range(threads)]
-    failed: list[BaseException] = []
-
-    def work(own: int) -> None:
-        start.wait()
-        try:
-            for k in range(each):
-                topic, size = "ab"[(k + own) % 2], 1 + (k * 7 + own) % largest
-                if k % 50:
-                    sent[own].append((topic, partitioner.partition(topic, None, size), size))
-                else:
-                    for p in partitioner.assign(topic, [size] * 3).tolist():
-                        sent[own].append((topic, p, size))
-        except BaseException as error:
-            failed.append(error)
-
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        workers = [threading.Thread(target=work, args=(own,)) for own in range(threads)]
-        for worker in workers:
-            worker.start()
-        for worker in workers:
-            worker.join()
-    finally:
-        sys.setswitchinterval(before)
-    assert not failed
-    records = [record for mine in sent for record in mine]
-    assert len(records) == threads * (each + 2 * (each // 50))
-    for topic, n in counts.items():
-        got = np.bincount(
-            [p for t, p, _ in records if t == topic],
-            weights=[size for t, _, size in records if t == topic],
-            minlength=n,
-        )
-        assert got.max() - got.min() < 100 + largest
-
-
-def test_threads_wait_for_each_other_within_a_topic_only() -> None:
-    inside, go_on, behind, done = (threading.Event() for _ in range(4))
-    asked: list[str] = []
-
-    def partitions(topic: str) -> int:
-        asked.append(topic)
-        if asked.count("slow") == 1 and topic == "slow":
-            inside.set()
-            assert go_on.wait(60)
-        return 2
-
-    partitioner = TopicPartitioner(partitions)
-
-    def second() -> None:
-        behind.set()
-        partitioner.partition("slow", None, 1)
-        done.set()
-
-    first = threading.Thread(target=partitioner.partition, args=("slow", None, 1))
-    first.start()
-    assert inside.wait(60)
-    other = threading.Thread(target=second)
-    other.start()
-    assert behind.wait(60)
-    assert partitioner.partition("quick", None, 1) in (0, 1)  # not held up by the slow one
-    assert asked == ["slow", "quick"] and not done.is_set()
-    go_on.set()
-    first.join()
-    other.join()
-    assert done.is_set() and asked == ["slow", "quick", "slow"]
-
-
-def test_counts_grow_by_word_or_by_asking_and_topics_can_begin_anew() -> None:
-    told = TopicPartitioner({"a": 1}, config(1))
-    told.partition("a", None, 1)
-    told.update_partitions("a", 3)
-    told.update_partitions("b", 2)
-    assert set(told.assign("a", [1] * 9).tolist()) == {0, 1, 2}
-    assert set(told.assign("b", [1] * 4).tolist()) == {0, 1}
-    with pytest.raises(InputError, match=r"partitions.a: found 2, expected at least 3, as before"):
-        told.update_partitions("a", 2)
-    told.forget("a")
-    with pytest.raises(InputError, match="topic: found 'a', expected one of 1 topics"):
-        told.partition("a", None, 1)
-    told.update_partitions("a", 2)
-    assert set(told.assign("a", [1] * 9).tolist()) == {0, 1}
-
-    now = {"a": 2}
-    asked = TopicPartitioner(lambda topic: now[topic], config(1))
-    asked.partition("a", None, 1)
-    now["a"] = 4
-    assert set(asked.assign("a", [1] * 12).tolist()) == {0, 1, 2, 3}
-    asked.update_leaders("a", [3])
-    assert set(asked.assign("a", [1] * 12).tolist()) == {3}
-    now["a"] = 3
-    with pytest.raises(InputError, match=r"partitions.a: found 3, expected at least 4"):
-        asked.partition("a", None, 1)
-    asked.forget("a")
-    assert set(asked.assign("a", [1] * 12).tolist()) == {0, 1, 2}
-    with pytest.raises(InputError, match="the function is asked"):
-        asked.update_partitions("a", 9)
-
-
-def test_load_of_one_topic_changes_nothing_for_another() -> None:
-    told, untold = (TopicPartitioner({"a": 3, "b": 3}, config(1, adaptive=True), seed=4) for _ in "ab")
-    told.update_load("a", {0: 50, 1: 0, 2: 0})
-    told.on_new_batch("b", 0)
-    assert told.assign("b", [1] * 99).tolist() == untold.assign("b", [1] * 99).tolist()
-    assert np.bincount(told.assign("a", [1] * 500), minlength=3)[0] < 50
-
-
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -472,70 +174,6 @@ def test_load_of_one_topic_changes_nothing_for_another() -> None:
 def test_bad_input_is_named(wrong: object, message: str) -> None:
     with pytest.raises((InputError, ConfigError), match=re.escape(message)):
         wrong()  # type: ignore[operator]
-
-
-# -------------------------------------------------------------------------------------------- the text's argument
-
-
-@pytest.fixture(scope="module")
-def plot() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plot_partitioner", ROOT / "benchmarks/plot_partitioner.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_old_one_favours_the_slow_broker_and_ours_does_not(plot: ModuleType, seed: int) -> None:
-    print(f"seed {seed}")
-    old, ours = (plot.run(name, slow=0.1, seconds=3, seed=seed) for name in plot.NAMES[:2])
-    assert plot.slow_share(old) > 2
-    difference = max(ours.records.values()) - min(ours.records.values())
-    assert difference * plot.RECORD < plot.BATCH + plot.RECORD
-    assert ours.most_waiting < old.most_waiting
-
-
-def test_ours_begins_to_batch_after_five_records(plot: ModuleType) -> None:
-    begin = {
-        name: plot.run(name, slow=10, fast=10, seconds=0.05).first_wait
-        for name in (*plot.NAMES, plot.ROTATING)
-    }
-    # Five in flight, and the next one waits: for one partition, or for each of the thirty.
-    assert begin["uniform"] == plot.IN_FLIGHT + 1
-    assert begin[plot.ROTATING] == plot.IN_FLIGHT * plot.PARTITIONS + 1
-    assert begin["sticky (KIP-480)"] > 4 * plot.IN_FLIGHT
-
-
-def test_a_slow_broker_gets_the_same_in_larger_batches(plot: ModuleType) -> None:
-    ours = plot.run("uniform", slow=0.1, seconds=3)
-    equal = plot.run("uniform", slow=0.005, seconds=3)
-    per_batch = [one.sent[plot.SLOW] / one.batches[plot.SLOW] for one in (ours, equal)]
-    assert per_batch[0] > 2 * per_batch[1]
-    assert ours.records == equal.records
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32))
-def test_the_seed_alone_decides(seed: int) -> None:
-    a, b = (UniformStickyPartitioner(7, config(50), seed=seed).assign([20] * 300) for _ in "ab")
-    assert (a == b).all()
-
-
-def test_the_picture_and_the_table_of_the_page_are_what_the_simulation_says(plot: ModuleType) -> None:
-    page = (ROOT / "docs/partitioner.md").read_text(encoding="utf-8")
-    assert " | ".join(plot.HEADER) in page
-    titles = re.findall(r"slow / others = ([\d.]+)", plot.PICTURE.read_text(encoding="utf-8"))
-    in_table = re.findall(r"^\| (?:sticky \(KIP-480\)|uniform|adaptive) \| ([\d.]+) \|", page, re.M)
-    ours = f"{plot.slow_share(plot.run('uniform', slow=0.1)):.2f}"
-    assert titles == in_table and titles[1] == ours
-
-
-def test_the_examples_of_the_page_run() -> None:
-    found = doctest.testfile(str(ROOT / "docs/partitioner.md"), module_relative=False)
-    assert found.attempted >= 5
-    assert found.failed == 0
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 from tests.differential.case import (
     WINDOW_START,
@@ -32,19 +31,13 @@ from tests.differential.case import (
     shapes,
 )
 from tests.differential.hashing import partition
+from tests.differential.values import DAY, Key, aggregated, cast, micros, order
 
 #: Beside the start of its window, a row as it came: it may have a column of that name, of the windows behind it.
 AS_IT_CAME = "row as it came"
 
 #: The rows of a stream in one batch, by partition.
 Rows = dict[int, list[Row]]
-Key = tuple[Any, ...]
-DAY = 86_400_000_000
-
-
-def micros(value: Any, kind: str) -> int | None:
-    """Return a time in microseconds; a date is its midnight."""
-    return None if value is None else value * DAY if kind == "date" else value
 
 
 @dataclass
@@ -327,31 +320,6 @@ class Model:
         return shown
 
 
-def cast(value: Any, kind: str, kept: str | None) -> Any:
-    """Return a value as another type has it."""
-    if value is None or kept is None:
-        return value
-    if kept == "string":
-        return str(value)
-    return (
-        micros(value, kind)
-        if kept == "timestamp"
-        else float(value)
-        if kept.startswith("float")
-        else int(value)
-    )
-
-
-def rank(value: Any) -> tuple[bool, Any]:
-    """Return what values are compared by, as Spark does: NaN is the greatest of all floats."""
-    return (True, 0) if value != value else (False, value)
-
-
-def order(row: Row, columns: list[str]) -> list[Any]:
-    """Return what rows of a table are compared by: column by column, a null before all else."""
-    return [(row[c] is not None, rank(0 if row[c] is None else canonical(row[c]))) for c in columns]
-
-
 def stateful(node: Node) -> bool:
     """Return whether a node keeps state, in a store of its name."""
     return node.op in ("deduplicate", "aggregate", "join", "per_key")
@@ -365,24 +333,3 @@ def options_by(node: Node) -> list[str]:
 def key_columns(node: Node) -> list[str]:
     """Return the columns of the key of a node's state."""
     return [*options_by(node), WINDOW_START] if node.options.get("window") else options_by(node)
-
-
-def aggregated(values: Row, name: str, function: str, value: Any) -> None:
-    """Take one more value into an aggregate; nulls count for nothing."""
-    if function == "avg":
-        aggregated(values, f"{name}_sum", "sum", value)
-        aggregated(values, f"{name}_count", "count", value)
-        return
-    before = values.setdefault(name, 0 if function == "count" else None)
-    if value is None:
-        return
-    if function == "count":
-        values[name] = before + 1
-    elif function == "last" or before is None:
-        values[name] = value
-    elif function == "sum":
-        values[name] = before + value
-    elif function == "min":
-        values[name] = min(before, value, key=rank)
-    elif function == "max":
-        values[name] = max(before, value, key=rank)

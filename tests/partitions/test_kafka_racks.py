@@ -11,8 +11,8 @@ import pytest
 
 from taskplace.partitions import Member, Subscriptions, assign_partitions
 from taskplace.partitions.verify import verify
-from tests.partitions.test_kafka_sticky import home, parts
 from tests.support.groups import home_of, levels
+from tests.support.kafka_sticky import home, parts
 
 TOPICS = {"t": 6, "u": 7, "v": 2}
 EQUAL = ("t u v", "t u v", "t u v")

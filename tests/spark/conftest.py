@@ -16,9 +16,11 @@ from taskplace.spark.state.files import Changes
 from taskplace.spark.worker import identity
 from tests.support import runtime as without_spark
 from tests.support.placed_harness import Pipeline
-from tests.support.placed_without_spark import World
+from tests.support.placed_without_spark import Frame, World
 from tests.support.runtime import Bench, Runtime
 from tests.support.shop import HERE, Latest, clean, longest, make_clean, show
+from tests.support.topology_streams import Stream
+from tests.support.visits import ROWS
 
 
 @pytest.fixture
@@ -84,3 +86,36 @@ def own_module(monkeypatch):
         setattr(module, each.__name__, each)
     module.lonely = 3
     monkeypatch.setitem(sys.modules, HERE, module)
+
+
+@pytest.fixture
+def stream(cluster, tmp_path):
+    made = []
+
+    def make(topology, **schemas) -> Stream:
+        made.append(Stream(cluster, tmp_path, topology, schemas))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.placed.close()
+
+
+@pytest.fixture
+def truth(runtime, tmp_path, be_executor):
+    """A runtime of its own, where every task is attempted once."""
+    return type(runtime)(tmp_path / "truth", be_executor)
+
+
+@pytest.fixture
+def ran(runtime):
+    """A runtime whose executor 1 has run three batches."""
+    for rows in ROWS:
+        runtime.run_batch(rows, [("N1", 100)])
+    return runtime
+
+
+@pytest.fixture
+def frames_with_a_session(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the frames that sinks get know their session."""
+    monkeypatch.setattr(Frame, "sparkSession", world.spark)

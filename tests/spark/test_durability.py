@@ -5,10 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -25,6 +24,7 @@ from taskplace.spark.messages import Orders
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.follow import visit
+from tests.support.disk import Disk
 from tests.support.sparkless import Sparkless
 from topology import TaskId
 
@@ -40,64 +40,6 @@ BATCHES = [
     [("N3", 8), ("N8", 1), ("N2", 30)],
 ]
 TASKS = (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2))
-
-
-class Disk:
-    """A disk that forgets: it keeps what was synced, and nothing else. POSIX promises no more.
-
-    A file keeps what was in it at its last sync, if nothing was written since. A directory keeps the names that it had
-    at its last sync, so that a file that was renamed since is gone.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._contents: dict[tuple[int, int], tuple[int, int]] = {}
-        self._names: dict[tuple[int, int], dict[str, int]] = {}
-        self._held: list[int] = []
-        self.watching = True
-        for name in ("fsync", "fdatasync"):
-            monkeypatch.setattr(os, name, self._sync)
-
-    def _sync(self, handle: int) -> None:
-        if not self.watching:
-            return
-        found = os.fstat(handle)
-        inode = (found.st_dev, found.st_ino)
-        if inode not in self._contents and inode not in self._names:
-            self._held.append(os.dup(handle))  # while it is held, nothing else gets its inode
-        if stat.S_ISDIR(found.st_mode):
-            with os.scandir(handle) as entries:
-                self._names[inode] = {entry.name: entry.inode() for entry in entries}
-        else:
-            self._contents[inode] = found.st_size, found.st_mtime_ns
-
-    @contextmanager
-    def unwatched(self) -> Iterator[None]:
-        self.watching = False
-        try:
-            yield
-        finally:
-            self.watching = True
-
-    def cut(self, folder: Path, into: Path, luck: Path | None = None) -> None:
-        """Copy to `into` what of a folder is left when the power is cut; also `luck`, which need not be, but may."""
-        found = folder.stat()
-        names = self._names.get((found.st_dev, found.st_ino), {})
-        into.mkdir()
-        for path in folder.iterdir():
-            status = path.stat()
-            lucky = luck is not None and (path == luck or path in luck.parents)
-            if names.get(path.name) != status.st_ino and not lucky:
-                continue
-            if path.is_dir():
-                self.cut(path, into / path.name, luck)
-            elif self._contents.get((status.st_dev, status.st_ino)) == (status.st_size, status.st_mtime_ns):
-                shutil.copy(path, into / path.name)
-            else:
-                (into / path.name).touch()
-
-    def close(self) -> None:
-        for handle in self._held:
-            os.close(handle)
 
 
 @pytest.fixture

@@ -131,131 +131,7 @@ def test_what_is_no_list_is_one_error(call: Callable[[Any, Any], object], messag
     assert "\n" not in str(caught.value)
 
 
-# -- automatic names ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("topic", "key", "name"),
-    [
-        ("flüge", "k", "fluge-by-k-13c26d3a"),
-        ("flights", "origin airport", "flights-by-origin_airport-e4216460"),
-        ("flights", ["a/b", "c"], "flights-by-a_b-c-6a73f3c3"),
-        ("航班", None, "__-spread-d91d2a0a"),
-    ],
-)
-def test_automatic_names_of_repartitions_are_legal(topic: str, key: Any, name: str) -> None:
-    topo = Topology("t")
-    assert topo.source(topic, partitions=2).repartition(key).name == f"{name}-source"
-    assert topo.build().node(name).topic == f"{name}-repartition"
-
-
-@settings(deadline=None)
-@given(
-    st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cn"]), min_size=1).filter(str.strip)
-)
-def test_every_topic_and_key_has_a_repartition(text: str) -> None:
-    topo = Topology("t")
-    source = topo.source(text, partitions=2)
-    again = [source.repartition([text, f"{text}k"]), source.repartition(text), source.repartition(text)]
-    assert len({stream.name for stream in again}) == 3
-    assert violations(topo.build()) == ()
-
-
-def test_names_that_would_look_alike_stay_two_in_any_order() -> None:
-    def made(*topics: str) -> dict[str, str]:
-        topo = Topology("t")
-        return {topic: topo.source(topic, partitions=1).repartition("k").name for topic in topics}
-
-    alike = ("a b", "a/b", "a_b", "ä", "a")
-    assert made(*alike) == made(*reversed(alike)), "no number that hangs on who was first"
-    assert len(set(made(*alike).values())) == 5
-    assert made("a_b") == {"a_b": "a_b-by-k-source"}, "what is legal stays as it is"
-
-
-def test_long_names_end_in_a_hash() -> None:
-    one, two = (Topology("t").source("x" * 300 + end).repartition("k").name for end in "ab")
-    assert one != two
-    assert len(one) == len(two) == 180 + len("-source")
-
-
-def test_an_automatic_name_gives_way_to_a_name_that_was_given() -> None:
-    topo = Topology("t")
-    topo.source("flights-process")
-    flights = topo.source("flights")
-    assert flights.process().name == "flights-process-2"
-    topo.source("flights-by-k-source")
-    assert flights.repartition("k").name == "flights-by-k-2-source", "both ends of it need a name"
-
-
-# -- topics that would be one -----------------------------------------------------------------------------------
-
-
-def changelog_is_input(topo: Topology) -> None:
-    topo.source("delays-changelog").process(name="p", stores=[{"name": "delays"}])
-
-
-def stores_collide(topo: Topology) -> None:
-    topo.source("a").process(name="p", stores=[{"name": "a.b"}, {"name": "a_b"}])
-
-
-def repartition_collides(topo: Topology) -> None:
-    topo.source("r_1-repartition")
-    topo.source("a").repartition("k", name="r.1")
-
-
-def repartitions_collide(topo: Topology) -> None:
-    source = topo.source("a")
-    source.repartition("k", name="r.1")
-    source.repartition("k", name="r_1")
-
-
-@pytest.mark.parametrize(
-    ("describe", "node", "message"),
-    [
-        (
-            changelog_is_input,
-            "delays",
-            "store 'delays': its topic 'delays-changelog' and that of source 'delays-change",
-        ),
-        (
-            stores_collide,
-            "a_b",
-            "store 'a_b': its topic 'a_b-changelog' and that of store 'a.b' are one to Kafka, as",
-        ),
-        (
-            repartition_collides,
-            "r.1",
-            "repartition 'r.1': its topic 'r.1-repartition' and that of source 'r_1-repart",
-        ),
-        (
-            repartitions_collide,
-            "r_1",
-            "repartition 'r_1': its topic 'r_1-repartition' and that of repartition 'r.1'",
-        ),
-    ],
-)
-def test_topics_that_would_be_one_are_refused(
-    describe: Callable[[Topology], None], node: str, message: str
-) -> None:
-    topo = Topology("t")
-    describe(topo)
-    with pytest.raises(TopologyError) as caught:
-        topo.build()
-    assert message in str(caught.value)
-    assert caught.value.node == node
-
-
-def test_topics_from_outside_and_stores_without_a_changelog_collide_with_nothing() -> None:
-    topo = Topology("t")
-    topo.source("a.b").merge(topo.source("a_b"), topo.source("s-changelog")).process(
-        name="p", stores=[{"name": "s", "logged": False}, {"name": "a.b"}, {"name": "a_b", "logged": False}]
-    )
-    assert violations(topo.build()) == ()
-
-
 # -- options that are slips of the pen -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("call", "message", "node"),
     [
@@ -314,8 +190,6 @@ def test_a_misspelt_field_among_a_sources_or_a_stores_options_has_its_path() -> 
 
 
 # -- errors that name the node ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("call", "node", "message"),
     [

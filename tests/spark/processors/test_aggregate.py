@@ -9,7 +9,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -18,26 +17,7 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.processors import Aggregate, Count, Tumbling, avg, count, first, last, max_, min_, sum_
 from taskplace.spark.state.store import StoreSchema
-
-SCHEMA = pa.schema(
-    [("tail", pa.string()), ("leg", pa.int32()), ("n", pa.int64()), ("x", pa.float64()), ("s", pa.string())]
-)
-
-rows = st.lists(
-    st.tuples(
-        st.none() | st.sampled_from(["a", "b"]),
-        st.none() | st.integers(0, 1),
-        st.none() | st.integers(-(2**40), 2**40),
-        st.none() | st.integers(-1000, 1000).map(lambda n: n / 8),  # sums of eighths are exact in any order
-        st.none() | st.text(max_size=3),
-    ),
-    max_size=12,
-)
-
-
-def table(drawn: list[tuple]) -> pa.Table:
-    return pa.Table.from_pylist([dict(zip(SCHEMA.names, row, strict=True)) for row in drawn], schema=SCHEMA)
-
+from tests.support.aggregates import rows, table
 
 AGGREGATES = {
     "rows": count(),
@@ -198,159 +178,6 @@ def test_a_missing_key_column_is_named(bench, tmp_path):
     run = bench(tmp_path, Count("n", by={"tail": "string"}))
     with pytest.raises(InputError, match=r"Aggregate\('n'\)\.by\.tail: found \['tails'\], expected a column"):
         run.run(pa.table({"tails": ["a"]}))
-
-
-def test_a_sum_of_integers_never_wraps_silently(bench, tmp_path):
-    run = bench(tmp_path, Aggregate("s", by={"tail": "string"}, total=sum_("n", "int64")))
-    big = 2**62
-
-    def rows(*values):
-        return table([("a", 0, value, 0.0, "") for value in values])
-
-    assert run.run(rows(big, big - 1)).to_pylist() == [{"tail": "a", "total": 2**63 - 1}]
-    assert run.run(rows(-big)).to_pylist() == [{"tail": "a", "total": big - 1}]
-    with pytest.raises(InputError, match=r"total: found 'a sum of about 9.223e\+18'"):
-        run.run(rows(big, 1))  # with what the store has
-    with pytest.raises(InputError, match="what an int64 holds"):
-        run.run(rows(*[big] * 4))  # 2^64, which would be 0
-    assert run.run(rows(1)).to_pylist() == [{"tail": "a", "total": big}]
-
-
-# ------------------------------------------------------------------------ what the type of an aggregate holds
-
-
-def only(kind: Any, function: Any = sum_) -> Aggregate:
-    return Aggregate("s", by={"k": "int64"}, x=function("v", kind))
-
-
-def of_one_key(kind: pa.DataType, *given: Any) -> pa.Table:
-    return pa.table({"k": pa.array([1] * len(given), pa.int64()), "v": pa.array(given, kind)})
-
-
-def decimals(kind: pa.DataType, *numbers: int) -> list[Decimal]:
-    """Return decimals of these digits, with the type's point; Python's own arithmetic would round them."""
-    return [Decimal((int(n < 0), tuple(map(int, str(abs(n)))), -kind.scale)) for n in numbers]
-
-
-KINDS = [pa.decimal128(38, 0), pa.decimal128(38, 18), pa.decimal128(5, 2), pa.decimal256(76, 0)]
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_a_sum_of_decimals_near_the_limit_is_right(bench, tmp_path, kind):
-    most = 10**kind.precision - 1
-    for i, numbers in enumerate(([most], [most, -1, 1], [-most, 1, -1], [most, -most, most], [-most, most])):
-        given = decimals(kind, *numbers)
-        right = decimals(kind, sum(numbers))
-        at_once = bench(tmp_path / f"at-once-{i}", only(kind)).run(of_one_key(kind, *given))
-        assert at_once["x"].to_pylist() == right
-        by_one = bench(tmp_path / f"by-one-{i}", only(kind))
-        assert [by_one.run(of_one_key(kind, one)) for one in given][-1]["x"].to_pylist() == right
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("times", [2, 4, 7, 12])
-def test_a_sum_of_decimals_never_wraps_silently(bench, tmp_path, kind, times):
-    """Four times the most of 38 digits is a number of 38 digits again, by 2^128; twelve times that of 76, by 2^256."""
-    most = 10**kind.precision - 1
-    message = (
-        rf"Aggregate\('s'\)\.x: .*at most {kind.precision} digits, {kind.scale} of them behind the point"
-    )
-    for i, numbers in enumerate(([most] * times, [-most] * times, [most, 1], [-most, -1])):
-        given = decimals(kind, *numbers)
-        run = bench(tmp_path / str(i), only(kind))
-        with pytest.raises(InputError, match=message):
-            run.run(of_one_key(kind, *given))
-        run.run(of_one_key(kind, given[0]))
-        with pytest.raises(InputError, match=message):
-            run.run(of_one_key(kind, *given[1:]))  # with what the store has
-        assert run.stored("s") == [{"k": 1, "x": given[0]}]
-
-
-@settings(print_blob=True, deadline=None, max_examples=40)
-@given(st.lists(st.integers(-(10**38) + 1, 10**38 - 1) | st.integers(-9, 9), min_size=1, max_size=9))
-def test_sums_of_decimals_against_integers_without_limits(bench, numbers):
-    kind = pa.decimal128(38, 10)
-    with tempfile.TemporaryDirectory() as folder:
-        run = bench(Path(folder), only(kind))
-        rows = of_one_key(kind, *decimals(kind, *numbers))
-        if abs(sum(numbers)) < 10**38:
-            assert run.run(rows)["x"].to_pylist() == decimals(kind, sum(numbers))
-        else:
-            with pytest.raises(InputError, match="38 digits"):
-                run.run(rows)
-
-
-def test_integers_are_summed_as_decimals_if_that_is_how_they_are_kept(bench, tmp_path):
-    run = bench(tmp_path, only(pa.decimal128(20, 0)))
-    assert run.run(of_one_key(pa.int64(), *[2**62] * 4))["x"].to_pylist() == [2**64]
-    with pytest.raises(InputError, match="at most 20 digits, 0 of them behind the point"):
-        run.run(of_one_key(pa.int64(), *[2**62] * 22))
-
-
-@pytest.mark.parametrize("function", [sum_, avg, min_, max_, first, last])
-@pytest.mark.parametrize("kind", ["float64", "float32"])
-def test_floats_take_large_integers_as_near_as_they_can(bench, tmp_path, function, kind):
-    held = np.dtype(kind).type
-    for value in (2**53 + 1, 2**62 + 1, 2**63 - 1):
-        run = bench(tmp_path / str(value), only(kind, function))
-        for _ in range(2):
-            (found,) = run.run(of_one_key(pa.int64(), value))["x"].to_pylist()
-        assert found == held(held(value) + held(value) if function is sum_ else held(value))
-
-
-def test_sums_of_integers_as_floats(bench, tmp_path):
-    def total(*numbers: int, column: pa.DataType | None = None) -> float:
-        where = Path(tempfile.mkdtemp(dir=tmp_path))
-        rows = of_one_key(column or pa.int64(), *numbers)
-        return bench(where, only("float64")).run(rows)["x"].to_pylist()[0]
-
-    assert total(2**53, 1) == 2.0**53
-    assert total(2**60, 1, -(2**60)) == 1, "exact as long as integers can hold it"
-    assert total(*[2**62] * 4) == 2.0**64, "beyond that in floats"
-    assert total(*[2**63] * 4, column=pa.uint64()) == 2.0**65
-    run = bench(tmp_path, only("float64"))
-    assert [run.run(of_one_key(pa.int64(), 2**62))["x"].to_pylist() for _ in range(4)][-1] == [2.0**64]
-
-
-@pytest.mark.parametrize(
-    ("processor", "rows", "message"),
-    [
-        (
-            only("int32"),
-            of_one_key(pa.int64(), 2**31),
-            r"\.x: .*2\.147e\+09.*at most 2\^31 - 1, what an int32 holds",
-        ),
-        (only("int64"), of_one_key(pa.uint64(), 2**63), r"at most 2\^63 - 1, what an int64 holds"),
-        (only("uint64"), of_one_key(pa.uint64(), 2**63, 2**63), r"at most 2\^64 - 1, what a uint64 holds"),
-        (
-            only("int64", max_),
-            of_one_key(pa.float64(), 1.5),
-            r"\.x: found \"'v', double\", expected int64 \(",
-        ),
-        (
-            only("float64", last),
-            of_one_key(pa.string(), "a"),
-            r"\.x: found \"'v', string\", expected double \(",
-        ),
-        (
-            only("timestamp", last),
-            of_one_key(pa.bool_(), True),
-            r"\.x: found \"'v', bool\", expected timestamp",
-        ),
-        (only("int64"), of_one_key(pa.float64(), 1.5), r"\.x: found \"'v', double\", expected int64 \("),
-    ],
-)
-def test_what_does_not_fit_its_type_is_named(bench, tmp_path, processor, rows, message):
-    with pytest.raises(InputError, match=r"Aggregate\('s'\).*" + message):
-        bench(tmp_path, processor).run(rows)
-
-
-def test_a_mean_of_integers_that_floats_do_not_hold(bench, tmp_path):
-    run = bench(tmp_path, only("int64", avg))
-    assert run.run(of_one_key(pa.int64(), 2**53 + 1, 2**53 + 1))["x"].to_pylist() == [2.0**53]
-
-
-# ------------------------------------------------------------------------------------------------- meaning
 
 
 def test_a_layout_says_what_its_numbers_mean_and_no_names():

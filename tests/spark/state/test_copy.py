@@ -1,12 +1,10 @@
-"""A copy as files of a host: starting anew, damage, another boot, refusals, long keys."""
+"""A copy as files of a host: starting anew, damage, another boot, refusals."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.codec import seal
@@ -14,10 +12,8 @@ from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import meta as meta_module
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
-from taskplace.spark.state.keys import SHORT, physical, restore_entry, store_entry
 from taskplace.spark.state.meta import boot_id
-
-STORES = ["s", "t"]
+from tests.support.copies import STORES
 
 
 def bulk(count: int, tag: str = "v") -> Changes:
@@ -25,8 +21,6 @@ def bulk(count: int, tag: str = "v") -> Changes:
 
 
 # -- starting anew
-
-
 def snapshotted(root: Path, state: dict[bytes, bytes], at: Position) -> Snapshot:
     data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
     file = f"snapshots/{at.version}.arrow"
@@ -62,8 +56,6 @@ def test_a_copy_from_nowhere_starts_empty(tmp_path, committed, contents):
 
 
 # -- damage, and another boot
-
-
 @pytest.mark.parametrize("damage", [b"\x00" * 4096, b"garbage " * 1024, b"short", b""])
 def test_a_damaged_copy_is_made_again(tmp_path, damage, committed, contents):
     history = committed(History(), tmp_path, bulk(100), 0)
@@ -114,8 +106,6 @@ def test_another_format_is_made_again(tmp_path, monkeypatch, committed):
 
 
 # -- looking from outside
-
-
 def test_peek(tmp_path, committed):
     path = tmp_path / "c"
     assert peek(path) is None
@@ -135,8 +125,6 @@ def test_peek(tmp_path, committed):
 
 
 # -- what a copy refuses
-
-
 def test_older_work_is_refused_and_changes_nothing(tmp_path, committed):
     history = committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
     path = tmp_path / "c"
@@ -215,122 +203,7 @@ def test_bring_to_comes_first(tmp_path):
         copy.get_many("s", [b"k"])
 
 
-# -- long keys
-
-near_the_edge = st.binary(min_size=SHORT - 1, max_size=SHORT + 40)
-alike = st.binary(max_size=3).map(lambda end: b"p" * SHORT + end)
-short = st.binary(min_size=1, max_size=5)
-long_keys = st.lists(near_the_edge | alike | short, min_size=1, max_size=12, unique=True)
-
-
-@settings(print_blob=True, deadline=None, max_examples=40)
-@given(long_keys, st.binary(max_size=20))
-def test_keys_of_any_length_are_told_apart(keys, value):
-    stored = [store_entry(key, value) for key in keys]
-    assert len({key for key, _ in stored}) == len(keys)
-    assert all(len(key) <= 511 for key, _ in stored)
-    assert [restore_entry(*entry) for entry in stored] == [(key, value) for key in keys]
-
-
-def test_a_key_is_never_empty():
-    with pytest.raises(ValueError, match="never empty"):
-        physical(b"")
-
-
-@settings(print_blob=True, deadline=None, max_examples=15)
-@given(st.data(), long_keys)
-def test_long_keys_through_a_copy(tmp_path_factory, committed, contents, data, keys):
-    root = tmp_path_factory.mktemp("long")
-    state = {key: b"%d" % i for i, key in enumerate(keys)}
-    history = committed(History(), root, {"s": dict(state)}, 0)
-    gone = data.draw(st.lists(st.sampled_from(keys), unique=True))
-    with Copy(root / "c", STORES) as copy:
-        copy.bring_to(history, root)
-        assert contents(copy)["s"] == state and copy.count("s") == len(keys)
-        assert copy.get_many("s", [*keys, b"none", b"none" * 200]) == [*state.values(), None, None]
-        copy.commit({"s": dict.fromkeys(gone) | {b"N" * 700: b"new"}}, Position(1, "lost", 99))
-    with Copy(root / "c", STORES) as copy:
-        _, pieces = copy.dump(2)
-        after = {key: value for _, entries in pieces for key, value in entries}
-        assert after == {k: v for k, v in state.items() if k not in gone} | {b"N" * 700: b"new"}
-        assert copy.bring_to(history, root).rolled_back
-        assert contents(copy)["s"] == state
-
-
-def snapshot_of(root, count, at):
-    """A snapshot of `count` keys in pieces of 10."""
-    entries = [(f"{i:04d}".encode(), str(i).encode()) for i in range(count)]
-    pieces = [record_batch(0, entries[i : i + 10]) for i in range(0, count, 10)]
-    data = encode_records(["s"], pieces, {}, "lz4")
-    file = f"snapshots/{at.attempt}.arrow"
-    write_file(root / file, data, sync=False)
-    return Snapshot(at.version, at.attempt, at.offset, count, file, data.size, seal(data))
-
-
-def test_a_restore_in_pieces_goes_on_where_it_was_stopped(tmp_path, contents):
-    history = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
-    steps = 0
-    for _ in range(20):
-        with Copy(tmp_path / "c", STORES) as copy:  # each time another process would be as good
-            done = copy.follow(history, tmp_path, pause=lambda: False)
-            steps += 1
-            if not done.unfinished:
-                break
-            assert peek(tmp_path / "c") in (None, Position(3, "a3", 200))  # half of a state is none
-    assert steps == 11
-    with Copy(tmp_path / "c", STORES) as copy:
-        copy.bring_to(history, tmp_path)
-        assert len(contents(copy)["s"]) == 95
-
-
-def test_an_attempt_finishes_the_restore_that_a_follower_began(tmp_path, contents):
-    history = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
-    with Copy(tmp_path / "c", STORES) as copy:
-        for _ in range(4):
-            copy.follow(history, tmp_path, pause=lambda: False)
-    with Copy(tmp_path / "c", STORES) as copy:
-        recovery = copy.bring_to(history, tmp_path)
-        assert (recovery.restored, recovery.scratch) == (55, False)
-        assert len(contents(copy)["s"]) == 95
-
-
-def test_half_a_restore_is_dropped_when_history_leads_elsewhere(tmp_path, committed, contents):
-    old = History((), (snapshot_of(tmp_path, 95, Position(3, "a3", 200)),))
-    with Copy(tmp_path / "c", STORES) as copy:
-        copy.follow(old, tmp_path, pause=lambda: False)
-    new = History((), (snapshot_of(tmp_path, 20, Position(5, "a5", 300)),))
-    with Copy(tmp_path / "c", STORES) as copy:
-        copy.bring_to(new, tmp_path)
-        assert len(contents(copy)["s"]) == 20
-    with Copy(tmp_path / "d", STORES) as copy:
-        copy.follow(old, tmp_path, pause=lambda: False)
-        history = committed(History(), tmp_path, {"t": {b"k": b"1"}}, 0)  # from the very beginning
-        copy.bring_to(history, tmp_path)
-        assert contents(copy) == {"s": {}, "t": {b"k": b"1"}}
-    with Copy(tmp_path / "e", STORES) as copy:
-        copy.follow(old, tmp_path, pause=lambda: False)
-        copy.bring_to(History(), tmp_path)
-        assert contents(copy) == {"s": {}, "t": {}}
-
-
-def test_a_file_that_lost_its_end_is_made_anew(tmp_path, committed, contents):
-    """LMDB maps what is not there; whoever touched it would be killed."""
-    history = committed(History(), tmp_path, {"s": {f"{i}".encode(): b"x" * 200 for i in range(20_000)}}, 0)
-    with Copy(tmp_path / "c", STORES) as copy:
-        copy.bring_to(history, tmp_path)
-        copy.commit_unchanged()
-    file = tmp_path / "c" / "data.mdb"
-    used = 512 * file.stat().st_blocks  # the rest is a hole
-    with file.open("r+b") as handle:
-        handle.truncate(used - 8192)
-    with Copy(tmp_path / "c", STORES) as copy:
-        assert copy.bring_to(history, tmp_path).scratch
-        assert len(contents(copy)["s"]) == 20_000
-
-
 # -- transactions that are over
-
-
 USES = {
     "get_many": lambda copy: copy.get_many("s", [b"k"]),
     "scan": lambda copy: list(copy.scan("s")),

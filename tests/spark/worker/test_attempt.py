@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections import Counter
 from dataclasses import replace
 
@@ -11,42 +10,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from taskplace.errors import CheckpointError, Fenced, InputError
-from taskplace.spark.bridge import JobLostError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import seal
-from taskplace.spark.messages import EMPTY, Descriptor, History, Report, called_off, reports_dir
+from taskplace.spark.messages import EMPTY, Descriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
-from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, read_sealed
 from taskplace.spark.state.store import StoreSchema
-from taskplace.spark.worker import attempt as attempt_module
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
-from tests.support.sparkless import Sparkless
+from tests.support.attempts import BATCHES, PLANES, sink_rows
 from topology import TaskId
-
-#: Both tasks get rows: N1, N2, N3 and the null belong to partition 0, N4, N7 and N8 to partition 1.
-BATCHES = [
-    [("N1", 5), ("N7", 7), ("N3", -1), ("N1", 2), (None, 0), ("N4", 3)],
-    [("N7", 9), ("N4", 1), ("N1", 1)],
-    [],
-    [("N1", 30), ("N3", -1), ("N8", 5)],
-]
-PLANES = [("N1", 100), ("N7", 200)]
-
-
-def sink_rows(runtime, reports, sink):
-    """Return the staged rows of a batch, after a look at their seals."""
-    rows = []
-    for report in reports:
-        if sink in report.sinks:
-            staged = report.sinks[sink]
-            read_sealed(runtime.checkpoint / staged.file, staged.size, staged.checksum)
-            rows += pq.read_table(runtime.checkpoint / staged.file, use_threads=False).to_pylist()
-            assert staged.rows == pq.read_metadata(runtime.checkpoint / staged.file).num_rows
-    return sorted(rows, key=repr)
 
 
 def test_several_batches_add_up(runtime):
@@ -216,17 +191,6 @@ def test_too_much_input_is_refused_before_anything_is_done(runtime):
     assert not runtime.checkpoint.exists() or runtime.files() == []
 
 
-def test_older_work_is_refused(runtime):
-    runtime.run_batch(BATCHES[0])
-    runtime.epoch = 2
-    runtime.attempt(TaskId(0, 0), BATCHES[1])
-    runtime.epoch = 1
-    before = runtime.files()
-    with pytest.raises(Fenced):
-        runtime.attempt(TaskId(0, 0), BATCHES[1])
-    assert runtime.files() == before
-
-
 def test_a_damaged_changelog_is_named(runtime):
     runtime.run_batch(BATCHES[0])
     task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
@@ -279,26 +243,6 @@ def test_a_store_without_changelog_moves_the_position_and_no_records(runtime):
     assert elsewhere.sinks["out"].rows == first.sinks["out"].rows, "another one starts without"
 
 
-def test_an_attempt_elsewhere_gives_way_when_its_round_is_called_off(runtime):
-    runtime.run_batch(BATCHES[0])
-    task = next(t for t in runtime.history if t.subtopology == 0)
-    mark = runtime.checkpoint / called_off(runtime.setting(runtime.first), 0)
-    mark.parent.mkdir(parents=True)
-    mark.touch()
-    with pytest.raises(Fenced, match="called off"):
-        runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
-    assert runtime.attempt(task, BATCHES[1], executor="1").instance == "executor-1", "the planned one goes on"
-
-
-def test_an_attempt_elsewhere_goes_on_when_nobody_calls_it_off(runtime, monkeypatch):
-    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.0)
-    runtime.run_batch(BATCHES[0])
-    task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
-    report = runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
-    assert (report.instance, report.planned, report.recovery.scratch) == ("executor-2", "executor-1", True)
-    assert report.recovery.replayed == history.end.offset
-
-
 def test_bytes_like_elements_are_taken(runtime):
     """Spark's pickler gives bytearrays."""
     descriptor = Descriptor(TaskId(0, 0), "executor-1", History())
@@ -314,185 +258,3 @@ def test_the_seal_in_the_report_is_that_of_the_file(runtime):
         data = (runtime.checkpoint / named.file).read_bytes()
         assert (named.size, named.checksum) == (len(data), seal(data))
     assert json.loads(report.encode())["change"]["size"] == report.change.size
-
-
-def test_work_of_an_older_generation_is_refused(runtime):
-    """Its round was called off, and the task has been given out again."""
-    runtime.run_batch(BATCHES[0])
-    runtime.attempt(TaskId(0, 0), BATCHES[1], generation=5)
-    before = runtime.files()
-    with pytest.raises(Fenced, match="generation=4"):
-        runtime.attempt(TaskId(0, 0), BATCHES[1], generation=4)
-    assert runtime.files() == before
-    runtime.commit(runtime.attempt(TaskId(0, 0), BATCHES[1], generation=6))
-
-
-# -- two attempts of one task
-
-
-@pytest.fixture
-def truth(runtime, tmp_path, be_executor):
-    """A runtime of its own, where every task is attempted once."""
-    return type(runtime)(tmp_path / "truth", be_executor)
-
-
-def at_the_same_time(runtime, task, rows, executors) -> list[Report]:
-    """Run an attempt of a task on each of these executors; none has its copy before all of them have begun."""
-    context = multiprocessing.get_context("fork")
-    begun, told = context.Barrier(len(executors)), context.SimpleQueue()
-
-    def run(number: int) -> None:
-        really_open = Copy._open
-
-        def opening(copy: Copy) -> None:
-            begun.wait(30)
-            really_open(copy)
-
-        Copy._open = opening
-        told.put((number, runtime.attempt(task, rows, executor=executors[number]).encode()))
-
-    workers = [context.Process(target=run, args=(number,)) for number in range(len(executors))]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join(60)
-        assert worker.exitcode == 0
-    return [Report.decode(text) for _, text in sorted(told.get() for _ in workers)]
-
-
-def committed_files(runtime) -> dict[str, bytes]:
-    files = [change.file for history in runtime.history.values() for change in history.changes]
-    return {file: (runtime.checkpoint / file).read_bytes() for file in files}
-
-
-def commit_one_of_two(runtime, truth, two, rows) -> None:
-    """Commit the first of two attempts at 0_0 and go on: nothing shows that there was another one.
-
-    Neither in what is committed, nor in output, nor in any copy of whoever made them.
-    """
-    before = committed_files(runtime)
-    won, lost = two
-    assert won.attempt != lost.attempt and won.change.file != lost.change.file
-    first = [won, runtime.attempt(TaskId(0, 1), rows)]
-    second = [runtime.attempt(TaskId(1, p), reports=first) for p in range(3)]
-    expected = truth.run_batch(rows)
-    for sink in ("out", "days-out"):
-        assert sink_rows(runtime, [*first, *second], sink) == sink_rows(truth, expected, sink)
-    runtime.commit(*first, *second)
-    after = committed_files(runtime)
-    assert {file: after[file] for file in before} == before
-    assert lost.change.file not in after
-    expected = truth.run_batch(BATCHES[3])
-    reports = runtime.run_batch(BATCHES[3])
-    for sink in ("out", "days-out"):
-        assert sink_rows(runtime, reports, sink) == sink_rows(truth, expected, sink)
-    for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)):
-        for executor in {"1", won.instance[-1], lost.instance[-1]}:
-            assert runtime.contents(task, executor) == truth.contents(task)
-
-
-@pytest.mark.parametrize("winner", [0, 1])
-@pytest.mark.parametrize("executors", [("1", "2"), ("1", "1")])
-def test_of_two_attempts_at_the_same_time_one_counts(runtime, truth, executors, winner):
-    """A task that Spark runs twice: on two executors, or by two workers of one, which wait for each other's copy."""
-    runtime.run_batch(BATCHES[0], PLANES)
-    truth.run_batch(BATCHES[0], PLANES)
-    two = at_the_same_time(runtime, TaskId(0, 0), BATCHES[1], executors)
-    assert [report.instance for report in two] == [f"executor-{executor}" for executor in executors]
-    commit_one_of_two(runtime, truth, [two[winner], two[1 - winner]], BATCHES[1])
-
-
-@pytest.mark.parametrize("winner", [0, 1])
-@pytest.mark.parametrize("executor", ["1", "2"])
-def test_of_a_finished_attempt_and_its_retry_one_counts(runtime, truth, executor, winner):
-    """Spark runs a stage again, with attempt numbers from 0: epoch, batch, generation, run and round are the same."""
-    runtime.run_batch(BATCHES[0], PLANES)
-    truth.run_batch(BATCHES[0], PLANES)
-    finished = runtime.attempt(TaskId(0, 0), BATCHES[1], executor="1")
-    left = {name: (runtime.checkpoint / name).read_bytes() for name in runtime.files()}
-    retry = runtime.attempt(TaskId(0, 0), BATCHES[1], executor=executor)
-    assert retry.recovery.rolled_back == (executor == "1"), "it starts from what is committed"
-    assert {name: (runtime.checkpoint / name).read_bytes() for name in left} == left
-    two = [finished, retry]
-    commit_one_of_two(runtime, truth, [two[winner], two[1 - winner]], BATCHES[1])
-
-
-# -- a stage, run by the driver's own code
-
-
-@pytest.fixture
-def sparkless(runtime):
-    return Sparkless(runtime)
-
-
-def test_a_stage_takes_over_what_had_finished_when_an_executor_was_lost(runtime, sparkless):
-    """0_0 has finished, on executor 2; 0_1 was to run on the one that is lost."""
-    sparkless.owners = {TaskId(0, 0): "2", TaskId(0, 1): "1"}
-
-    def lose(task):
-        if task == TaskId(0, 1) and sparkless.rounds == 1:
-            raise JobLostError(frozenset({"1"}))
-
-    sparkless.before_attempt = lose
-    reports = sparkless.stage(0, BATCHES[0], PLANES)
-    assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
-    assert [reports[task].instance for task in (TaskId(0, 0), TaskId(0, 1))] == ["executor-2", "executor-1"]
-
-
-def test_a_zombie_of_an_earlier_run_of_the_batch_does_not_count(runtime, sparkless):
-    """A query was stopped in a batch and started again on the same handle: the same epoch and the same batch."""
-    earlier = sparkless.stage(0, BATCHES[0], PLANES)
-    zombie = sparkless.job
-    late = []
-
-    def lose(task):
-        if sparkless.rounds == 2:
-            late.extend(Report.decode(text) for text in zombie.attempt(0))  # it reports only now
-            raise JobLostError(frozenset({"1"}))
-
-    sparkless.before_attempt = lose
-    again = sparkless.stage(0, BATCHES[0], PLANES)
-    assert late[0].task == TaskId(0, 0)
-    assert again[TaskId(0, 0)].attempt not in {late[0].attempt, earlier[TaskId(0, 0)].attempt}
-    # The zombie was on the copy before: it is what the next batch rolls back.
-    runtime.commit(*again.values())
-    runtime.run_batch(BATCHES[1])
-    assert runtime.contents(TaskId(0, 0), "1") == runtime.contents(TaskId(0, 0), "2")
-
-
-def test_a_round_of_an_earlier_run_that_is_called_off_late_calls_off_nothing_else(
-    runtime, sparkless, monkeypatch
-):
-    """Every attempt lands on an executor without a copy, where it gives way if its round is called off."""
-    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.1)
-    runtime.run_batch(BATCHES[0], PLANES)
-    sparkless.stage(0, BATCHES[1])
-    earlier = sparkless.job
-    sparkless.before_attempt = lambda task: earlier.on_lost()
-    sparkless.elsewhere = "2"
-    assert {report.instance for report in sparkless.stage(0, BATCHES[1]).values()} == {"executor-2"}
-
-
-def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(runtime, truth, sparkless):
-    """Spark has run 0_0 on two executors; what follows comes from one of them."""
-    sparkless.owners = {TaskId(0, 1): "3"}
-    duplicates = []
-
-    def lose(task):
-        if task == TaskId(0, 1) and sparkless.rounds == 1:
-            sparkless.elsewhere = "2"
-            duplicates.extend(Report.decode(text) for text in sparkless.job.attempt(0))
-            sparkless.elsewhere = None
-            raise JobLostError(frozenset({"3"}))
-
-    sparkless.before_attempt = lose
-    first = sparkless.stage(0, BATCHES[0], PLANES)
-    assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
-    finished = runtime.files("0_0-*.json")
-    assert len(finished) == 2 and finished[0].endswith(f"-{first[TaskId(0, 0)].attempt}.json")
-    second = sparkless.stage(1, reports=list(first.values()))
-    runtime.commit(*first.values(), *second.values())
-    truth.run_batch(BATCHES[0], PLANES)
-    for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)):
-        for executor in ("1", "2"):
-            assert runtime.contents(task, executor) == truth.contents(task)

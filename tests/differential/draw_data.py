@@ -1,0 +1,88 @@
+"""Random sources and their rows: of every type, late, without order, and without a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.differential.case import Case, Row, Source, shapes, time_of
+from tests.differential.drawing import KEYS, ODD_FLOATS, SECOND, SPLITTING, VALUES, Drawing
+
+
+class DataDrawing(Drawing):
+    """Draws sources and the batches of their rows."""
+
+    def _sources(self) -> None:
+        draw = self.draw
+        key = {"k": draw.choice(SPLITTING)} | ({"k2": draw.choice(SPLITTING)} if self.maybe(0.3) else {})
+        partitions = draw.randint(1, 5)
+        alike = self.maybe(0.5)
+        values = {"v": draw.choice([*VALUES]), "x": draw.choice([*KEYS])}
+        for i in range(draw.choice([1, 1, 2, 3])):
+            columns = {**key, "i": "int64"}
+            if not alike and i:
+                values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": draw.choice([*KEYS])}
+            columns |= values
+            if self.maybe(0.3):
+                columns["gone" if alike else f"gone{i}"] = "bool"
+            time = f"at{i}" if not alike and self.maybe(0.6) else "at"
+            if self.timed or self.maybe(0.5):
+                columns[time] = draw.choice(["timestamp"] * 8 + ["timestamp_ntz", "date"])
+            self.sources[f"s{i}"] = Source(
+                columns,
+                list(key),
+                partitions if self.maybe(0.8) else draw.randint(1, 5),
+                # A source without one is judged by the others' watermark: what is late depends on the cuts then.
+                time if self.timed and (not i or self.maybe(0.7) or self.wanted.calm) else None,
+                draw.choice([0, SECOND, 5 * SECOND, 1_500_000]) if self.timed else 0,
+            )
+        self.shapes = shapes(Case(self.sources, [], []))
+
+    def _batches(self, count: int) -> list[dict[str, list[Row]]]:
+        draw = self.draw
+        start = draw.choice([1_767_225_600 * SECOND, 1_767_225_600 * SECOND, -10 * SECOND, 0])
+        late = 0.0 if self.wanted.calm else draw.choice([0, 0.2, 0.5])
+        unknown = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.1])
+        wild = 0.0 if self.wanted.calm else draw.choice([0, 0, 0.02])
+        pace = draw.choice([1, 3, 3, 10]) * SECOND  # of event time, from batch to batch
+        pools = {
+            (name, column): self._pool(column, kind)
+            for name, source in self.sources.items()
+            for column, kind in source.columns.items()
+        }
+
+        def value(topic: str, column: str, kind: str, batch: int, i: int) -> Any:
+            if column == "i":
+                return 1000 * batch + i
+            if not column.startswith("at"):
+                return draw.choice(pools[topic, column])
+            if draw.random() < unknown:
+                return None
+            time = start + batch * pace + draw.randrange(0, pace, 1 if i % 3 else 500_000)
+            if draw.random() < late:
+                time -= draw.randrange(0, 30 * SECOND, 250_000)
+            if draw.random() < wild:
+                time += (
+                    draw.choice([3600, -3600, 864_000, -100 * 31_536_000, 8000 * 31_536_000 - time // SECOND])
+                    * SECOND
+                )
+            return time // (86_400 * SECOND) if kind == "date" else time
+
+        batches = [
+            {
+                name: [
+                    {c: value(name, c, kind, batch, i) for c, kind in source.columns.items()}
+                    for i in range(draw.choice([0, 0, 1, 3, 8, 20]))
+                ]
+                for name, source in self.sources.items()
+            }
+            for batch in range(count)
+        ]
+        for name, rows in (found for batch in batches for found in batch.items() if self.wanted.calm):
+            rows.sort(key=lambda row: row[time_of(self.sources[name]) or "i"])
+        return batches
+
+    def _pool(self, column: str, kind: str) -> list[Any]:
+        if column.startswith("v"):
+            odd = kind in ("float32", "float64") and self.maybe(0.3)
+            return VALUES[kind] + (ODD_FLOATS if odd else [])
+        return self.some(KEYS[kind], 2, 6)

@@ -1,0 +1,136 @@
+"""Times that change between runs - grace, time to live, event time -, through a whole `Placed` without Spark."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from msgspec.structs import asdict
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.codec import sealed
+from taskplace.spark.processors import (
+    Count,
+    Deduplicate,
+    Tumbling,
+)
+from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
+from tests.support.windows import KEY, MINUTE, SIXTY, START, clicks, hours, quarters, run, same, sent
+from topology import Topology
+
+
+def test_a_checkpoint_of_an_older_version_goes_on_by_the_watermark_that_it_has(world, monkeypatch):
+    """Its manifests have one watermark for all; nothing that was sent by it is sent again."""
+    topo = partial(
+        hours, world, quarters(), Tumbling("window_start", "1 hour", emit="final"), repartition=True
+    )
+    rows = [clicks(*(("a", 10 * b + i) for i in range(10))) for b in range(12)]
+    placed = run(world, topo(), rows)
+    last = placed.journal.last
+    monkeypatch.setattr(placed.journal, "last", None)
+    placed.close()
+    plain = {name: value for name, value in asdict(last).items() if name not in ("expired", "held", "schema")}
+    path = world.folder / "checkpoint" / "manifests" / f"{last.batch:010d}.json"
+    path.write_bytes(sealed({"schema": "taskplace.manifest/5", **plain}))
+    again = world.open(topo())
+    assert again.journal.last.expired is None
+    world.batch(again, 12, **{"in": clicks(("a", 500))})
+    world.batch(again, 13, **{"in": clicks()})
+    watermark = again.journal.last.watermark
+    assert again.journal.last.expired == {
+        "small": watermark - 15 * SIXTY,
+        "large": watermark - (15 * SIXTY - 1) - 60 * SIXTY,
+    }
+    assert set(sent(world)) == {("a", START), ("a", START + 60 * MINUTE)}
+
+
+def in_windows(world: World, window: Tumbling) -> Topology:
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    source.process(Count("n", by=KEY, window=window), name="n").sink(
+        "out", target=ParquetSink(world.folder / "out")
+    )
+    return topo
+
+
+def test_a_longer_grace_opens_no_window_that_was_sent(world):
+    first = run(
+        world, in_windows(world, quarters()), [clicks(("a", 0), ("a", 1)), clicks(("a", 40)), clicks()]
+    )
+    first.close()
+    again = world.open(in_windows(world, quarters(grace="1 hour")))
+    world.batch(again, 3, **{"in": clicks(("a", 2), ("a", 20))})
+    assert again.stats.late == 2, "both of their windows were over"
+    world.batch(again, 4, **{"in": clicks(("a", 31))})
+    world.batch(again, 5, **{"in": clicks(("a", 1000))})
+    world.batch(again, 6, **{"in": clicks()})
+    assert sent(world) == {("a", START): 2, ("a", START + 30 * MINUTE): 2}
+
+
+def test_a_longer_time_to_live_brings_nothing_back(world):
+    def topo(ttl):
+        topo = Topology("t")
+        source = topo.source("in", key="k", partitions=1, event_time="at")
+        once = source.process(Deduplicate("seen", by=KEY, ttl=ttl, time="at"), name="once")
+        once.sink("out", target=ParquetSink(world.folder / "out"))
+        return topo
+
+    run(world, topo("10 minutes"), [clicks(("a", 0)), clicks(("b", 30)), clicks()]).close()
+    again = world.open(topo("1 day"))
+    world.batch(again, 3, **{"in": clicks(("a", 5), ("a", 25))})
+    assert again.stats.late == 1, "what was forgotten may have had this key"
+    assert [row[1] for row in world.sent("out")[3]] == [START + 25 * MINUTE]
+
+
+def test_what_is_sent_of_windows_cannot_change_under_open_ones(world):
+    run(world, in_windows(world, quarters()), [clicks(("a", 0))]).close()
+    with pytest.raises(CheckpointError, match="'emit': 'final'"):
+        world.open(in_windows(world, Tumbling("at", "15 minutes")))
+
+
+def test_a_store_of_windows_belongs_to_one_node(world):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    for name in "ab":
+        source.process(Count("n", by=KEY, window=quarters()), name=name)
+    with pytest.raises(InputError, match=r"stores\.n: found \"windows of node 'a', .*a store of its own"):
+        world.open(topo)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"evnt_time": "at"}, r"nodes\.n\.evnt_time: found an unknown key, .*did you mean 'event_time'"),
+        (
+            {"ttl": "1 hour", "time": "at"},
+            r"nodes\.n\.ttl: found '1 hour', expected no such option: .* give others to the processor itself",
+        ),
+    ],
+)
+def test_an_option_of_a_node_that_nobody_reads_is_refused(world, options, message):
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1, event_time="at")
+    source.process(Deduplicate("d", by=KEY), name="n", **options)
+    with pytest.raises(InputError, match=message):
+        world.open(topo)
+    if "ttl" not in options:
+        topo = Topology("t")
+        topo.source("in", key="k", partitions=1).process(same, name="n", **options)
+        with pytest.raises(InputError, match=message):
+            world.open(topo)
+
+
+def test_another_column_as_event_time_of_a_source_is_refused(world):
+    def topo(column):
+        topo = Topology("t")
+        source = topo.source("in", key="k", partitions=1, event_time=column)
+        source.process(Count("n", by=KEY, window=Tumbling(column, "1 hour")), name="n")
+        return topo
+
+    both = clicks(("a", 1)).append_column("then", clicks(("a", 0))["at"])
+    run(world, topo("at"), [both]).close()
+    with pytest.raises(
+        CheckpointError, match="made with event_time of 'in' = 'at', this application has 'then'"
+    ):
+        world.open(topo("then"))

@@ -1,0 +1,90 @@
+"""A stage, run by the driver's own code without Spark: executors that are lost, zombies, rounds called off."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.spark.bridge import JobLostError
+from taskplace.spark.messages import Report
+from taskplace.spark.worker import attempt as attempt_module
+from tests.support.attempts import BATCHES, PLANES
+from tests.support.sparkless import Sparkless
+from topology import TaskId
+
+
+@pytest.fixture
+def sparkless(runtime):
+    return Sparkless(runtime)
+
+
+def test_a_stage_takes_over_what_had_finished_when_an_executor_was_lost(runtime, sparkless):
+    """0_0 has finished, on executor 2; 0_1 was to run on the one that is lost."""
+    sparkless.owners = {TaskId(0, 0): "2", TaskId(0, 1): "1"}
+
+    def lose(task):
+        if task == TaskId(0, 1) and sparkless.rounds == 1:
+            raise JobLostError(frozenset({"1"}))
+
+    sparkless.before_attempt = lose
+    reports = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
+    assert [reports[task].instance for task in (TaskId(0, 0), TaskId(0, 1))] == ["executor-2", "executor-1"]
+
+
+def test_a_zombie_of_an_earlier_run_of_the_batch_does_not_count(runtime, sparkless):
+    """A query was stopped in a batch and started again on the same handle: the same epoch and the same batch."""
+    earlier = sparkless.stage(0, BATCHES[0], PLANES)
+    zombie = sparkless.job
+    late = []
+
+    def lose(task):
+        if sparkless.rounds == 2:
+            late.extend(Report.decode(text) for text in zombie.attempt(0))  # it reports only now
+            raise JobLostError(frozenset({"1"}))
+
+    sparkless.before_attempt = lose
+    again = sparkless.stage(0, BATCHES[0], PLANES)
+    assert late[0].task == TaskId(0, 0)
+    assert again[TaskId(0, 0)].attempt not in {late[0].attempt, earlier[TaskId(0, 0)].attempt}
+    # The zombie was on the copy before: it is what the next batch rolls back.
+    runtime.commit(*again.values())
+    runtime.run_batch(BATCHES[1])
+    assert runtime.contents(TaskId(0, 0), "1") == runtime.contents(TaskId(0, 0), "2")
+
+
+def test_a_round_of_an_earlier_run_that_is_called_off_late_calls_off_nothing_else(
+    runtime, sparkless, monkeypatch
+):
+    """Every attempt lands on an executor without a copy, where it gives way if its round is called off."""
+    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.1)
+    runtime.run_batch(BATCHES[0], PLANES)
+    sparkless.stage(0, BATCHES[1])
+    earlier = sparkless.job
+    sparkless.before_attempt = lambda task: earlier.on_lost()
+    sparkless.elsewhere = "2"
+    assert {report.instance for report in sparkless.stage(0, BATCHES[1]).values()} == {"executor-2"}
+
+
+def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(runtime, truth, sparkless):
+    """Spark has run 0_0 on two executors; what follows comes from one of them."""
+    sparkless.owners = {TaskId(0, 1): "3"}
+    duplicates = []
+
+    def lose(task):
+        if task == TaskId(0, 1) and sparkless.rounds == 1:
+            sparkless.elsewhere = "2"
+            duplicates.extend(Report.decode(text) for text in sparkless.job.attempt(0))
+            sparkless.elsewhere = None
+            raise JobLostError(frozenset({"3"}))
+
+    sparkless.before_attempt = lose
+    first = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
+    finished = runtime.files("0_0-*.json")
+    assert len(finished) == 2 and finished[0].endswith(f"-{first[TaskId(0, 0)].attempt}.json")
+    second = sparkless.stage(1, reports=list(first.values()))
+    runtime.commit(*first.values(), *second.values())
+    truth.run_batch(BATCHES[0], PLANES)
+    for task in (TaskId(0, 0), TaskId(0, 1), TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)):
+        for executor in ("1", "2"):
+            assert runtime.contents(task, executor) == truth.contents(task)

@@ -1,0 +1,99 @@
+"""Jobs of the bridge: of one session with several streams, and on executors that are about to go; without Spark."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from taskplace.spark import bridge as bridge_module
+from taskplace.spark.bridge import Bridge, JobLostError, Pinned
+
+
+class Context:
+    """Stands for a SparkContext: a job lasts until it is told to end, or is cancelled by its tag."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, threading.Event] = {}
+        self.begun = threading.Semaphore(0)
+        self.cancelled: list[str] = []
+        self._mine = threading.local()
+
+    def addJobTag(self, tag: str) -> None:
+        self._mine.tag = tag
+
+    def runJob(self, *_: Any) -> list[str]:
+        assert self._mine.tag not in self.jobs
+        end = self.jobs[self._mine.tag] = threading.Event()
+        self.begun.release()
+        assert end.wait(30)
+        if self._mine.tag in self.cancelled:
+            raise RuntimeError("[SPARK_JOB_CANCELLED]")
+        return ["done"]
+
+    def cancelJobsWithTag(self, tag: str) -> None:
+        self.cancelled.append(tag)
+        self.jobs[tag].set()
+
+
+@pytest.fixture
+def context(monkeypatch):
+    monkeypatch.setattr(bridge_module, "InheritableThread", threading.Thread)
+    return Context()
+
+
+#: A job of which the context asks nothing.
+NOTHING = Pinned(None, iter)
+
+
+def bridged(context: Context, alive: set[str], going: set[str] | None = None) -> Bridge:
+    """Return the bridge of a session with these executors; those that are `going` get no tasks any more."""
+    made = object.__new__(Bridge)
+    made.sc = context
+    made.alive = lambda: frozenset(alive)
+    made.usable = lambda: frozenset(alive - (going or set()))
+    made._sending = SimpleNamespace(lighten=lambda function: (function, None))
+    made._jsc = SimpleNamespace(statusTracker=lambda: SimpleNamespace(getJobIdsForTag=lambda tag: []))
+    return made
+
+
+def test_who_cancels_its_job_leaves_those_of_other_streams_alone_whatever_they_are_called(context):
+    alive, found = {"1", "2"}, {}
+
+    def run(on: str) -> None:
+        try:
+            found[on] = bridged(context, alive).run(
+                Pinned(None, iter), [0], tag="taskplace-1-5-0-0", watch=frozenset(on)
+            )
+        except Exception as error:
+            found[on] = error
+
+    threads = [threading.Thread(target=run, args=(on,)) for on in "12"]
+    for thread in threads:
+        thread.start()
+        assert context.begun.acquire(timeout=30)
+    one, two = context.jobs
+    assert one != two
+    assert one.startswith("taskplace-1-5-0-0-")
+    assert two.startswith("taskplace-1-5-0-0-")
+    alive.discard("1")
+    threads[0].join(30)
+    assert isinstance(found["1"], JobLostError)
+    assert context.cancelled == [one]
+    context.jobs[two].set()
+    threads[1].join(30)
+    assert found["2"] == ["done"]
+
+
+@pytest.mark.parametrize("going", [{"1"}, set()])
+def test_a_job_that_fails_because_an_executor_is_about_to_go_is_lost(context, going):
+    """What such a one does to its tasks shows in the job before anybody has asked."""
+
+    def fail(*_: Any) -> list[str]:
+        raise RuntimeError("Connection reset")
+
+    context.runJob = fail
+    with pytest.raises(JobLostError if going else RuntimeError, match="^1$" if going else "reset"):
+        bridged(context, {"1"}, going).run(NOTHING, [0], tag="t", watch=frozenset("1"))

@@ -1,0 +1,162 @@
+"""Keys of internal topics, through a whole `Placed` without Spark: one type for all batches and tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.driver import sources
+from taskplace.spark.processors import Count, TableJoin
+from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
+from tests.support.word_counts import INT16, INT32, INT64, STRING
+from topology import Topology
+
+
+# ------------------------------------------------------------------------- keys of internal topics
+def by_g(world: World, processor: Any) -> Topology:
+    topo = Topology("t")
+    again = topo.source("in", key="k", partitions=2).process(processor, name="p")
+    again = again.repartition(key="g", name="by-g", partitions=4)
+    again.process(Count("n", by={"g": "int64"}), name="n").sink("o", target=ParquetSink(world.folder / "out"))
+    return topo
+
+
+def as_it_is(context, rows):
+    return rows
+
+
+def through_pandas(context, rows):
+    """Whole numbers among which there is a null become floats."""
+    return pa.Table.from_pandas(rows.to_pandas(), preserve_index=False)
+
+
+def groups(values: list[int | None], kind: pa.DataType, keys: str | None = None) -> pa.Table:
+    names = list(keys or map(str, range(len(values))))
+    return pa.table({"k": pa.array(names, STRING), "g": pa.array(values, kind)})
+
+
+def test_a_repartition_s_key_that_another_driver_finds_of_another_type_is_refused(world):
+    some = list(range(8))
+    world.batch(world.open(by_g(world, as_it_is)), 0, **{"in": groups(some, INT32)})
+    other = world.open(by_g(world, as_it_is))
+    for _ in range(2):
+        with pytest.raises(
+            CheckpointError,
+            match=r"the key of topic 'by-g-repartition' was of \['int32'\], is of \['int64'\].*cast it",
+        ):
+            world.batch(other, 1, **{"in": groups(some, INT64)})
+        assert other.journal.last_batch == 0
+    world.batch(other, 1, **{"in": groups(some, INT32)})
+    world.batch(world.open(by_g(world, as_it_is)), 2, **{"in": groups(some[:3], INT32)})
+    assert world.sent("out") == {
+        0: [(g, 1) for g in some],
+        1: [(g, 2) for g in some],
+        2: [(g, 3) for g in some[:3]],
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "values"), [("aa", [7, None]), ("ab", [7, None])], ids=["one task", "of two tasks, one"]
+)
+def test_a_key_that_becomes_a_float_among_nulls_is_refused(world, keys, values):
+    placed = world.open(by_g(world, through_pandas))
+    world.batch(placed, 0, **{"in": groups([7, 7, 7, 7], INT64, "abcd")})
+    with pytest.raises(
+        CheckpointError, match=r"topic 'by-g-repartition' was of \['int64'\], is of \['double'\]"
+    ):
+        world.batch(placed, 1, **{"in": groups(values, INT64, keys)})
+    assert placed.journal.last_batch == 0
+    world.batch(placed, 1, **{"in": groups([7], INT64, "a")})
+    assert world.sent("out") == {0: [(7, 4)], 1: [(7, 5)]}
+
+
+def test_a_first_batch_whose_tasks_do_not_agree_on_the_type_of_a_key_is_refused(world):
+    placed = world.open(by_g(world, through_pandas))
+    with pytest.raises(CheckpointError, match=r"topic 'by-g-repartition' was of \['(int64|double)'\]"):
+        world.batch(placed, 0, **{"in": groups([7, None], INT64, "ab")})
+    assert placed.journal.last_batch == -1
+    assert world.sent("out") == {}
+
+
+def test_a_small_number_that_grows_is_hashed_as_before_and_goes_on(world):
+    some = list(range(-4, 4))
+    for batch, kind in enumerate((INT16, INT32, pa.int8(), INT16)):
+        world.batch(world.open(by_g(world, as_it_is)), batch, **{"in": groups(some, kind)})
+    assert world.sent("out") == {
+        batch: [(g, batch + 1) for g in sorted(some, key=repr)] for batch in range(4)
+    }
+
+
+def test_a_batch_without_rows_says_nothing_of_the_types_of_keys(world):
+    placed = world.open(by_g(world, as_it_is))
+    world.batch(placed, 0, **{"in": groups([], pa.float64())})
+    world.batch(placed, 1, **{"in": groups([1, 2], INT32)})
+    world.batch(placed, 2, **{"in": groups([], pa.float64())})
+    world.batch(placed, 3, **{"in": groups([2], INT32)})
+    assert world.sent("out") == {1: [(1, 1), (2, 1)], 3: [(2, 2)]}
+
+
+def test_a_repartitioned_side_of_a_join_may_be_empty_and_then_of_any_type(world):
+    def upper(context, rows):
+        frame = rows.to_pandas()  # a column of nothing is of doubles, or of objects
+        frame["n"] = frame["k"].str.upper() if len(frame) else frame["k"]
+        return pa.Table.from_pandas(frame, preserve_index=False)
+
+    topo = Topology("t")
+    flights, planes = (
+        topo.source(name, key=key, partitions=2) for name, key in (("flights", "id"), ("planes", "k"))
+    )
+    again = flights.process(upper, name="upper").repartition(key="k", name="by-k", partitions=2)
+    joined = again.join_table(
+        planes, TableJoin("p", on={"k": "string"}, columns={"seats": "int64"}), name="j"
+    )
+    joined.sink("o", target=ParquetSink(world.folder / "out"))
+    placed = world.open(topo)
+
+    def batch(number: int, ids: str, keys: str, table: dict[str, int]) -> None:
+        world.batch(
+            placed,
+            number,
+            flights=pa.table({"id": pa.array(list(ids), STRING), "k": pa.array(list(keys), STRING)}),
+            planes=pa.table(
+                {"k": pa.array(list(table), STRING), "seats": pa.array(list(table.values()), INT64)}
+            ),
+        )
+
+    batch(0, "12", "ab", {"a": 5})
+    batch(1, "", "", {"b": 6, "a": 7})
+    batch(2, "", "", {})
+    batch(3, "34", "ab", {})
+    assert world.sent("out") == {
+        0: [("1", "a", "A", 5), ("2", "b", "B", None)],
+        3: [("3", "a", "A", 7), ("4", "b", "B", 6)],
+    }
+
+
+# ------------------------------------------------------------------------- what sources may be keyed by
+def described(fields: dict[str, Any]) -> Any:
+    """Stands for a data frame with these columns."""
+    schema = StructType()
+    for name, kind in fields.items():
+        schema = schema.add(name, kind)
+    return schema
+
+
+def test_collated_keys_are_refused():
+    topo = Topology("t")
+    topo.source("in", key=["n", "k"], partitions=2).process(
+        Count("c", by={"n": "int32", "k": "string"})
+    ).sink("o")
+    built, number = topo.build(), IntegerType()
+    with pytest.raises(
+        InputError, match=r"^sources\.in: found .a key of \['int', 'string collate UTF8_LCASE'\].*cast it"
+    ):
+        sources.check_sources(built, {"in": described({"n": number, "k": StringType("UTF8_LCASE")})})
+    sources.check_sources(
+        built, {"in": described({"n": number, "k": StringType(), "other": StringType("UTF8_LCASE")})}
+    )

@@ -1,0 +1,138 @@
+"""Taking over a checkpoint, through a whole `Placed` without Spark: who is refused stops nobody."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from taskplace.errors import CheckpointError, Fenced
+from taskplace.spark.placed import Placed
+from taskplace.spark.processors import Count
+from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
+from tests.support.word_counts import counts, words
+from topology import Topology
+
+
+def test_a_refused_take_over_is_refused_again(world):
+    world.batch(world.open(counts(world, more=("m",))), 0, **{"in": words("a", "a", "a")})
+    late = world.open(counts(world, more=("m",)))
+    other = world.open(counts(world))  # it drops the store that `late` goes on with
+    world.batch(other, 1, **{"in": words("a")})
+    for batch in (2, 2, 3):
+        with pytest.raises(CheckpointError, match="another driver has begun, or changed, it"):
+            world.batch(late, batch, **{"in": words("a")})
+    world.batch(other, 2, **{"in": words("a")})
+    assert world.sent("out") == {0: [("a", 3)], 1: [("a", 4)], 2: [("a", 5)]}
+    assert world.sent("m") == {0: [("a", 3)]}
+
+
+def test_of_two_checkpoints_that_want_one_directory_one_is_refused_however_often_it_asks(world):
+    one, two = (world.open(counts(world), checkpoint=name) for name in ("one", "two"))
+    world.batch(one, 0, **{"in": words("a")})
+    for batch in (0, 0, 1):
+        with pytest.raises(CheckpointError, match=r"out: holds the output of another checkpoint"):
+            world.batch(two, batch, **{"in": words("z")})
+    world.batch(one, 1, **{"in": words("a")})
+    assert world.sent("out") == {0: [("a", 1)], 1: [("a", 2)]}
+    world.batch(world.open(counts(world, out="another"), checkpoint="two"), 0, **{"in": words("z")})
+    assert world.sent("another") == {0: [("z", 1)]}
+
+
+class Contested(ParquetSink):
+    """A directory that another checkpoint takes at the last moment: after the look whether it is free."""
+
+    def bind(self, checkpoint_id: str) -> None:
+        if not self.path.exists():
+            ParquetSink(self.path).bind("some other checkpoint")
+        super().bind(checkpoint_id)
+
+
+def test_a_sink_that_refuses_at_the_last_moment_gets_nothing_at_the_next_try_either(world):
+    topo = Topology("t")
+    counted = topo.source("in", key="k", partitions=2).process(Count("n", by={"k": "string"}), name="n")
+    counted.sink("o", target=Contested(world.folder / "out"))
+    placed = world.open(topo)
+    for batch in (0, 0, 1):
+        with pytest.raises(CheckpointError, match=r"out: holds the output of another checkpoint"):
+            world.batch(placed, batch, **{"in": words("a")})
+    assert world.sent("out") == {}
+    assert placed.journal.last_batch == -1
+
+
+def set_back(world: World) -> tuple[Placed, int, str]:
+    return world.open(counts(world)), 0, "Spark's checkpoint is at batch 0, the placed state at batch 1"
+
+
+def of_another_query(world: World) -> tuple[Placed, int, str]:
+    world.query = "another"
+    return world.open(counts(world)), 2, "query"
+
+
+def with_a_sink_that_is_taken_meanwhile(world: World) -> tuple[Placed, int, str]:
+    late = world.open(counts(world, more=("m",)))
+    ParquetSink(world.folder / "m").bind("some other checkpoint")
+    return late, 2, "m: holds the output of another checkpoint"
+
+
+@pytest.mark.parametrize("refused", [set_back, of_another_query, with_a_sink_that_is_taken_meanwhile])
+def test_a_start_that_is_refused_stops_nobody(world, refused):
+    first = world.open(counts(world))
+    for batch in range(2):
+        world.batch(first, batch, **{"in": words("a")})
+    late, number, message = refused(world)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=message):
+            world.batch(late, number, **{"in": words("b")})
+    world.query = "query"
+    for batch in range(2, 4):
+        world.batch(first, batch, **{"in": words("a", "b")})
+    assert world.sent("out") == {
+        0: [("a", 1)],
+        1: [("a", 2)],
+        2: [("a", 3), ("b", 1)],
+        3: [("a", 4), ("b", 2)],
+    }
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_of_two_that_begin_one_checkpoint_the_second_is_refused_and_the_first_goes_on(world, number):
+    first, second = world.open(counts(world)), world.open(counts(world))
+    world.batch(first, 0, **{"in": words("a")})
+    with pytest.raises(CheckpointError, match="another driver has begun, or changed, it"):
+        world.batch(second, number, **{"in": words("a")})
+    world.batch(first, 1, **{"in": words("a")})
+    assert world.sent("out") == {0: [("a", 1)], 1: [("a", 2)]}
+
+
+def test_who_is_fenced_sends_no_followers_any_more(world):
+    first = world.open(counts(world))
+    world.batch(first, 0, **{"in": words("a")})
+    second = world.open(counts(world))
+    world.batch(second, 1, **{"in": words("a")})
+    assert world.stopped == []
+    with pytest.raises(Fenced, match="has taken this checkpoint over"):
+        world.batch(first, 2, **{"in": words("a")})
+    assert world.stopped == [first._replicator]
+    world.batch(second, 2, **{"in": words("a")})
+    assert world.sent("out")[2] == [("a", 3)]
+
+
+def test_copies_that_a_restored_backup_is_behind_are_named_with_what_to_remove(world):
+    checkpoint, backup = world.folder / "checkpoint", world.folder / "backup"
+    world.batch(world.open(counts(world)), 0, **{"in": words("a")})
+    shutil.copytree(checkpoint, backup)
+    for batch in (1, 2):
+        world.batch(world.open(counts(world)), batch, **{"in": words("a")})
+    shutil.rmtree(checkpoint)
+    backup.rename(checkpoint)
+    for batch in (1, 2):
+        shutil.rmtree(world.folder / "out" / f"batch_id={batch}")
+    placed = world.open(counts(world))
+    with pytest.raises(Fenced, match=rf"put back from a backup: remove {placed.state_root}$"):
+        world.batch(placed, 1, **{"in": words("a")})
+    shutil.rmtree(placed.state_root)
+    world.restart(1)
+    world.batch(world.open(counts(world)), 1, **{"in": words("a")})
+    assert world.sent("out") == {0: [("a", 1)], 1: [("a", 2)]}

@@ -1,0 +1,114 @@
+"""Topologies that change between runs: what keeps its state, and what is refused with the explanation."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.driver import structure
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.processors import Aggregate, Count, count, sum_
+from tests.support.topology_streams import parquet
+from topology import Topology, compare
+
+
+def grown(folder, *, more: bool) -> Topology:
+    """A count by key; with `more`, a second sink, a processor beside it, and a subtopology at the end."""
+    topo = Topology("grown")
+    events = topo.source("events", key="key", partitions=3)
+    counted = events.process(Count("counts", by={"key": "string"}), name="counted")
+    counted.sink("out", target=parquet(folder / "out"))
+    if more:
+        counted.sink("copy", target=parquet(folder / "copy"))
+        added = Aggregate("sums", by={"key": "string"}, total=sum_("value", "int64"))
+        events.process(added, name="summed").sink("sums", target=parquet(folder / "sums"))
+        pages = events.repartition("page", name="by-page", partitions=2)
+        pages.process(Count("pages", by={"page": "string"}), name="per-page").sink(
+            "pages-out", target=parquet(folder / "pages")
+        )
+    return topo
+
+
+@pytest.mark.spark
+def test_what_is_added_starts_empty_and_what_was_there_is_kept(stream, tmp_path):
+    s = stream(grown(tmp_path, more=False), events="key string, page string, value bigint")
+    data = [[(f"k{i % 13}", f"p{i % 4}", i * (batch + 1)) for i in range(40)] for batch in range(5)]
+    for batch in range(3):
+        s.run(events=data[batch])
+    before = dict(s.placed.journal.history)
+    s.reopen(grown(tmp_path, more=True))
+    assert {task: s.placed.journal.history[task].end for task in before} == {
+        task: history.end for task, history in before.items()
+    }
+    for batch in range(3, 5):
+        s.run(events=data[batch])
+    everything, since = [row for rows in data for row in rows], [row for rows in data[3:] for row in rows]
+    counts = Counter(key for key, _, _ in everything)
+    assert s.latest("out", "key", "count") == counts
+    assert s.latest("copy", "key", "count") == counts
+    assert len(s.rows("copy")) == len(s.rows("out")) * 2 // 5  # of the two batches since
+    sums = Counter()
+    for key, _, value in since:
+        sums[key] += value
+    assert s.latest("sums", "key", "total") == sums
+    assert s.latest("pages", "page", "count") == Counter(page for _, page, _ in since)
+
+
+def counts_by(
+    key="key", *, partitions=2, logged=True, store="counts", repartitioned=False, first=False, more=False
+) -> Topology:
+    topo = Topology("t")
+    if first:
+        topo.source("new", key="key", partitions=2).process(Count("news", by={"key": "string"}), name="news")
+    if not logged:
+        topo.store(store, logged=False)
+    events = topo.source("events", key=key, partitions=partitions)
+    if repartitioned:
+        events = events.repartition(key, name="again")
+    by = dict.fromkeys(["key"] if key == "key" else ["key", key], "string")
+    counted = events.process(Count(store, by=by), name="counted")
+    if more:
+        counted.sink("out")
+        counted.repartition("count", name="by-count").process(
+            Aggregate("often", by={"count": "int64"}, n=count())
+        )
+        topo.source("other", key="key", partitions=5).process(Count("other", by={"key": "string"}))
+    return topo
+
+
+def committed(root, built):
+    """Driver 1 commits a batch with a topology."""
+    journal = Journal(root, {}, lambda _: structure.declare(root, built, programs(built), None))
+    journal.commit(0, 1, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"key": "other"}, "store 'counts': was keyed by (key), is keyed by (other)"),
+        ({"partitions": 3}, "topic 'events': 2 -> 3 partitions under store 'counts'"),
+        ({"logged": False}, "store 'counts': was logged, is not logged"),
+        ({"store": "renamed"}, "store 'counts' went and store 'renamed' came"),
+        ({"repartitioned": True}, "store 'counts': was in subtopology 0, is in 1"),
+        ({"first": True}, "store 'counts': was in subtopology 0, is in 1"),
+    ],
+)
+def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, change, says):
+    old, new = counts_by().build(), counts_by(**change).build()
+    committed(tmp_path, old)
+    with pytest.raises(CheckpointError) as refused:
+        structure.declare(tmp_path, new, programs(new), committed=1)
+    assert says in str(refused.value)
+    assert compare(old, new).explain() in str(refused.value)
+    assert "start a new checkpoint" in str(refused.value)
+
+
+@pytest.mark.parametrize("change", [{}, {"more": True}])
+def test_what_keeps_the_state_is_let_through(tmp_path, change):
+    old, new = counts_by().build(), counts_by(**change).build()
+    committed(tmp_path, old)
+    structure.declare(tmp_path, new, programs(new), committed=1)
+    assert compare(old, new).compatible

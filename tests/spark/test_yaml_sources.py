@@ -1,0 +1,47 @@
+"""Sources in YAML become streaming data frames, or one error with the path."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import ConfigError
+
+
+def declared(entry):
+    from taskplace.settings import Settings
+    from taskplace.spark.yaml_application import Declared
+
+    return Declared(
+        Settings.from_mapping(
+            {
+                "application": {"id": "t"},
+                "topology": {"sources": {"a": {"key": "k", "partitions": 2}}},
+                "input": {"a": entry},
+            }
+        )
+    )
+
+
+@pytest.mark.spark
+def test_sources_in_yaml_become_streaming_data_frames(spark):
+    entry = {"format": "rate", "options": {"rowsPerSecond": 1}, "select": ["value % 10 as k", "value"]}
+    (df,) = declared(entry).sources(spark).values()
+    assert df.isStreaming
+    assert df.columns == ["k", "value"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("entry", "says"),
+    [
+        ({"format": "com.no.such.Source"}, "com.no.such.Source"),
+        ({"format": "rate", "select": ["valu as k"]}, "valu"),
+        ({"format": "rate", "options": {"rowsPerSecond": 0}}, "rowsPerSecond"),
+        ({"format": "json", "path": "in", "schema": "k string comment 'a', b strng"}, "STRNG"),
+    ],
+)
+def test_what_spark_cannot_read_is_one_error_with_the_path(spark, entry, says):
+    with pytest.raises(ConfigError, match=r"^input\.a: found ") as caught:
+        declared(entry).sources(spark)
+    assert says in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,53 @@
+"""Attempts that are not wanted: of an older epoch or generation, or elsewhere when their round is called off."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import Fenced
+from taskplace.spark.messages import called_off
+from taskplace.spark.worker import attempt as attempt_module
+from tests.support.attempts import BATCHES
+from topology import TaskId
+
+
+def test_older_work_is_refused(runtime):
+    runtime.run_batch(BATCHES[0])
+    runtime.epoch = 2
+    runtime.attempt(TaskId(0, 0), BATCHES[1])
+    runtime.epoch = 1
+    before = runtime.files()
+    with pytest.raises(Fenced):
+        runtime.attempt(TaskId(0, 0), BATCHES[1])
+    assert runtime.files() == before
+
+
+def test_an_attempt_elsewhere_gives_way_when_its_round_is_called_off(runtime):
+    runtime.run_batch(BATCHES[0])
+    task = next(t for t in runtime.history if t.subtopology == 0)
+    mark = runtime.checkpoint / called_off(runtime.setting(runtime.first), 0)
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    with pytest.raises(Fenced, match="called off"):
+        runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
+    assert runtime.attempt(task, BATCHES[1], executor="1").instance == "executor-1", "the planned one goes on"
+
+
+def test_an_attempt_elsewhere_goes_on_when_nobody_calls_it_off(runtime, monkeypatch):
+    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.0)
+    runtime.run_batch(BATCHES[0])
+    task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
+    report = runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
+    assert (report.instance, report.planned, report.recovery.scratch) == ("executor-2", "executor-1", True)
+    assert report.recovery.replayed == history.end.offset
+
+
+def test_work_of_an_older_generation_is_refused(runtime):
+    """Its round was called off, and the task has been given out again."""
+    runtime.run_batch(BATCHES[0])
+    runtime.attempt(TaskId(0, 0), BATCHES[1], generation=5)
+    before = runtime.files()
+    with pytest.raises(Fenced, match="generation=4"):
+        runtime.attempt(TaskId(0, 0), BATCHES[1], generation=4)
+    assert runtime.files() == before
+    runtime.commit(runtime.attempt(TaskId(0, 0), BATCHES[1], generation=6))

@@ -1,0 +1,65 @@
+"""Rows with an event time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+
+from taskplace.spark.messages import History
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.expiry import SECOND
+from taskplace.spark.state.store import Store
+
+TTL = 100  # seconds
+
+
+def at(second: int | None) -> datetime | None:
+    return None if second is None else datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=second)
+
+
+def micros(second: int) -> int:
+    return int(at(second).timestamp()) * SECOND
+
+
+def table(rows: list[tuple[str, int, int | None]]) -> pa.Table:
+    columns = pa.schema([("k", pa.string()), ("n", pa.int64()), ("at", pa.timestamp("us", tz="UTC"))])
+    return pa.Table.from_pylist([{"k": k, "n": n, "at": at(t)} for k, n, t in rows], schema=columns)
+
+
+class Task:
+    """One store's copy, and its history; every batch is committed, with a changelog file."""
+
+    def __init__(self, folder: Path, committed, schemas) -> None:
+        self.folder, self.committed, self.schemas = folder, committed, schemas
+        self.databases = [name for schema in schemas for name in schema.databases]
+        self.history = History()
+
+    def copy(self, name: str = "active") -> Copy:
+        return Copy(self.folder / name, self.databases)
+
+    def batch(self, watermark: int | None, work, *, limit: int = 50_000):
+        with self.copy() as copy:
+            copy.bring_to(self.history, self.folder)
+            stores = {
+                s.name: Store(s, copy, None if watermark is None else micros(watermark)) for s in self.schemas
+            }
+            result = work(stores)
+            for store in stores.values():
+                store.expire(limit)
+            changes = {}
+            for store in stores.values():
+                changes |= store.changes()
+            if changes:
+                self.history = self.committed(self.history, self.folder, changes, len(self.history.changes))
+                copy.commit(changes, self.history.end)
+            else:
+                copy.commit_unchanged()
+        return result
+
+    def stored(self, copy_name: str = "active") -> dict[str, int]:
+        """Return how many entries lie in each database of a copy, expired ones included."""
+        with self.copy(copy_name) as copy:
+            copy.bring_to(self.history, self.folder)
+            return {name: copy.count(name) for name in self.databases}

@@ -1,0 +1,234 @@
+"""Drivers of a checkpoint, taken step by step, without Spark; they may be killed or stopped between two steps."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import psutil
+import pytest
+
+from taskplace.errors import Fenced, TaskplaceError
+from taskplace.spark import faults
+from taskplace.spark.codec import seal
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.messages import Change, Fence, History, Orders, Position, StagedFile, Visit
+from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.files import encode_changes, write_file
+from taskplace.spark.worker import follow, identity
+from topology import TaskId
+
+if TYPE_CHECKING:
+    from tests.support.journal_world import World
+
+TASKS = [TaskId(0, 0), TaskId(0, 1)]
+STORES = ["s", "t"]
+EXECUTORS = ["1", "2", "3"]
+IDENTITY = {"hash": 1}
+FULL_EVERY = 3
+State = dict[str, dict[str, str]]
+Writes = dict[str, dict[str, str | None]]  # store -> key -> value, None: deleted
+
+#: When executors are visited: before a batch; with orders from before it, carried out when all is done, pruning too;
+#: carried out before it, and reported when all is done; between commit and pruning.
+BEFORE, ACROSS, REPORTED_LATE, BETWEEN = WHEN = "before", "across", "reported late", "between"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """What a driver does for one batch: its attempts, by task, and visits, which get their orders as they begin."""
+
+    attempts: Mapping[TaskId, tuple[str, Writes]]  # the executor, and what the attempt writes
+    visited: Sequence[str] = ()
+    when: str = BEFORE
+
+
+class Driver:
+    """What a driver process does. `world` is where; `steps` counts."""
+
+    def __init__(self, world: World, steps: Steps) -> None:
+        self.world, self.steps = world, steps
+        self.journal = Journal(world.root, IDENTITY)
+        self.numbers = itertools.count()
+
+    def run(self, batches: Sequence[Batch]) -> None:
+        try:
+            for batch in batches:
+                self._run(batch)
+        except TaskplaceError:
+            with pytest.raises(Fenced):  # as `Placed.process_batch` asks, before it believes an error
+                self.journal.check_epoch()
+
+    def _run(self, batch: Batch) -> None:
+        before, across, late, between = (batch.visited if batch.when == when else () for when in WHEN)
+        with self._visits(before):
+            pass
+        with self._visits(across), self._visits(late, at_once=True):
+            self._run_batch(batch)
+            with self._visits(between):
+                pass
+            self.journal.prune()
+
+    @contextmanager
+    def _visits(self, executors: Sequence[str], *, at_once: bool = False) -> Iterator[None]:
+        """Order visits, carry them out before or after the block, and take in at its end what they report."""
+        if not executors:
+            yield
+            return
+        with self.journal.visit():
+            orders = [self._orders(executor) for executor in executors]
+            visits = [self._carried_out(one) for one in orders if at_once]
+            yield
+            visits += [self._carried_out(one) for one in orders if not at_once]
+            for visit in visits:
+                self.journal.add_snapshots(visit.snapshots)
+
+    def _run_batch(self, batch: Batch) -> None:
+        journal, number = self.journal, self.journal.last_batch + 1
+        changes, staged = {}, []
+        for task, (executor, writes) in batch.attempts.items():
+            with self.steps.of_an_executor():
+                changes[task], file = self._attempt(task, executor, writes, number)
+            staged.append(file)
+        attempts = [change.attempt for change in changes.values()]
+        try:
+            manifest = journal.commit(number, 1, changes, {"out": staged}, {})
+        except Fenced as refusal:
+            # When others have gone on, a driver cannot know whether its manifest came after them, and counts for
+            # nothing, or before them, and they went on from it. It stops either way.
+            if "gone on" not in str(refusal):
+                self.world.tell(refused=attempts)
+            raise
+        self.world.tell(committed=attempts, batch=number)
+        self.world.check_output(manifest)
+
+    def _attempt(self, task: TaskId, executor: str, writes: Writes, batch: int) -> tuple[Change, StagedFile]:
+        """As `worker.attempt` does it: position, seal, commit locally."""
+        history = self.journal.history.get(task, History())
+        base = history.end
+        attempt = f"{self.journal.epoch}-{os.getpid()}.{next(self.numbers)}"
+        self.world.tell(attempt=attempt, task=str(task), base=base.attempt, version=batch, writes=writes)
+        changes = {s: {k.encode(): v and v.encode() for k, v in w.items()} for s, w in writes.items()}
+        with Copy(self.world.copy(executor, task), STORES, fence=Fence(self.journal.epoch, batch)) as copy:
+            copy.bring_to(history, self.world.root)
+            self.world.check_contents(copy, base.attempt)
+            data = encode_changes(changes, {})
+            file = f"changelog/{task}/{batch:010d}-{attempt}.arrow"
+            write_file(self.world.root / file, data, sync=True)
+            output = f"batches/{batch:010d}/sinks/out/{task}-{attempt}.parquet"
+            write_file(self.world.root / output, attempt.encode(), sync=True)
+            records = sum(map(len, changes.values()))
+            to = Position(batch, attempt, base.offset + records)
+            copy.commit(changes, to)
+        change = Change(batch, attempt, base.attempt, to.offset, records, file, data.size, seal(data))
+        return change, StagedFile(output, 1, len(attempt), seal(attempt.encode()))
+
+    def _orders(self, executor: str) -> Orders:
+        return Orders(
+            f"executor-{executor}",
+            str(self.world.root),
+            str(self.world.state),
+            "app",
+            {0: STORES},
+            {0: STORES},
+            follow=dict(self.journal.history),
+            snapshot={t: h for t, h in self.journal.history.items() if h.changes},
+        )
+
+    def _carried_out(self, orders: Orders) -> Visit:
+        for history in orders.follow.values():
+            self.world.check_files(history)
+        with self.steps.of_an_executor(), be(orders.instance.removeprefix("executor-")):
+            visit = follow.visit(orders)
+        if visit.errors:
+            raise TaskplaceError(str(visit.errors))
+        return visit
+
+
+@contextmanager
+def be(executor: str) -> Iterator[None]:
+    identity.home.cache_clear()
+    with patch.object(identity, "executor", lambda: (executor, identity.owner_of(psutil.Process()))):
+        yield
+
+
+class Steps:
+    """Counts the steps of this process on files, and sends it a signal before one of them.
+
+    To be stopped, only a driver's own steps count: what it has executors do goes on without it.
+    """
+
+    FILES = ("open", "link", "unlink", "mkdir", "rmdir", "rename", "replace", "fsync")
+    LOOKS = ("listdir", "scandir")  # a kill changes nothing there; a stop may
+    COPY = ("_put", "_write_meta", "_begin", "commit", "commit_unchanged")
+
+    def __init__(self, at: int | None, sent: signal.Signals) -> None:
+        self.at, self.sent, self.count = at, sent, 0
+        self._counts = True
+        for name in (*self.FILES, *(self.LOOKS if sent == signal.SIGSTOP else ())):
+            setattr(os, name, self._before(getattr(os, name)))
+        os.fsync = self._before(lambda handle: None)  # hosts do not crash here
+        os.fdopen = self._in_two_writes(os.fdopen)  # type: ignore[assignment]
+        for name in self.COPY:
+            wrapped = self._before(getattr(Copy, name))
+            setattr(Copy, name, staticmethod(wrapped) if name == "_put" else wrapped)
+        faults.point = lambda name: self.take()
+
+    def take(self) -> None:
+        self.count += self._counts
+        if self.count == self.at and self._counts:
+            self.at = None
+            os.kill(os.getpid(), self.sent)
+
+    @contextmanager
+    def of_an_executor(self) -> Iterator[None]:
+        self._counts = self.sent == signal.SIGKILL
+        try:
+            yield
+        finally:
+            self._counts = True
+
+    def _before(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self.take()
+            return call(*args, **kwargs)
+
+        return step
+
+    def _in_two_writes(self, fdopen: Callable[..., Any]) -> Callable[..., Any]:
+        def opened(*args: Any, **kwargs: Any) -> Any:
+            file = fdopen(*args, **kwargs)
+            write = file.write
+
+            def halves(data: Any) -> None:
+                half = len(data) // 2
+                write(data[:half])
+                file.flush()
+                self.take()
+                write(data[half:])
+
+            return _Written(file, halves)
+
+        return opened
+
+
+class _Written:
+    """A file whose `write` is another one."""
+
+    def __init__(self, file: Any, write: Callable[[Any], None]) -> None:
+        self._file, self.write = file, write
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> _Written:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

@@ -1,0 +1,76 @@
+"""A cluster and a group of kafka-python's, without a broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+kafka = pytest.importorskip("kafka")
+
+from kafka.cluster import ClusterMetadata  # noqa: E402
+from kafka.protocol.consumer.group import JoinGroupResponse  # noqa: E402
+from kafka.protocol.consumer.metadata import (  # noqa: E402
+    ConsumerProtocolSubscription,
+)
+from kafka.protocol.metadata import MetadataResponse  # noqa: E402
+
+Held = set[tuple[str, int]]
+
+
+def cluster(topics: dict[str, int], racks: tuple[str, ...] = ("a", "b")) -> Any:
+    """Return cluster metadata: one broker in each rack, partition p on the broker p modulo their number."""
+    brokers = [
+        MetadataResponse.MetadataResponseBroker(node_id=k, host="broker", port=1000 + k, rack=rack)
+        for k, rack in enumerate(racks)
+    ]
+    topic, part = (
+        MetadataResponse.MetadataResponseTopic,
+        MetadataResponse.MetadataResponseTopic.MetadataResponsePartition,
+    )
+    found = ClusterMetadata()
+    response = MetadataResponse(
+        version=5,
+        throttle_time_ms=0,
+        cluster_id=None,
+        brokers=brokers,
+        controller_id=0,
+        topics=[
+            topic(
+                error_code=0,
+                name=name,
+                is_internal=False,
+                partitions=[
+                    part(
+                        error_code=0,
+                        partition_index=p,
+                        leader_id=p % len(racks),
+                        replica_nodes=[p % len(racks)],
+                        isr_nodes=[p % len(racks)],
+                        offline_replicas=[],
+                    )
+                    for p in range(count)
+                ],
+            )
+            for name, count in topics.items()
+        ],
+    )
+    found.update_metadata(MetadataResponse.decode(response.encode(), version=5))
+    return found
+
+
+PAIR = ConsumerProtocolSubscription.TopicPartition
+
+
+def made_of(made: dict[str, Any]) -> dict[str, Held]:
+    return {n: {(tp.topic, tp.partition) for tp in a.partitions()} for n, a in made.items()}
+
+
+def subscription(**fields: Any) -> Any:
+    return ConsumerProtocolSubscription(**{"topics": ["t", "u"], "user_data": b"", **fields})
+
+
+def member(name: str, metadata: Any, instance: str | None = None) -> Any:
+    return JoinGroupResponse.JoinGroupResponseMember(
+        member_id=name, group_instance_id=instance, metadata=metadata
+    )

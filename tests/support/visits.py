@@ -1,0 +1,29 @@
+"""Orders for a visit, and what a visit says."""
+
+from __future__ import annotations
+
+from taskplace.spark.messages import Orders, Visit
+from taskplace.spark.worker.follow import visit_all
+
+ROWS = [
+    [("N1", 5), ("N7", 7), ("N3", -1)],
+    [("N1", 9), ("N4", 1)],
+    [("N7", 30), ("N1", 2), ("N2", 0)],
+]
+
+
+def orders(runtime, instance="executor-2", **what):
+    stores = {
+        program.subtopology: tuple(sorted(program.stores)) for program in (runtime.first, runtime.second)
+    }
+    given = {"stores": stores, "logged": stores} | what
+    return Orders(instance, str(runtime.checkpoint), str(runtime.state), "app", **given)
+
+
+def visit(runtime, given, executor="2"):
+    """Visit an executor as Spark does: orders and answer travel as bytes and text."""
+    runtime.be(executor)
+    (answer,) = visit_all([bytearray(given.encode())])
+    found = Visit.decode(answer)
+    assert Visit.decode(found.encode()) == found
+    return found

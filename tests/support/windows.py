@@ -1,0 +1,68 @@
+"""Windows of clicks, by quarters of an hour and by hours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Tumbling,
+    sum_,
+)
+from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
+from topology import Topology
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+SIXTY = 60 * 10**6  # a minute, in microseconds
+KEY = {"k": "string"}
+
+
+def clicks(*rows: tuple[str, int | None]) -> pa.Table:
+    """Return rows of a key and a time in minutes."""
+    at = [None if minute is None else START + minute * MINUTE for _, minute in rows]
+    return pa.table(
+        {"k": pa.array([k for k, _ in rows], pa.string()), "at": pa.array(at, pa.timestamp("us", tz="UTC"))}
+    )
+
+
+def quarters(**options: Any) -> Tumbling:
+    return Tumbling("at", "15 minutes", emit="final", **options)
+
+
+def hours(
+    world: World, first: Tumbling, second: Tumbling, *, repartition: bool, partitions: int = 2
+) -> Topology:
+    """Return windows of windows: clicks by quarter of an hour, summed up by hour."""
+    topo = Topology("hours")
+    source = topo.source("in", key="k", partitions=partitions, event_time="at", delay="10 minutes")
+    small = source.process(Count("small", by=KEY, window=first), name="small")
+    if repartition:
+        small = small.repartition(key="k", name="again", partitions=partitions + 1)
+    large = small.process(Aggregate("large", by=KEY, window=second, n=sum_("count", "int64")), name="large")
+    large.sink("out", target=ParquetSink(world.folder / "out"))
+    return topo
+
+
+def sent(world: World) -> Counter[tuple[str, datetime]]:
+    """Return how often each key's windows were counted, all batches together; each window comes once."""
+    found = [row for rows in world.sent("out").values() for row in rows]
+    assert len({row[:2] for row in found}) == len(found), "a window was sent twice"
+    return Counter({(k, start): n for k, start, n, *_ in found})
+
+
+def run(world: World, topology: Topology, batches: list[pa.Table], **options: Any) -> Any:
+    placed = world.open(topology, **options)
+    for number, rows in enumerate(batches):
+        world.batch(placed, number, **{"in": rows})
+    return placed
+
+
+def same(context, rows):
+    return rows
