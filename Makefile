@@ -6,7 +6,7 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
-# More for pytest: make test ARGS="-k settings", and with -n 0 in one process: make test ARGS="-n 0 -x tests/state"
+# More for pytest: make test ARGS="-k settings", and with -n 0 in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
 # One worker for each core; all that needs Spark goes to one of them, first (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder

@@ -33,4 +33,4 @@ PYTHON
     touch "${STAMP}"
 fi
 "${VENV}/bin/python" -c 'import pyspark; print("steering tests with PySpark", pyspark.__version__)'
-exec "${VENV}/bin/python" -m pytest tests/steer "$@"
+exec "${VENV}/bin/python" -m pytest tests/spark/steering tests/examples/test_steer.py "$@"

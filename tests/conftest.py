@@ -17,6 +17,8 @@ import pytest
 from _pytest.unittest import TestCaseFunction
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+pytest.register_assert_rewrite("tests.support")
+
 EXECUTORS = 3
 
 settings.register_profile(

@@ -16,6 +16,10 @@ import networkx
 import pytest
 
 ROOT = Path(__file__).parents[1]
+TESTS = ROOT / "tests"
+#: Directories of tests that belong to no package: helpers, checkpoints of earlier versions, random pipelines.
+OF_NO_PACKAGE = {"support", "golden", "differential"}
+LARGEST_TEST_FILE = 15 * 1024  # bytes
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
 
 
@@ -62,7 +66,7 @@ def test_every_promise_has_a_test_with_spark_in_every_run():
     sections = re.findall(r"^## (.+)$", (ROOT / "docs" / "guarantees.md").read_text(), re.MULTILINE)
     marks = [
         node
-        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        for path in sorted(TESTS.rglob("test_*.py"))
         if "mark.everyday" in path.read_text()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.mark.everyday"
@@ -94,3 +98,23 @@ def test_no_files_import_each_other_in_a_circle():
     )
     circles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
     assert circles == []
+
+
+def test_tests_lie_where_the_source_lies():
+    """A directory of tests is called as the package that it tests."""
+    directories = {path.parent.relative_to(TESTS) for path in TESTS.rglob("*.py")} - {Path()}
+    mirrored = {there for there in directories if there.parts[0] not in OF_NO_PACKAGE}
+    assert mirrored
+    for there in sorted(mirrored):
+        packages = [ROOT / "taskplace" / there, ROOT / there]
+        assert any(list(package.glob("*.py")) for package in packages), f"tests/{there} mirrors no package"
+
+
+def test_no_test_file_is_large():
+    """A larger one says several things: split it by what it says, and put what the parts share into tests/support."""
+    large = {
+        str(path.relative_to(ROOT)): size
+        for path in sorted(TESTS.rglob("*.py"))
+        if (size := path.stat().st_size) > LARGEST_TEST_FILE
+    }
+    assert large == {}

@@ -13,9 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from taskplace.partitioner import (
-    UniformStickyPartitioner,
-)
+from taskplace.partitioner import UniformStickyPartitioner
 from tests.support.records import config
 
 ROOT = Path(__file__).parents[1]

@@ -10,11 +10,7 @@ import pytest
 from hypothesis import given
 
 from taskplace.errors import InputError
-from taskplace.partitioner import (
-    PartitionerConfig,
-    UniformStickyPartitioner,
-    partition_for_key,
-)
+from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner, partition_for_key
 from tests.support.records import bytes_of, config
 
 

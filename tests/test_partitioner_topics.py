@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.partitioner import (
-    TopicPartitioner,
-    partition_for_key,
-)
+from taskplace.partitioner import TopicPartitioner, partition_for_key
 from tests.support.records import config
 
 

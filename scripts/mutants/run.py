@@ -57,20 +57,14 @@ PACKAGES = {
     "topology": ("topology/*.py",),
     "state": ("taskplace/spark/state/*.py",),
 }
-TESTS = (
-    "tests/engine",
-    "tests/partitions",
-    "tests/topology",
-    "tests/group",
-    "tests/state",
-    "tests/cli",
-    "tests/spark",
-    "tests/steer",
-    "tests/golden",
-    "tests/test_partitioner.py",
-    "tests/test_docs_placement.py",
+# About the project and not about the code that is changed, or too slow.
+LEFT_OUT = (
+    "tests/differential/",
+    "tests/test_benchmarks.py",
+    "tests/test_house.py",
+    "tests/test_mutants.py",
+    "tests/test_scripts.py",
 )
-LEFT_OUT = ("tests/cli/test_scripts.py",)  # about the scripts, which are not copied
 COPIED = (
     "taskplace",
     "topology",
@@ -234,6 +228,8 @@ def _importers() -> dict[str, set[str]]:
     paths = [*_files(tuple(f"{root}/**/*.py" for root in ("taskplace", "topology"))), *_test_files()]
     names = {str(path.relative_to(ROOT) if isinstance(path, Path) else path): None for path in paths}
     imported = {name: list(_imported(ROOT / name)) for name in names}
+    for test in _test_files():
+        imported[test] += _by_helpers(imported[test])
     passed_on = {
         f"{_module(name)}.{item}": module
         for name, found in imported.items()
@@ -251,6 +247,22 @@ def _importers() -> dict[str, set[str]]:
                     break
                 module = origin
     return result
+
+
+def _by_helpers(found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Return what a test file imports by way of its helpers, and of theirs."""
+    more: list[tuple[str, str]] = []
+    seen: set[str] = set()
+    left = list(found)
+    while left:
+        module, item = left.pop()
+        for name in (module, f"{module}.{item}"):
+            helper = ROOT / f"{name.replace('.', '/')}.py"
+            if name.startswith("tests.") and name not in seen and helper.exists():
+                seen.add(name)
+                more += (these := list(_imported(helper)))
+                left += these
+    return more
 
 
 def _imported(path: Path) -> Iterator[tuple[str, str]]:
@@ -326,10 +338,8 @@ def _files(*patterns: tuple[str, ...]) -> list[Path]:
 
 
 def _test_files() -> list[str]:
-    found = [
-        p for t in TESTS for p in ([ROOT / t] if t.endswith(".py") else sorted((ROOT / t).glob("test_*.py")))
-    ]
-    return [name for path in found if (name := str(path.relative_to(ROOT))) not in LEFT_OUT]
+    found = (str(path.relative_to(ROOT)) for path in sorted((ROOT / "tests").rglob("test_*.py")))
+    return [name for name in found if not name.startswith(LEFT_OUT)]
 
 
 def table(sample: dict[str, list[Mutant]], result: dict[Mutant, str], equivalent: set[Any]) -> float:

@@ -264,3 +264,18 @@ def _heard(value: Any) -> Any:
 def canonical_nan(value: float) -> float:
     """Return the one NaN for any; -0.0 stays what it is."""
     return NAN if value != value else value
+
+
+def stateful(node: Node) -> bool:
+    """Return whether a node keeps state, in a store of its name."""
+    return node.op in ("deduplicate", "aggregate", "join", "per_key")
+
+
+def options_by(node: Node) -> list[str]:
+    """Return the columns that a node keeps its state by, but for a window's."""
+    return list(node.options.get("by") or node.options["on"])
+
+
+def key_columns(node: Node) -> list[str]:
+    """Return the columns of the key of a node's state."""
+    return [*options_by(node), WINDOW_START] if node.options.get("window") else options_by(node)

@@ -16,9 +16,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.differential.case import Batch, Case, Row, shapes, time_of
+from tests.differential.case import Batch, Case, Row, shapes, stateful, time_of
 from tests.differential.lives import Mismatch, Told, comparable, live
-from tests.differential.model import stateful
 
 DAY = 86_400_000_000
 

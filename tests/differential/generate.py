@@ -19,10 +19,11 @@ from tests.differential.drawing import Wanted
 from topology import TopologyError
 
 WORKER = [name for name in faults.POINTS if name.startswith("attempt.")]
+ANYTHING = Wanted()
 DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
 
 
-def case(draw: Random, wanted: Wanted = Wanted()) -> Case:
+def case(draw: Random, wanted: Wanted = ANYTHING) -> Case:
     """Return a random case; it may be one that the topology refuses."""
     return _Drawn(draw, wanted).case()
 

@@ -26,8 +26,8 @@ from taskplace.spark.bridge import JobLostError
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build
-from tests.differential.case import Case, Row, canonical, shapes
-from tests.differential.model import Model, stateful
+from tests.differential.case import Case, Row, canonical, shapes, stateful
+from tests.differential.model import Model
 from tests.support.placed_without_spark import Died, World
 
 

@@ -28,7 +28,10 @@ from tests.differential.case import (
     Row,
     Shape,
     canonical,
+    key_columns,
+    options_by,
     shapes,
+    stateful,
 )
 from tests.differential.hashing import partition
 from tests.differential.values import DAY, Key, aggregated, cast, micros, order
@@ -318,18 +321,3 @@ class Model:
                 n = values[f"{name}_count"]
                 shown[name] = float(values[f"{name}_sum"]) / n if n else None
         return shown
-
-
-def stateful(node: Node) -> bool:
-    """Return whether a node keeps state, in a store of its name."""
-    return node.op in ("deduplicate", "aggregate", "join", "per_key")
-
-
-def options_by(node: Node) -> list[str]:
-    """Return the columns that a node keeps its state by, but for a window's."""
-    return list(node.options.get("by") or node.options["on"])
-
-
-def key_columns(node: Node) -> list[str]:
-    """Return the columns of the key of a node's state."""
-    return [*options_by(node), WINDOW_START] if node.options.get("window") else options_by(node)

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.case import (
-    Row,
-    canonical,
-)
+from tests.differential.case import Row, canonical
 
 Key = tuple[Any, ...]
 DAY = 86_400_000_000

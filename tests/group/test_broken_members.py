@@ -8,13 +8,7 @@ from typing import Any
 import pytest
 
 from taskplace.errors import InputError
-from taskplace.group import (
-    Code,
-    ConsumerProtocol,
-    Mode,
-    RoundRobin,
-    Topics,
-)
+from taskplace.group import Code, ConsumerProtocol, Mode, RoundRobin, Topics
 from taskplace.group.subscription import Subscription
 from taskplace.group.wire import Writer
 from tests.support.consumers import Odd, consumer, numbers

@@ -11,12 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from taskplace.errors import InputError
-from taskplace.group import (
-    ConsistentHash,
-    ConsumerMetadata,
-    ProtocolError,
-    RoundRobin,
-)
+from taskplace.group import ConsistentHash, ConsumerMetadata, ProtocolError, RoundRobin
 from taskplace.group.subscription import Subscription
 from tests.support.consumers import consumer
 from tests.support.network import Network

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from taskplace.group import (
-    Code,
-    Member,
-    MemberSettings,
-    StaleGeneration,
-)
+from taskplace.group import Code, Member, MemberSettings, StaleGeneration
 from tests.support.group_protocol import Plain, stable
 from tests.support.network import GROUP, SETTINGS, Network, Weather
 

@@ -12,16 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from taskplace.group import (
-    Code,
-    Mode,
-    Offer,
-    ProtocolError,
-    Subscription,
-    UnknownVersion,
-    decode,
-    encode,
-)
+from taskplace.group import Code, Mode, Offer, ProtocolError, Subscription, UnknownVersion, decode, encode
 from taskplace.group.messages import Ack, Heartbeat, Join, Joined, Leave, Role, Sync, decode_body
 from taskplace.group.subscription import Assignment, Probe
 from taskplace.group.wire import LIMIT, Reader, Writer, deflate, inflate, seal, unseal

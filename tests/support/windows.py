@@ -8,12 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from taskplace.spark.processors import (
-    Aggregate,
-    Count,
-    Tumbling,
-    sum_,
-)
+from taskplace.spark.processors import Aggregate, Count, Tumbling, sum_
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
 from topology import Topology

@@ -9,11 +9,7 @@ from msgspec.structs import asdict
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import sealed
-from taskplace.spark.processors import (
-    Count,
-    Deduplicate,
-    Tumbling,
-)
+from taskplace.spark.processors import Count, Deduplicate, Tumbling
 from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
 from tests.support.windows import KEY, MINUTE, SIXTY, START, clicks, hours, quarters, run, same, sent

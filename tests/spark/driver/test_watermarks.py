@@ -9,13 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.processors import (
-    Aggregate,
-    Count,
-    Tumbling,
-    count,
-    max_,
-)
+from taskplace.spark.processors import Aggregate, Count, Tumbling, count, max_
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state import expiry
 from tests.support.placed_without_spark import World

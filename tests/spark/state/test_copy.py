@@ -13,7 +13,8 @@ from taskplace.spark.state import meta as meta_module
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import Changes, encode_records, record_batch, write_file
 from taskplace.spark.state.meta import boot_id
-from tests.support.copies import STORES
+
+STORES = ["s", "t"]
 
 
 def bulk(count: int, tag: str = "v") -> Changes:

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from taskplace.spark.messages import History, Position
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.keys import SHORT, physical, restore_entry, store_entry
-from tests.support.copies import STORES
+
+STORES = ["s", "t"]
 
 near_the_edge = st.binary(min_size=SHORT - 1, max_size=SHORT + 40)
 alike = st.binary(max_size=3).map(lambda end: b"p" * SHORT + end)

@@ -6,7 +6,8 @@ from taskplace.spark.codec import seal
 from taskplace.spark.messages import History, Position, Snapshot
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import encode_records, record_batch, write_file
-from tests.support.copies import STORES
+
+STORES = ["s", "t"]
 
 
 def snapshot_of(root, count, at):

@@ -10,14 +10,7 @@ from taskplace.spark.steering import steering_round
 from taskplace.spark.steering.layout import Layout
 from taskplace.spark.steering.overrides import Facts
 from taskplace.spark.steering.steered_queries import SteeredQueries
-from tests.support.steering_stand_in import (
-    Spark,
-    failing,
-    on,
-    pair,
-    polled,
-    steering_of,
-)
+from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of
 from tests.support.steering_streams import wait_until
 from topology.ids import TaskId
 

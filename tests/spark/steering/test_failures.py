@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.steering_stand_in import (
-    Spark,
-    failing,
-    polled,
-    steering_of,
-    turned,
-)
+from tests.support.steering_stand_in import Spark, failing, polled, steering_of, turned
 
 
 def test_what_stood_down_stays_so_until_it_is_resumed_though_the_operators_are_read_later():

@@ -7,11 +7,7 @@ import threading
 import pytest
 
 from taskplace.errors import InputError
-from tests.support.steering_stand_in import (
-    Spark,
-    polled,
-    steering_of,
-)
+from tests.support.steering_stand_in import Spark, polled, steering_of
 from tests.support.steering_streams import wait_until
 
 

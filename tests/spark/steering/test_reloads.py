@@ -4,14 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.steering_stand_in import (
-    Spark,
-    failing,
-    polled,
-    reloads_counted,
-    steering_of,
-    turned,
-)
+from tests.support.steering_stand_in import Spark, failing, polled, reloads_counted, steering_of, turned
 
 
 def test_reloads_are_priced_by_all_that_was_sent_since_the_batch_before(monkeypatch):

@@ -5,11 +5,7 @@ from __future__ import annotations
 import json
 
 from taskplace.spark.steering.status import SteeringStatus
-from tests.support.steering_stand_in import (
-    Spark,
-    polled,
-    steering_of,
-)
+from tests.support.steering_stand_in import Spark, polled, steering_of
 
 
 def test_a_status_reads_as_text_and_as_json():

@@ -8,12 +8,7 @@ from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.executors import Executors
 from taskplace.spark.steering.overrides import Facts
 from taskplace.spark.steering.steering import Steering
-from tests.support.steering_stand_in import (
-    POLLS,
-    Spark,
-    polled,
-    steering_of,
-)
+from tests.support.steering_stand_in import POLLS, Spark, polled, steering_of
 
 
 def test_between_two_batches_no_more_is_sent_than_the_budget_whatever_is_asked_for():

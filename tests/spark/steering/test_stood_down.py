@@ -5,16 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from taskplace.spark.steering.overrides import Facts
-from tests.support.steering_stand_in import (
-    Spark,
-    failing,
-    on,
-    pair,
-    polled,
-    steering_of,
-    turned,
-    unreadable,
-)
+from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of, turned, unreadable
 
 
 def test_a_query_that_cannot_be_read_keeps_executors_and_the_one_that_was_asked_says_so(caplog):

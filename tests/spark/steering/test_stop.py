@@ -5,13 +5,7 @@ from __future__ import annotations
 import pytest
 
 from taskplace.spark.steering.steered_queries import SteeredQueries
-from tests.support.steering_stand_in import (
-    Spark,
-    failing,
-    polled,
-    steering_of,
-    turned,
-)
+from tests.support.steering_stand_in import Spark, failing, polled, steering_of, turned
 
 
 def test_stopping_takes_moves_back_that_have_not_run():

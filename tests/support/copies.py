@@ -1,5 +1,0 @@
-"""Copies and their snapshots."""
-
-from __future__ import annotations
-
-STORES = ["s", "t"]
