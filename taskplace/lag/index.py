@@ -1,29 +1,28 @@
-"""Which instances are most caught up on each task: an index of copies by lag.
+"""An index of copies by lag, kept up to date as reports arrive.
 
-One sorted list of (task, lag, instance), kept up to date as reports arrive and never rebuilt: a report costs
-O(log copies), and the copies of a task come out in order of lag.
+One sorted list of (task, lag, instance) that is never rebuilt: a report costs O(log copies), and the copies of a task
+come out in order of lag. What a lag means is said by `taskplace.lag.ranking`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from sortedcontainers import SortedList
 
 from taskplace.errors import InputError
-from taskplace.validation import MOST
+from taskplace.lag import ranking
+from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from topology.ids import TaskId
-
-_Entry = tuple[TaskId, int, str]
 
 
 class LagIndex:
     """Copies of tasks on instances, by lag.
 
-    The *rank* of an instance on a task is 0 if its copy is caught up (lag <= `acceptable_recovery_lag`), the lag if
-    not, and the whole changelog if it has no copy; lower is better. Without a copy nobody is caught up, unless the
-    changelog is empty or the task is not logged: then every instance has rank 0. So it has on every task if
-    `acceptable_recovery_lag` is unbounded (2^63 - 1).
+    It ranks instances as the engine does (`taskplace.lag.ranking`): 0 if a copy is caught up, the lag if not, and the
+    whole changelog without a copy. A copy is caught up if its lag is at most `acceptable_recovery_lag`; with
+    `acceptable_recovery_seconds`, if it can be read in that time at the instance's `restore_rate`.
 
     Lifetime: one index lives as long as the cluster it watches. `report` what copies say, `forget` an instance that
     is gone, `drop` a copy that was deleted, and tell `end_offset` how long a changelog is.
@@ -44,10 +43,14 @@ class LagIndex:
     (('a', 'b'), [('a', 40), ('b', 70)])
     """
 
-    def __init__(self, acceptable_recovery_lag: int = 10_000) -> None:
+    def __init__(
+        self, acceptable_recovery_lag: int = 10_000, acceptable_recovery_seconds: float | None = None
+    ) -> None:
         self.acceptable_recovery_lag = _least(acceptable_recovery_lag, "acceptable.recovery.lag")
+        self._acceptable = Acceptable(acceptable_recovery_lag, acceptable_recovery_seconds)
         self._order: SortedList = SortedList()  # of (task, lag, instance)
         self._copies: dict[str, dict[TaskId, int]] = {}
+        self._rates: dict[str, float] = {}
         self._end: dict[TaskId, int] = {}
         self._unlogged: set[TaskId] = set()
 
@@ -63,6 +66,8 @@ class LagIndex:
         """Yield (task, instance, lag): by task, and for each task by lag. O(copies)."""
         for task, lag, instance in self._order:
             yield task, instance, lag
+
+    # -- what is reported
 
     def report(self, instance: str, task: TaskId, lag: int) -> None:
         """Note that the copy of `task` on `instance` is `lag` records behind. O(log copies)."""
@@ -84,21 +89,29 @@ class LagIndex:
 
     def forget(self, instance: str) -> None:
         """Note that `instance` is gone, with all its copies. O(its copies * log copies)."""
+        self._rates.pop(instance, None)
         for task, lag in self._copies.pop(instance, {}).items():
             self._order.remove((task, lag, instance))
 
-    def end_offset(self, task: TaskId, end: int, *, logged: bool = True) -> None:
-        """Note that the changelog of `task` has `end` records; `logged=False` if it has no changelog. O(1)."""
-        self._end[task] = _least(end, f"tasks[{task}].end_offset")
+    def end_offset(self, task: TaskId, end: int | None, *, logged: bool = True) -> None:
+        """Note that the changelog of `task` has `end` records, None if that is not known. O(1).
+
+        `logged=False`: the task has no changelog.
+        """
+        if end is None:
+            self._end.pop(task, None)
+        else:
+            self._end[task] = _least(end, f"tasks[{task}].end_offset")
         (self._unlogged.discard if logged else self._unlogged.add)(task)
 
-    def universal(self, task: TaskId) -> bool:
-        """Return whether every instance is caught up on `task`. O(1).
+    def restore_rate(self, instance: str, rate: float | None) -> None:
+        """Note how many records per second copies on `instance` catch up, None if that is not known. O(1)."""
+        if rate is None:
+            self._rates.pop(instance, None)
+        else:
+            self._rates[instance] = rate
 
-        It is where the changelog is empty, the task is not logged, or any lag is acceptable (2^63 - 1).
-        """
-        unbounded = self.acceptable_recovery_lag == MOST
-        return unbounded or task in self._unlogged or self._end.get(task) == 0
+    # -- lags, as they were reported
 
     def lag(self, instance: str, task: TaskId) -> int | None:
         """Return how far behind a copy is, None if there is no copy. O(1)."""
@@ -108,55 +121,86 @@ class LagIndex:
         """Return the lag of every copy on `instance`: what `Instance.lags` wants. O(its copies)."""
         return dict(self._copies.get(instance, ()))
 
-    def rank(self, instance: str, task: TaskId) -> int:
-        """Return how far `instance` is from taking `task` over; 0 is caught up. O(1).
-
-        Without a copy this is the whole changelog, and at least one more than any lag that counts as caught up.
-        """
-        if self.universal(task):
-            return 0
-        lag = self.lag(instance, task)
-        if lag is None:
-            return max(self._end.get(task, 0), self.acceptable_recovery_lag + 1)
-        return 0 if lag <= self.acceptable_recovery_lag else lag
-
-    def is_caught_up(self, instance: str, task: TaskId) -> bool:
-        """Return whether `instance` could take `task` over now. O(1)."""
-        return self.rank(instance, task) == 0
-
-    def caught_up(self, task: TaskId) -> tuple[str, ...]:
-        """Return the instances whose copies of `task` are caught up, by lag. O(log copies + result)."""
-        low, high = (task, -1, ""), (task, self.acceptable_recovery_lag + 1, "")
-        return tuple(instance for _, _, instance in self._order.irange(low, high, inclusive=(True, False)))
-
-    def most_caught_up(self, task: TaskId) -> tuple[str, ...]:
-        """Return the instances whose copies of `task` have the least rank, by lag. O(log copies + result).
-
-        All that are caught up rank the same. Empty if there is no copy: then all instances are alike.
-        """
-        ready = self.caught_up(task)
-        if ready:
-            return ready
-        best: list[str] = []
-        least = -1
-        for instance, lag in self.by_lag(task):
-            if best and lag > least:
-                break
-            best.append(instance)
-            least = lag
-        return tuple(best)
-
     def by_lag(self, task: TaskId) -> Iterator[tuple[str, int]]:
         """Yield (instance, lag) of the copies of `task`, least lag first. O(log copies + result)."""
         after = TaskId(task.subtopology, task.partition + 1)
         for _, lag, instance in self._order.irange((task, -1, ""), (after, -1, ""), inclusive=(True, False)):
             yield instance, lag
 
+    # -- what they mean
+
+    def universal(self, task: TaskId) -> bool:
+        """Return whether every instance is caught up on `task`. O(1).
+
+        It is where the changelog is empty, the task is not logged, or any lag is acceptable (2^63 - 1).
+        """
+        return self._acceptable.unbounded or self._needs_no_copy(task)
+
+    def lacking(self, instance: str, task: TaskId, length: int) -> int:
+        """Return how many records `instance` has to read: its copy's lag, or `length` if it has no copy. O(1)."""
+        lag = self.lag(instance, task)
+        return int(ranking.lacking(NO_COPY if lag is None else lag, length))
+
+    def rank(self, instance: str, task: TaskId) -> int:
+        """Return how far `instance` is from taking `task` over; 0 is caught up. O(1).
+
+        Without a copy this is the whole changelog (2^63 - 1 if its length is not known), and at least one more than
+        any lag that counts as caught up.
+        """
+        lag = self.lag(instance, task)
+        return int(self._ranks(task, NO_COPY if lag is None else lag, self._acceptable_on(instance)))
+
+    def is_caught_up(self, instance: str, task: TaskId) -> bool:
+        """Return whether `instance` could take `task` over now. O(1)."""
+        return self.rank(instance, task) == 0
+
+    def caught_up(self, task: TaskId) -> tuple[str, ...]:
+        """Return the instances whose copies of `task` are caught up, by lag. O(log copies + copies of the task)."""
+        names, _, rank = self._ranked(task)
+        return tuple(name for name, found in zip(names, rank.tolist(), strict=True) if found == 0)
+
+    def most_caught_up(self, task: TaskId, owner: str | None = None) -> tuple[str, ...]:
+        """Return the instances whose copies of `task` have the least rank, by lag.
+
+        All that are caught up rank the same. If nobody is, the copy of `owner` is among them as well, unless another
+        is far ahead of it (`taskplace.lag.ranking.most_caught_up`). Empty if there is no copy that has read anything:
+        then all instances are alike. O(log copies + copies of the task).
+        """
+        names, acceptable, rank = self._ranked(task)
+        same, end = np.zeros(len(names), np.int64), np.full(len(names), self._length(task))
+        owns = np.array([name == owner for name in names], np.bool_)
+        best = ranking.most_caught_up(same, rank, end, acceptable, owns)
+        return tuple(name for name, is_best in zip(names, best.tolist(), strict=True) if is_best)
+
     def check(self) -> None:
         """Raise `InputError` if the index contradicts itself; used by tests after every random action."""
         listed = sorted((t, lag, i) for i, copies in self._copies.items() for t, lag in copies.items())
         if list(self._order) != listed:
             raise InputError("lag index", found=list(self._order), expected=repr(listed))
+
+    def _length(self, task: TaskId) -> int:
+        return self._end.get(task, UNKNOWN)
+
+    def _needs_no_copy(self, task: TaskId) -> bool:
+        return bool(ranking.needs_no_copy(self._length(task), task in self._unlogged))
+
+    def _acceptable_on(self, instance: str) -> int:
+        return self._acceptable.at(self._rates.get(instance))
+
+    def _ranks(
+        self, task: TaskId, lags: ranking.Ints | int, acceptable: ranking.Ints | int
+    ) -> ranking.Ints:
+        """Return the ranks of copies of one task."""
+        end = self._length(task)
+        usable = ranking.usable_lag(lags, end, self._needs_no_copy(task))
+        return ranking.rank(usable, end, acceptable, self.universal(task))
+
+    def _ranked(self, task: TaskId) -> tuple[list[str], ranking.Ints, ranking.Ints]:
+        """Return the instances with a copy of `task`, by lag; what is acceptable there; and their ranks."""
+        found = list(self.by_lag(task))
+        acceptable = np.array([self._acceptable_on(name) for name, _ in found], np.int64)
+        lags = np.array([lag for _, lag in found], np.int64)
+        return [name for name, _ in found], acceptable, self._ranks(task, lags, acceptable)
 
 
 def _least(value: int, path: str) -> int:
