@@ -14,6 +14,7 @@ from sortedcontainers import SortedList
 from taskplace.errors import InputError
 from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
+from taskplace.validation import positive
 from topology.ids import TaskId
 
 
@@ -27,7 +28,7 @@ class LagIndex:
     Lifetime: one index lives as long as the cluster it watches. `report` what copies say, `forget` an instance that
     is gone, `drop` a copy that was deleted, and tell `end_offset` how long a changelog is.
 
-    Errors: `InputError` for a negative lag or end offset.
+    Errors: `InputError` for a negative lag or end offset, and for seconds or a rate that are not above 0.
 
     Source: KIP-441, "Computing the most-caught-up instances".
 
@@ -47,7 +48,8 @@ class LagIndex:
         self, acceptable_recovery_lag: int = 10_000, acceptable_recovery_seconds: float | None = None
     ) -> None:
         self.acceptable_recovery_lag = _least(acceptable_recovery_lag, "acceptable.recovery.lag")
-        self._acceptable = Acceptable(acceptable_recovery_lag, acceptable_recovery_seconds)
+        seconds = positive(acceptable_recovery_seconds, "acceptable.recovery.seconds", optional=True)
+        self._acceptable = Acceptable(acceptable_recovery_lag, seconds)
         self._order: SortedList = SortedList()  # of (task, lag, instance)
         self._copies: dict[str, dict[TaskId, int]] = {}
         self._rates: dict[str, float] = {}
@@ -106,10 +108,11 @@ class LagIndex:
 
     def restore_rate(self, instance: str, rate: float | None) -> None:
         """Note how many records per second copies on `instance` catch up, None if that is not known. O(1)."""
-        if rate is None:
+        found = positive(rate, f"instances[{instance}].restore_rate", optional=True)
+        if found is None:
             self._rates.pop(instance, None)
         else:
-            self._rates[instance] = rate
+            self._rates[instance] = found
 
     # -- lags, as they were reported
 
@@ -139,7 +142,7 @@ class LagIndex:
     def lacking(self, instance: str, task: TaskId, length: int) -> int:
         """Return how many records `instance` has to read: its copy's lag, or `length` if it has no copy. O(1)."""
         lag = self.lag(instance, task)
-        return int(ranking.lacking(NO_COPY if lag is None else lag, length))
+        return length if lag is None else lag
 
     def rank(self, instance: str, task: TaskId) -> int:
         """Return how far `instance` is from taking `task` over; 0 is caught up. O(1).
@@ -187,9 +190,7 @@ class LagIndex:
     def _acceptable_on(self, instance: str) -> int:
         return self._acceptable.at(self._rates.get(instance))
 
-    def _ranks(
-        self, task: TaskId, lags: ranking.Ints | int, acceptable: ranking.Ints | int
-    ) -> ranking.Ints:
+    def _ranks(self, task: TaskId, lags: ranking.Ints | int, acceptable: ranking.Ints | int) -> ranking.Ints:
         """Return the ranks of copies of one task."""
         end = self._length(task)
         usable = ranking.usable_lag(lags, end, self._needs_no_copy(task))

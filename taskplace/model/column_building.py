@@ -81,7 +81,9 @@ def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, accepta
     ranks = ranking.rank(lag, end, acceptable, at_once[copies.task])
 
     claims = np.flatnonzero(copies.role == ACTIVE)
-    claims = claims[ranking.best_first(*(column[claims] for column in (copies.task, lag, ranks, copies.inst)))]
+    claims = claims[
+        ranking.best_first(*(column[claims] for column in (copies.task, lag, ranks, copies.inst)))
+    ]
     first = np.ones(len(claims), np.bool_)
     first[1:] = copies.task[claims[1:]] != copies.task[claims[:-1]]
     owner = np.full(len(tasks.ids), -1, np.int64)
