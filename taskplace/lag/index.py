@@ -1,7 +1,7 @@
 """An index of copies by lag, kept up to date as reports arrive.
 
 One sorted list of (task, lag, instance) that is never rebuilt: a report costs O(log copies), and the copies of a task
-come out in order of lag. What a lag means is said by `taskplace.lag.ranking`.
+come out in order of lag. `taskplace.lag.ranking` has the rules.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from topology.ids import TaskId
 class LagIndex:
     """Copies of tasks on instances, by lag.
 
-    It ranks instances as the engine does (`taskplace.lag.ranking`): 0 if a copy is caught up, the lag if not, and the
-    whole changelog without a copy. A copy is caught up if its lag is at most `acceptable_recovery_lag`; with
-    `acceptable_recovery_seconds`, if it can be read in that time at the instance's `restore_rate`.
+    The index ranks instances as the engine does (`taskplace.lag.ranking`): 0 if the copy is caught up, the lag if not,
+    and the whole changelog without a copy. A copy is caught up if its lag is at most `acceptable_recovery_lag`; with
+    `acceptable_recovery_seconds`, if it can read the rest in that time at the instance's `restore_rate`.
 
-    Lifetime: one index lives as long as the cluster it watches. `report` what copies say, `forget` an instance that
-    is gone, `drop` a copy that was deleted, and tell `end_offset` how long a changelog is.
+    Lifetime: one index lives as long as the cluster it watches. Call `report` for each lag, `drop` for a deleted copy,
+    `forget` for a lost instance, `end_offset` for the length of a changelog, and `restore_rate` for a measured rate.
 
     Errors: `InputError` for a negative lag or end offset, and for seconds or a rate that are not above 0.
 

@@ -1,15 +1,15 @@
-"""How copies of a task rank: who is caught up, who is most caught up, and whose copy of two counts.
+"""Ranks the copies of a task: which are caught up, which are most caught up, and which comes first.
 
 **Idea.** The *rank* of an instance on a task says how far it is from taking the task over. It is 0 if its copy is
 caught up, the copy's lag if not, and the whole changelog if it has no copy. The lower the better; the most-caught-up
-copies are those of least rank. All that places, explains or triggers goes by these functions and by no others.
+copies are those of least rank. The engine, the explanations, the triggers and the driver use these functions only.
 
-**Special cases.** Every instance has rank 0 on a task whose changelog is empty, or that has none: it *needs no copy*.
-So it has on every task if any lag is acceptable (`Acceptable.unbounded`). A copy that lacks more records than its
-changelog has belongs to a changelog that was reset: it is no copy.
+**Special cases.** A task whose changelog is empty, or that has none, needs no copy: every instance has rank 0 on it.
+The same holds for every task if any lag is acceptable (`Acceptable.unbounded`). A copy that lacks more records than
+the changelog has is a copy of an earlier changelog, which was reset: it counts as no copy.
 
 **Shapes.** Each function takes numbers, or columns with one row for each copy, or both (numpy broadcasts). Lags and end
-offsets are records; `NO_COPY` and `UNKNOWN` stand for those that are not there.
+offsets are records; `NO_COPY` stands for the lag of a missing copy, `UNKNOWN` for an unknown end offset.
 
 Source: KIP-441, "Computing the most-caught-up instances". Departures: the lag that is acceptable may differ by instance
 (`acceptable.recovery.seconds`), and an owner stays among the best while no other copy is far ahead (`most_caught_up`).
@@ -73,7 +73,7 @@ class Acceptable:
 
 
 def needs_no_copy(end: Ints | int, unlogged: Bools | bool) -> Bools:
-    """Return where every instance is caught up without a copy: the changelog is empty, or there is none.
+    """Return whether every instance is caught up without a copy: the changelog is empty, or there is none.
 
     >>> needs_no_copy(np.array([0, 500, UNKNOWN]), False).tolist()
     [True, False, False]
@@ -81,15 +81,15 @@ def needs_no_copy(end: Ints | int, unlogged: Bools | bool) -> Bools:
     return np.logical_or(np.equal(end, 0), unlogged)
 
 
-def usable_lag(lag: Ints | int, end: Ints | int, needless: Bools | bool) -> Ints:
-    """Return the lags, and `NO_COPY` for copies of a changelog that was reset: they lack more than there is.
+def usable_lag(lag: Ints | int, end: Ints | int, exempt: Bools | bool) -> Ints:
+    """Return the lags, with `NO_COPY` for copies that lack more than the changelog has: it was reset.
 
-    `needless`: where no copy is needed. The length of a changelog means nothing there, so lags are left alone.
+    `exempt`: where no copy is needed. Lags stay as they are there, since the length of the changelog means nothing.
 
     >>> usable_lag(np.array([500, 501]), 500, False).tolist()
     [500, -1]
     """
-    reset = np.greater_equal(end, 0) & np.greater(lag, end) & np.logical_not(needless)
+    reset = np.greater_equal(end, 0) & np.greater(lag, end) & np.logical_not(exempt)
     return np.where(reset, NO_COPY, lag)
 
 
@@ -99,7 +99,7 @@ def whole(end: Ints | int) -> Ints:
 
 
 def lacking(lag: Ints | int, length: Ints | int) -> Ints:
-    """Return how many records are to be read until nothing is missing: the lag, or `length` where there is no copy.
+    """Return how many records are still to be read: the lag, or `length` where there is no copy.
 
     >>> lacking(np.array([40, NO_COPY]), 5_000).tolist()
     [40, 5000]
@@ -110,7 +110,7 @@ def lacking(lag: Ints | int, length: Ints | int) -> Ints:
 def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
     """Return the rank of an instance that has no copy of a task that needs one.
 
-    It is the whole changelog, and more than any lag that is acceptable: such an instance is never caught up.
+    It is the whole changelog, and at least one more than what is acceptable: such an instance is never caught up.
     """
     found: Ints = np.maximum(whole(end), np.minimum(acceptable, MOST - 1) + 1)
     return found
@@ -119,8 +119,8 @@ def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
 def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Bools | bool) -> Ints:
     """Return how far instances are from taking tasks over; 0 is caught up, and nothing else is.
 
-    `lag`: usable ones (`usable_lag`). `acceptable`: what is acceptable on the instance. `anywhere`: where every
-    instance counts as caught up, with a copy or without.
+    `lag`: from `usable_lag`. `acceptable`: the largest lag that counts as caught up on the instance. `anywhere`: where
+    every instance counts as caught up, with or without a copy.
     """
     ready = np.logical_or(anywhere, np.greater_equal(lag, 0) & np.less_equal(lag, acceptable))
     return np.where(ready, 0, lacking(lag, rank_without_copy(end, acceptable)))
@@ -129,10 +129,10 @@ def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Boo
 def most_caught_up(task: Ints, ranks: Ints, end: Ints, acceptable: Ints, owns: Bools) -> Bools:
     """Return the rows of the most-caught-up copies: for each task those of least rank.
 
-    A copy that has read nothing ranks like none, and is not among them. Where nobody is caught up, the owner's copy is,
-    unless another is ahead of it by more than what is acceptable there, and by more than a tenth of what the owner
-    lacks. So a task changes hands only for a copy that lacks a tenth less at least, which ends soon; else two copies
-    that catch up side by side would hand the task to and fro.
+    A copy that has read nothing ranks like a missing one and is not among them. Where no copy is caught up, the owner's
+    copy is among them too, unless another copy leads by more than what is acceptable on the owner *and* by more than a
+    tenth of the owner's lag. Without this, two copies that catch up side by side would hand the task to and fro. With
+    it, the lag shrinks by a tenth at least each time the task changes hands.
 
     `task`: the position of each row's task, from 0. `owns`: the rows of owners. O(rows).
 

@@ -1,6 +1,6 @@
 """Builds the columns of a problem: reads it, ranks its copies, and takes its fingerprint.
 
-How copies rank is said by `taskplace.lag.ranking`; here its rules meet all copies at once.
+The rules of ranking are those of `taskplace.lag.ranking`, applied to all copies at once.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
 def _notes(
     tasks: TaskColumns, instances: InstanceColumns, copies: Copies, ranked: _Ranked, everywhere: Ints
 ) -> Iterator[str]:
-    """Say what of the problem is not used, with an example each.
+    """Yield what of the problem is not used, each with an example.
 
     `everywhere`: the tasks that are parked wherever there is room.
     """

@@ -3,9 +3,8 @@
 All tasks and all instances are known by their position in canonical (sorted) order. A *copy row* is one pair
 (task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by instance.
 
-Reading order: `columns` (this value), `column_building` (a problem becomes one: read, ranked, fingerprinted), which
-uses `column_reading` (tasks and instances) and `copies` (lags joined with roles). Which copies are caught up is said by
-`taskplace.lag.ranking`.
+Reading order: `columns` (this value); `column_reading` (reads tasks and instances); `copies` (joins lags with roles);
+`column_building` (ranks the copies by `taskplace.lag.ranking`, and puts it all together).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Joins what instances say of their copies: lags, roles and parked tasks, as rows of (task, instance).
+"""Joins what instances report of their copies, lags and roles, into rows of (task, instance).
 
 A copy row is one pair (task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by
-instance. Ids that are not among the tasks are listed apart. Nothing is judged here: lags are as reported.
+instance. Copies of unknown tasks are listed apart. Lags are as reported; `column_building` ranks them.
 
 Errors: `InputError` for a lag that is no integer of at least 0, and for two roles of one task on one instance.
 """

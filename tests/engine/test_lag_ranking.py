@@ -56,7 +56,7 @@ def reported(problem: Problem) -> LagIndex:
     return index
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(problems())
 def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(problem: Problem) -> None:
     index, c = reported(problem), problem.columns
@@ -77,7 +77,7 @@ def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(prob
             assert index.rank(name, task) == 0 if c.caught[k] else index.rank(name, task) >= max(lag, 1)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(
         st.tuples(
