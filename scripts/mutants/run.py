@@ -51,7 +51,7 @@ PACKAGES = {
     "refine": ("taskplace/refine/*.py",),
     "rebalance": ("taskplace/rebalance/*.py",),
     "model": ("taskplace/model/*.py",),
-    "planner, lag, verify": ("taskplace/planner.py", "taskplace/lag.py", "taskplace/verify.py"),
+    "planner, lag, verify": ("taskplace/planner.py", "taskplace/lag/*.py", "taskplace/verify.py"),
     "partitions": ("taskplace/partitions/*.py",),
     "partitioner": ("taskplace/partitioner.py",),
     "topology": ("topology/*.py",),

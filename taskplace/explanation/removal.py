@@ -22,6 +22,7 @@ from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model.columns import NO_COPY, ROLE_NAMES
 from taskplace.model.problem import Problem
+from taskplace.validation import MOST
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.removal/1"
@@ -133,19 +134,20 @@ def removable(instance: str, copies: Iterable[Copy], staying: Collection[str]) -
         if task in ready:
             continue
         if copy.role == "none" and (
-            copy.lag is None or (there and not copy.caught_up and _as_good(there, copy))
+            copy.lag is None or (there and not copy.caught_up and _lacks(there) <= copy.lag)
         ):
             continue
         waits.append(Wait(task, copy.role, there and there.instance, there.lag if there else None))
     return Removal(instance, tuple(waits))
 
 
-def _order(copy: Copy) -> tuple[bool, int, str]:
-    return copy.lag is None, copy.lag or 0, copy.instance
+def _order(copy: Copy) -> tuple[int, str]:
+    return _lacks(copy), copy.instance
 
 
-def _as_good(there: Copy, here: Copy) -> bool:
-    return there.lag is not None and here.lag is not None and there.lag <= here.lag
+def _lacks(copy: Copy) -> int:
+    """Return how many records a copy lacks; one that has not begun lacks more than any other."""
+    return MOST if copy.lag is None else copy.lag
 
 
 def can_remove(problem: Problem, instance: str) -> Removal:

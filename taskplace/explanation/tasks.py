@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from taskplace.errors import InputError
 from taskplace.explanation.binding import Binding
-from taskplace.model.columns import NO_COPY, ROLE_NAMES, Columns
+from taskplace.lag.ranking import lacking
+from taskplace.model.columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
@@ -320,10 +321,9 @@ class Explainer:
         return f"{self._share(t, at)}, and {self._binding.leaves(t, at)}"
 
     def _behind(self, t: int, row: int | None) -> str:
-        c = self._c
-        if row is not None and c.lag[row] != NO_COPY:
-            return f"{int(c.lag[row])} records"
-        return f"{int(c.end[t])} records" if c.end[t] >= 0 else "an unknown number of records"
+        lag = NO_COPY if row is None else int(self._c.lag[row])
+        records = int(lacking(lag, int(self._c.end[t])))
+        return "an unknown number of records" if records == UNKNOWN else f"{records} records"
 
 
 def _places(roles: Mapping[str, Roles]) -> dict[TaskId, dict[str, str]]:

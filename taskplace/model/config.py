@@ -7,6 +7,7 @@ from typing import Any
 
 from taskplace import validation
 from taskplace.errors import ConfigError, InputError
+from taskplace.lag.ranking import Acceptable
 from taskplace.model.keys import Choice, Configuration, Integer, Number, Text, key
 
 BUILT_IN = ("high_availability", "sticky")
@@ -115,6 +116,11 @@ class PlacementConfig(Configuration):
     )
 
     @property
+    def acceptable(self) -> Acceptable:
+        """What lag is acceptable on an instance: `acceptable.recovery.lag` and `acceptable.recovery.seconds`."""
+        return Acceptable(self.acceptable_recovery_lag, self.acceptable_recovery_seconds)
+
+    @property
     def unbounded(self) -> bool:
         """Whether every instance counts as caught up: `acceptable.recovery.lag` is the largest there is, 2^63 - 1.
 
@@ -123,7 +129,7 @@ class PlacementConfig(Configuration):
         >>> PlacementConfig(acceptable_recovery_lag=2**63 - 1).unbounded
         True
         """
-        return self.acceptable_recovery_lag == validation.MOST
+        return self.acceptable.unbounded
 
     def _agree(self, path: str) -> None:
         if self.task_assignor_class == "sticky" and self.rack_aware_assignment_strategy != "none":

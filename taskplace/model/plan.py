@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from taskplace import validation
 from taskplace.errors import InputError
+from taskplace.model.cluster import Instance
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.plan/1"
@@ -26,6 +27,22 @@ class Roles(NamedTuple):
     active: tuple[TaskId, ...] = ()
     standby: tuple[TaskId, ...] = ()
     warmup: tuple[TaskId, ...] = ()
+
+
+def with_roles(instances: Iterable[Instance], assignment: Mapping[str, Roles]) -> tuple[Instance, ...]:
+    """Return instances with the roles that `assignment` gives them, sorted by id.
+
+    >>> task = TaskId(0, 3)
+    >>> with_roles([Instance("b"), Instance("a")], {"b": Roles(standby=(task,))})[1].standby
+    (TaskId(subtopology=0, partition=3),)
+    """
+    return tuple(
+        i
+        if (i.active, i.standby, i.warmup) == roles
+        else replace(i, active=roles.active, standby=roles.standby, warmup=roles.warmup)
+        for i in sorted(instances, key=lambda i: i.id)
+        for roles in (assignment.get(i.id, Roles()),)
+    )
 
 
 class Move(NamedTuple):

@@ -13,7 +13,8 @@ from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
-from taskplace.model.columns import Columns, build
+from taskplace.model.column_building import build
+from taskplace.model.columns import Columns
 from taskplace.model.config import PlacementConfig
 from taskplace.model.judge import judge
 from topology.ids import TaskId

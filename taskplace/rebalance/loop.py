@@ -17,11 +17,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from taskplace.errors import InvalidPlan
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Plan, Roles
+from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task
 from taskplace.rebalance.schedule import ProbingSchedule
 from taskplace.rebalance.triggers import EVENTS, RULES, Situation, Trigger
@@ -103,7 +103,7 @@ class RebalanceLoop:
         fresh = tuple(trigger for trigger in suggested if trigger not in self._ignored)
         if not fresh and not because:
             return None
-        problem = Problem(tuple(tasks), present, self.config)
+        problem = situation.problem
         if any(trigger.kind == "probing" for trigger in fresh):
             problem = self._watch.observe(problem)  # by the timer alone: between two batches, nobody gets far
         else:
@@ -127,12 +127,7 @@ class RebalanceLoop:
 
     def with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
         """Return instances with the roles that they have by the plan in force, sorted by id."""
-        in_force = self.plan.assignment if self.plan else {}
-        return tuple(
-            replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)
-            for instance in sorted(instances, key=lambda i: i.id)
-            for roles in (in_force.get(instance.id, Roles()),)
-        )
+        return with_roles(instances, self.plan.assignment if self.plan else {})
 
 
 def _roles(plan: Plan) -> dict[str, Roles]:

@@ -17,12 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
-from taskplace.model.columns import acceptable_lag
+import numpy as np
+
+from taskplace.model.columns import NO_COPY, STANDBY, WARMUP, Bools, Columns
 from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Plan, Roles
-from taskplace.model.problem import Instance, Task
+from taskplace.model.placement import caught_at
+from taskplace.model.plan import Plan, with_roles
+from taskplace.model.problem import Instance, Problem, Task
 from topology.ids import TaskId
 
 
@@ -51,6 +55,12 @@ class Situation:
     instances: tuple[Instance, ...]
     tasks: tuple[Task, ...]
     probing_due: bool
+
+    @cached_property
+    def problem(self) -> Problem:
+        """What is there now, under the roles of the plan in force: what would be planned, and how its copies rank."""
+        in_force = self.plan.assignment if self.plan else {}
+        return Problem(self.tasks, with_roles(self.instances, in_force), self.config)
 
 
 Rule = Callable[[Situation], Iterator[Trigger]]
@@ -95,41 +105,24 @@ def tasks(now: Situation) -> Iterator[Trigger]:
 
 def caught_up(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan when a warm-up has caught up; one suggestion for all of them."""
-    if now.plan is None:
+    if now.plan is None or not any(roles.warmup for roles in now.plan.assignment.values()):
         return
-    ready = []
-    for instance in now.instances:
-        enough = acceptable_lag(instance, now.config)
-        for task in now.plan.assignment.get(instance.id, Roles()).warmup:
-            if task in instance.lags and instance.lags[task] <= enough:
-                ready.append(f"{task} on {instance.id}")
-    if ready:
-        yield Trigger("caught up", ", ".join(ready))
+    c = now.problem.columns
+    if ready := _named(c, c.caught & (c.lag != NO_COPY) & (c.role == WARMUP)):
+        yield Trigger("caught up", ", ".join(f"{task} on {name}" for task, name in ready))
 
 
 def overtaken(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan when a standby or warm-up has caught up before the owner of its task; one for all of them."""
-    if now.plan is None or now.config.unbounded:  # then every owner counts as caught up
+    if now.plan is None or not any(roles.standby or roles.warmup for roles in now.plan.assignment.values()):
         return
-    roles = {i.id: now.plan.assignment.get(i.id, Roles()) for i in now.instances}
-    enough = {i.id: acceptable_lag(i, now.config) for i in now.instances}
-    needed = {t.id for t in now.tasks if t.stateful and t.logged and t.end_offset != 0}
-    behind = {
-        t: i.id
-        for i in now.instances
-        for t in roles[i.id].active
-        if t in needed and i.lags.get(t, enough[i.id] + 1) > enough[i.id]
-    }
-    if not behind:
-        return
-    passed = [
-        f"{t} on {i.id} is ahead of {behind[t]}"
-        for i in now.instances
-        for t in (*roles[i.id].standby, *roles[i.id].warmup)
-        if t in behind and t in i.lags and i.lags[t] <= enough[i.id]
-    ]
-    if passed:
-        yield Trigger("overtaken", ", ".join(passed))
+    c = now.problem.columns
+    lags = c.stateful & (c.owner >= 0) & ~caught_at(c, c.owner)
+    follows = (c.role == STANDBY) | (c.role == WARMUP)
+    if passed := _named(c, c.caught & follows & lags[c.task]):
+        owner = {c.ids[t]: c.names[int(c.owner[t])] for t in np.flatnonzero(lags).tolist()}
+        ahead = (f"{task} on {name} is ahead of {owner[task]}" for task, name in passed)
+        yield Trigger("overtaken", ", ".join(ahead))
 
 
 def probing(now: Situation) -> Iterator[Trigger]:
@@ -138,6 +131,13 @@ def probing(now: Situation) -> Iterator[Trigger]:
         yield Trigger(
             "probing", f"every {now.config.probing_rebalance_interval_ms} ms while moves are pending"
         )
+
+
+def _named(c: Columns, rows: Bools) -> list[tuple[TaskId, str]]:
+    """Return (task, instance) of copy rows, by instance and then by task."""
+    found = np.flatnonzero(rows)
+    found = found[np.argsort(c.inst[found], kind="stable")]
+    return [(c.ids[int(c.task[k])], c.names[int(c.inst[k])]) for k in found.tolist()]
 
 
 RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)

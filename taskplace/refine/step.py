@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from taskplace.lag.ranking import lacking, whole
 from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.flow import Network, cost_budget
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
@@ -42,12 +43,16 @@ TIES = 8
 
 @dataclass(slots=True)
 class _Copies:
-    """The copies of one task: instance -> (role, lag); and what is decided for it."""
+    """The copies of one task, by instance: roles, and the records that are lacking; and what is decided for it.
+
+    `whole`: the length of its changelog, which is what lacks where there is no copy.
+    """
 
     task: int
     owner: int
     role: dict[int, int]
-    lag: dict[int, int]
+    lacks: dict[int, int]
+    whole: int
     caught: set[int]
     best: set[int]
     at_once: bool
@@ -60,9 +65,8 @@ class _Copies:
     def is_caught(self, inst: int) -> bool:
         return self.at_once or inst in self.caught
 
-    def behind(self, inst: int, whole: int) -> int:
-        lag = self.lag.get(inst, -1)
-        return whole if lag < 0 else lag
+    def behind(self, inst: int) -> int:
+        return self.lacks.get(inst, self.whole)
 
 
 def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
@@ -125,6 +129,8 @@ def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> I
 def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
     at = np.searchsorted(target.standby_task, np.stack([tasks, tasks + 1]))
     goals = target.standby_inst.tolist()
+    length = whole(c.end)
+    lacks = lacking(c.lag, length[c.task])
     for t, first, last, g0, g1, owner, goal, at_once in zip(
         tasks.tolist(), c.start[tasks].tolist(), c.start[tasks + 1].tolist(), at[0].tolist(), at[1].tolist(),
         c.owner[tasks].tolist(), target.active[tasks].tolist(), c.at_once[tasks].tolist(), strict=True,
@@ -135,7 +141,8 @@ def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
             t,
             owner,
             dict(zip(inst, c.role[first:last].tolist(), strict=True)),
-            dict(zip(inst, c.lag[first:last].tolist(), strict=True)),
+            dict(zip(inst, lacks[first:last].tolist(), strict=True)),
+            int(length[t]),
             {i for i, ok in zip(inst, caught, strict=True) if ok},
             {i for i, ok in zip(inst, best, strict=True) if ok},
             at_once,
@@ -146,8 +153,6 @@ def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
 
 def _refine(c: Columns, k: _Copies, replicas: int) -> None:
     """Decide one task: its active, its standbys, and the warm-ups it would like."""
-    end = int(c.end[k.task])
-    whole = end if end >= 0 else 2**62
     goal = {k.goal_active, *k.goal_standby}
     following = {i for i, role in k.role.items() if role in (ACTIVE, STANDBY)} | {k.active}
 
@@ -156,7 +161,7 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
 
     open_ = sorted(
         (i for i in goal if not settled(i)),
-        key=lambda i: (i == k.goal_active, k.role.get(i, NONE) != WARMUP, k.behind(i, whole), i),
+        key=lambda i: (i == k.goal_active, k.role.get(i, NONE) != WARMUP, k.behind(i), i),
     )
     missing = max(0, 1 + replicas - len(following))
     chosen = {i for i in goal if settled(i)} | set(open_[:missing])
@@ -168,7 +173,7 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
             not k.is_caught(i),
             k.role.get(i) != STANDBY,
             c.open_slots[i] == 0,
-            k.behind(i, whole),
+            k.behind(i),
             i,
         ),
     )
@@ -186,7 +191,7 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
                 under_way=k.role.get(i, NONE) == WARMUP,
                 drains=bool(c.open_slots[origin] == 0),
                 for_active=to_active,
-                behind=k.behind(i, whole),
+                behind=k.behind(i),
                 task=k.task,
                 inst=i,
                 origin=origin,
@@ -222,14 +227,12 @@ def _options(c: Columns, k: _Copies) -> list[int]:
     # A forced promotion that is not where the task will stay: prefer one that keeps a copy anyway, then a standby.
     # It costs no more moves than any other, since every one of them has to move on.
     order = {STANDBY: 0, WARMUP: 1}
-    end = int(c.end[k.task])
-    whole = end if end >= 0 else 2**62
 
     def rank(i: int) -> tuple[bool, bool, int]:
         return i not in k.goal_standby, bool(c.open_slots[i] == 0), order.get(k.role.get(i, NONE), 2)
 
     best = min(map(rank, k.best))
-    return sorted((i for i in k.best if rank(i) == best), key=lambda i: (k.behind(i, whole), i))
+    return sorted((i for i in k.best if rank(i) == best), key=lambda i: (k.behind(i), i))
 
 
 def _level(c: Columns, options: list[list[int]], load: Ints) -> list[int]:

@@ -2,7 +2,8 @@
 
 **Idea.** There is one place for each fact. Visits and reports tell where copies are (`Member.copies`); from that and
 the journal follows each copy's lag, kept in a `LagIndex` from report to report; the assignment and its generation are
-those of the rebalance loop. All questions of the driver are answered from here.
+those of the rebalance loop. All questions of the driver are answered from here. The index ranks copies as the engine
+does (`taskplace.lag.ranking`), so the driver and a plan never differ on who is caught up.
 
 A copy's lag is measured against its changelog's end one commit ago: what the last batch wrote is on its way to every
 follower, and is replayed when one is promoted.
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from taskplace.lag import LagIndex
 from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
-from taskplace.model.problem import Instance
+from taskplace.model.problem import Instance, Task
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.journal import Journal
@@ -46,23 +47,26 @@ class Member:
 class ClusterState:
     """Members, copies, lags, and the assignment in force.
 
-    `tags`: by host, those of its executors. Lifetime: one for each driver. An executor becomes a member with its
-    first visit, which says what copies it has, and stops being one when Spark gives it up.
+    `tasks`: what there is to place. `tags`: by host, those of its executors. Lifetime: one for each driver. An executor
+    becomes a member with its first visit, which says what copies it has, and stops being one when Spark gives it up.
     """
 
     def __init__(
         self,
         journal: Journal,
         loop: RebalanceLoop,
+        tasks: Iterable[Task] = (),
         *,
         tags: Mapping[str, Mapping[str, str]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.members: dict[str, Member] = {}
-        self.lags = LagIndex(loop.config.acceptable_recovery_lag)
+        acceptable = loop.config.acceptable
+        self.lags = LagIndex(acceptable.lag, acceptable.seconds)
         self.draining: set[str] = set()
         self.gone: set[str] = set()
         self._journal, self._loop, self._tags, self._clock = journal, loop, tags or {}, clock
+        self._logged = {task.id: task.logged for task in tasks}
         self._idle_since: dict[tuple[str, TaskId], float] = {}
 
     # -- what is reported
@@ -70,6 +74,8 @@ class ClusterState:
     def join(self, executor: Executor, copies: Mapping[TaskId, Position], pid: int) -> None:
         """Take in an executor, or what its latest visit has found."""
         name = executor.instance
+        if not self.members:  # the journal may have been read again since: the checkpoint was taken over
+            self._measure_changelogs({*self._logged, *self._journal.history})
         member = self.members.setdefault(name, Member(executor))
         self.gone.discard(name)
         for task in member.copies.keys() - copies.keys():
@@ -86,6 +92,8 @@ class ClusterState:
 
     def committed(self, tasks: Iterable[TaskId]) -> None:
         """Take in that the changelogs of `tasks` have grown, or settled."""
+        tasks = list(tasks)
+        self._measure_changelogs(tasks)
         for task in tasks:
             for name, member in self.members.items():
                 if task in member.copies:
@@ -96,6 +104,7 @@ class ClusterState:
         if records >= LEAST_RECORDS_MEASURED and seconds > 0:
             member, rate = self.members[instance], records / seconds
             member.restore_rate = ((member.restore_rate or rate) + rate) / 2
+            self.lags.restore_rate(instance, member.restore_rate)
 
     def keep(self, alive: Iterable[str]) -> list[Member]:
         """Forget the members whose executor id is not in `alive`; return those that are gone."""
@@ -113,9 +122,12 @@ class ClusterState:
         if position == EMPTY:  # a directory without anything in it is no copy
             self.lags.drop(instance, task)
             return
-        self.lags.end_offset(task, self._journal.end_offset(task))
         behind = self._journal.settled_offset(task) - position.offset
         self.lags.report(instance, task, max(0, behind))
+
+    def _measure_changelogs(self, tasks: Iterable[TaskId]) -> None:
+        for task in tasks:
+            self.lags.end_offset(task, self._journal.end_offset(task), logged=self._logged.get(task, True))
 
     # -- what is asked
 
@@ -178,13 +190,12 @@ class ClusterState:
         views = []
         for name in sorted(self.members):
             active, standby, warmup = self.roles(name)
-            lag = sum(self._lag_of_follower(name, task) for task in (*standby, *warmup))
+            lag = sum(
+                self.lags.lacking(name, task, self._journal.settled_offset(task))
+                for task in (*standby, *warmup)
+            )
             views.append(InstanceView(name, len(active), len(standby), len(warmup), lag))
         return tuple(views)
-
-    def _lag_of_follower(self, instance: str, task: TaskId) -> int:
-        lag = self.lags.lag(instance, task)
-        return self._journal.settled_offset(task) if lag is None else lag
 
     def without_role(self, older_than_seconds: float) -> dict[str, list[TaskId]]:
         """Return by instance the copies that have had no role for so long."""

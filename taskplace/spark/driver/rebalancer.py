@@ -52,7 +52,6 @@ class Rebalancer:
     ) -> None:
         self.lock = threading.RLock()
         self.bridge, self.journal, self.loop = bridge, journal, loop
-        self.state = ClusterState(journal, loop, tags=tags)
         self.stats, self.reporter = stats, reporter
         self._running, self._ended = False, float("-inf")
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
@@ -60,6 +59,7 @@ class Rebalancer:
             Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
             for t in built.tasks()
         ]
+        self.state = ClusterState(journal, loop, self._tasks, tags=tags)
         self.task_ids = frozenset(task.id for task in self._tasks)
 
     # -- asking

@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from taskplace import LagIndex, TaskId
 from taskplace.errors import InputError
+from taskplace.validation import MOST
 
 TASKS = st.builds(TaskId, st.integers(0, 2), st.integers(0, 3))
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -53,19 +54,24 @@ class LagIndexMachine(RuleBasedStateMachine):
         for task in {task for _, task in self.copies} | set(self.end):
             mine = sorted((lag, name) for (name, t), lag in self.copies.items() if t == task)
             assert [(lag, name) for name, lag in self.index.by_lag(task)] == mine
-            ready = tuple(name for lag, name in mine if lag <= LIMIT)
+            end = self.end.get(task)
+            universal = task in self.unlogged or end == 0
+            # A copy that lacks more than there is belongs to a changelog that was reset.
+            usable = [(lag, name) for lag, name in mine if universal or end is None or lag <= end]
+            ready = tuple(name for lag, name in usable if universal or lag <= LIMIT)
             assert self.index.caught_up(task) == ready
-            best = ready or tuple(name for lag, name in mine if lag == mine[0][0])
+            some = [(lag, name) for lag, name in usable if end is None or lag < end]
+            best = ready or tuple(name for lag, name in some if lag == some[0][0])
             assert self.index.most_caught_up(task) == best
-            universal = task in self.unlogged or self.end.get(task) == 0
+            assert self.index.universal(task) == universal
             for name in "abcd":
                 lag = self.copies.get((name, task))
                 rank = self.index.rank(name, task)
                 assert self.index.is_caught_up(name, task) == (rank == 0)
                 if universal:
                     assert rank == 0
-                elif lag is None:
-                    assert rank == max(self.end.get(task, 0), LIMIT + 1)
+                elif (lag, name) not in usable:
+                    assert rank == (MOST if end is None else max(end, LIMIT + 1))
                 else:
                     assert rank == (0 if lag <= LIMIT else lag)
                 assert ((name, task) in self.index) == (lag is not None)

@@ -1,0 +1,210 @@
+"""An index of copies by lag, kept up to date as reports arrive.
+
+One sorted list of (task, lag, instance) that is never rebuilt: a report costs O(log copies), and the copies of a task
+come out in order of lag. `taskplace.lag.ranking` has the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from sortedcontainers import SortedList
+
+from taskplace.errors import InputError
+from taskplace.lag import ranking
+from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
+from taskplace.validation import positive
+from topology.ids import TaskId
+
+
+class LagIndex:
+    """Copies of tasks on instances, by lag.
+
+    The index ranks instances as the engine does (`taskplace.lag.ranking`): 0 if the copy is caught up, the lag if not,
+    and the whole changelog without a copy. A copy is caught up if its lag is at most `acceptable_recovery_lag`; with
+    `acceptable_recovery_seconds`, if it can read the rest in that time at the instance's `restore_rate`.
+
+    Lifetime: one index lives as long as the cluster it watches. Call `report` for each lag, `drop` for a deleted copy,
+    `forget` for a lost instance, `end_offset` for the length of a changelog, and `restore_rate` for a measured rate.
+
+    Errors: `InputError` for a negative lag or end offset, and for seconds or a rate that are not above 0.
+
+    Source: KIP-441, "Computing the most-caught-up instances".
+
+    >>> index = LagIndex(acceptable_recovery_lag=100)
+    >>> task = TaskId(0, 3)
+    >>> index.end_offset(task, 5_000)
+    >>> index.report("a", task, 40)
+    >>> index.report("b", task, 900)
+    >>> index.most_caught_up(task), index.rank("b", task), index.rank("c", task)
+    (('a',), 900, 5000)
+    >>> index.report("b", task, 70)
+    >>> index.most_caught_up(task), list(index.by_lag(task))
+    (('a', 'b'), [('a', 40), ('b', 70)])
+    """
+
+    def __init__(
+        self, acceptable_recovery_lag: int = 10_000, acceptable_recovery_seconds: float | None = None
+    ) -> None:
+        self.acceptable_recovery_lag = _least(acceptable_recovery_lag, "acceptable.recovery.lag")
+        seconds = positive(acceptable_recovery_seconds, "acceptable.recovery.seconds", optional=True)
+        self._acceptable = Acceptable(acceptable_recovery_lag, seconds)
+        self._order: SortedList = SortedList()  # of (task, lag, instance)
+        self._copies: dict[str, dict[TaskId, int]] = {}
+        self._rates: dict[str, float] = {}
+        self._end: dict[TaskId, int] = {}
+        self._unlogged: set[TaskId] = set()
+
+    def __len__(self) -> int:
+        """Return the number of copies. O(1)."""
+        return len(self._order)
+
+    def __contains__(self, copy: tuple[str, TaskId]) -> bool:
+        """Return whether (instance, task) is a known copy. O(1)."""
+        return copy[1] in self._copies.get(copy[0], ())
+
+    def __iter__(self) -> Iterator[tuple[TaskId, str, int]]:
+        """Yield (task, instance, lag): by task, and for each task by lag. O(copies)."""
+        for task, lag, instance in self._order:
+            yield task, instance, lag
+
+    # -- what is reported
+
+    def report(self, instance: str, task: TaskId, lag: int) -> None:
+        """Note that the copy of `task` on `instance` is `lag` records behind. O(log copies)."""
+        _least(lag, f"instances[{instance}].lags.{task}")
+        copies = self._copies.setdefault(instance, {})
+        before = copies.get(task)
+        if before == lag:
+            return
+        if before is not None:
+            self._order.remove((task, before, instance))
+        copies[task] = lag
+        self._order.add((task, lag, instance))
+
+    def drop(self, instance: str, task: TaskId) -> None:
+        """Note that `instance` has no copy of `task` any more; nothing if it had none. O(log copies)."""
+        lag = self._copies.get(instance, {}).pop(task, None)
+        if lag is not None:
+            self._order.remove((task, lag, instance))
+
+    def forget(self, instance: str) -> None:
+        """Note that `instance` is gone, with all its copies. O(its copies * log copies)."""
+        self._rates.pop(instance, None)
+        for task, lag in self._copies.pop(instance, {}).items():
+            self._order.remove((task, lag, instance))
+
+    def end_offset(self, task: TaskId, end: int | None, *, logged: bool = True) -> None:
+        """Note that the changelog of `task` has `end` records, None if that is not known. O(1).
+
+        `logged=False`: the task has no changelog.
+        """
+        if end is None:
+            self._end.pop(task, None)
+        else:
+            self._end[task] = _least(end, f"tasks[{task}].end_offset")
+        (self._unlogged.discard if logged else self._unlogged.add)(task)
+
+    def restore_rate(self, instance: str, rate: float | None) -> None:
+        """Note how many records per second copies on `instance` catch up, None if that is not known. O(1)."""
+        found = positive(rate, f"instances[{instance}].restore_rate", optional=True)
+        if found is None:
+            self._rates.pop(instance, None)
+        else:
+            self._rates[instance] = found
+
+    # -- lags, as they were reported
+
+    def lag(self, instance: str, task: TaskId) -> int | None:
+        """Return how far behind a copy is, None if there is no copy. O(1)."""
+        return self._copies.get(instance, {}).get(task)
+
+    def lags(self, instance: str) -> dict[TaskId, int]:
+        """Return the lag of every copy on `instance`: what `Instance.lags` wants. O(its copies)."""
+        return dict(self._copies.get(instance, ()))
+
+    def by_lag(self, task: TaskId) -> Iterator[tuple[str, int]]:
+        """Yield (instance, lag) of the copies of `task`, least lag first. O(log copies + result)."""
+        after = TaskId(task.subtopology, task.partition + 1)
+        for _, lag, instance in self._order.irange((task, -1, ""), (after, -1, ""), inclusive=(True, False)):
+            yield instance, lag
+
+    # -- what they mean
+
+    def universal(self, task: TaskId) -> bool:
+        """Return whether every instance is caught up on `task`. O(1).
+
+        It is where the changelog is empty, the task is not logged, or any lag is acceptable (2^63 - 1).
+        """
+        return self._acceptable.unbounded or self._needs_no_copy(task)
+
+    def lacking(self, instance: str, task: TaskId, length: int) -> int:
+        """Return how many records `instance` has to read: its copy's lag, or `length` if it has no copy. O(1)."""
+        lag = self.lag(instance, task)
+        return length if lag is None else lag
+
+    def rank(self, instance: str, task: TaskId) -> int:
+        """Return how far `instance` is from taking `task` over; 0 is caught up. O(1).
+
+        Without a copy this is the whole changelog (2^63 - 1 if its length is not known), and at least one more than
+        any lag that counts as caught up.
+        """
+        lag = self.lag(instance, task)
+        return int(self._ranks(task, NO_COPY if lag is None else lag, self._acceptable_on(instance)))
+
+    def is_caught_up(self, instance: str, task: TaskId) -> bool:
+        """Return whether `instance` could take `task` over now. O(1)."""
+        return self.rank(instance, task) == 0
+
+    def caught_up(self, task: TaskId) -> tuple[str, ...]:
+        """Return the instances whose copies of `task` are caught up, by lag. O(log copies + copies of the task)."""
+        names, _, rank = self._ranked(task)
+        return tuple(name for name, found in zip(names, rank.tolist(), strict=True) if found == 0)
+
+    def most_caught_up(self, task: TaskId, owner: str | None = None) -> tuple[str, ...]:
+        """Return the instances whose copies of `task` have the least rank, by lag.
+
+        All that are caught up rank the same. If nobody is, the copy of `owner` is among them as well, unless another
+        is far ahead of it (`taskplace.lag.ranking.most_caught_up`). Empty if there is no copy that has read anything:
+        then all instances are alike. O(log copies + copies of the task).
+        """
+        names, acceptable, rank = self._ranked(task)
+        same, end = np.zeros(len(names), np.int64), np.full(len(names), self._length(task))
+        owns = np.array([name == owner for name in names], np.bool_)
+        best = ranking.most_caught_up(same, rank, end, acceptable, owns)
+        return tuple(name for name, is_best in zip(names, best.tolist(), strict=True) if is_best)
+
+    def check(self) -> None:
+        """Raise `InputError` if the index contradicts itself; used by tests after every random action."""
+        listed = sorted((t, lag, i) for i, copies in self._copies.items() for t, lag in copies.items())
+        if list(self._order) != listed:
+            raise InputError("lag index", found=list(self._order), expected=repr(listed))
+
+    def _length(self, task: TaskId) -> int:
+        return self._end.get(task, UNKNOWN)
+
+    def _needs_no_copy(self, task: TaskId) -> bool:
+        return bool(ranking.needs_no_copy(self._length(task), task in self._unlogged))
+
+    def _acceptable_on(self, instance: str) -> int:
+        return self._acceptable.at(self._rates.get(instance))
+
+    def _ranks(self, task: TaskId, lags: ranking.Ints | int, acceptable: ranking.Ints | int) -> ranking.Ints:
+        """Return the ranks of copies of one task."""
+        end = self._length(task)
+        usable = ranking.usable_lag(lags, end, self._needs_no_copy(task))
+        return ranking.rank(usable, end, acceptable, self.universal(task))
+
+    def _ranked(self, task: TaskId) -> tuple[list[str], ranking.Ints, ranking.Ints]:
+        """Return the instances with a copy of `task`, by lag; what is acceptable there; and their ranks."""
+        found = list(self.by_lag(task))
+        acceptable = np.array([self._acceptable_on(name) for name, _ in found], np.int64)
+        lags = np.array([lag for _, lag in found], np.int64)
+        return [name for name, _ in found], acceptable, self._ranks(task, lags, acceptable)
+
+
+def _least(value: int, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InputError(path, found=value, expected="an integer of at least 0")
+    return value

@@ -1,0 +1,158 @@
+"""Ranks the copies of a task: which are caught up, which are most caught up, and which comes first.
+
+**Idea.** The *rank* of an instance on a task says how far it is from taking the task over. It is 0 if its copy is
+caught up, the copy's lag if not, and the whole changelog if it has no copy. The lower the better; the most-caught-up
+copies are those of least rank. The engine, the explanations, the triggers and the driver use these functions only.
+
+**Special cases.** A task whose changelog is empty, or that has none, needs no copy: every instance has rank 0 on it.
+The same holds for every task if any lag is acceptable (`Acceptable.unbounded`). A copy that lacks more records than
+the changelog has is a copy of an earlier changelog, which was reset: it counts as no copy.
+
+**Shapes.** Each function takes numbers, or columns with one row for each copy, or both (numpy broadcasts). Lags and end
+offsets are records; `NO_COPY` stands for the lag of a missing copy, `UNKNOWN` for an unknown end offset.
+
+Source: KIP-441, "Computing the most-caught-up instances". Departures: the lag that is acceptable may differ by instance
+(`acceptable.recovery.seconds`), and an owner stays among the best while no other copy is far ahead (`most_caught_up`).
+
+>>> lags, end = np.array([40, 900, NO_COPY]), 5_000
+>>> rank(lags, end, 100, False).tolist()
+[0, 900, 5000]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from taskplace.validation import MOST
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+NO_COPY = -1
+"""The lag of an instance that has no copy, or none that can be used."""
+
+UNKNOWN = -1
+"""The end offset of a changelog whose length is not known."""
+
+MOST_IN_TIME = 2**62
+"""The largest lag that `acceptable.recovery.seconds` makes acceptable: a long time is no unbounded one."""
+
+TENTH = 10
+"""A lead of less than this part of a lag is no reason to change hands."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptable:
+    """The lag up to which a copy is caught up.
+
+    `lag`: `acceptable.recovery.lag`, in records. `seconds`: `acceptable.recovery.seconds`; where it is set and an
+    instance's restore rate is known, what the instance reads in that time takes the place of `lag`.
+
+    >>> Acceptable(lag=10_000, seconds=2.0).at(restore_rate=700.0)
+    1400
+    >>> Acceptable(lag=10_000, seconds=2.0).at(restore_rate=None)
+    10000
+    """
+
+    lag: int = 10_000
+    seconds: float | None = None
+
+    @property
+    def unbounded(self) -> bool:
+        """Whether any lag is acceptable: `lag` is 2^63 - 1. `seconds` does not matter then."""
+        return self.lag == MOST
+
+    def at(self, restore_rate: float | None) -> int:
+        """Return the lag in records that is acceptable on an instance that restores `restore_rate` records/s."""
+        if self.unbounded or self.seconds is None or restore_rate is None:
+            return self.lag
+        return int(min(restore_rate * self.seconds, MOST_IN_TIME))
+
+
+def needs_no_copy(end: Ints | int, unlogged: Bools | bool) -> Bools:
+    """Return whether every instance is caught up without a copy: the changelog is empty, or there is none.
+
+    >>> needs_no_copy(np.array([0, 500, UNKNOWN]), False).tolist()
+    [True, False, False]
+    """
+    return np.logical_or(np.equal(end, 0), unlogged)
+
+
+def usable_lag(lag: Ints | int, end: Ints | int, exempt: Bools | bool) -> Ints:
+    """Return the lags, with `NO_COPY` for copies that lack more than the changelog has: it was reset.
+
+    `exempt`: where no copy is needed. Lags stay as they are there, since the length of the changelog means nothing.
+
+    >>> usable_lag(np.array([500, 501]), 500, False).tolist()
+    [500, -1]
+    """
+    reset = np.greater_equal(end, 0) & np.greater(lag, end) & np.logical_not(exempt)
+    return np.where(reset, NO_COPY, lag)
+
+
+def whole(end: Ints | int) -> Ints:
+    """Return the lengths of changelogs; one that is not known counts as the longest there can be."""
+    return np.where(np.greater_equal(end, 0), end, MOST)
+
+
+def lacking(lag: Ints | int, length: Ints | int) -> Ints:
+    """Return how many records are still to be read: the lag, or `length` where there is no copy.
+
+    >>> lacking(np.array([40, NO_COPY]), 5_000).tolist()
+    [40, 5000]
+    """
+    return np.where(np.less(lag, 0), length, lag)
+
+
+def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
+    """Return the rank of an instance that has no copy of a task that needs one.
+
+    It is the whole changelog, and at least one more than what is acceptable: such an instance is never caught up.
+    """
+    found: Ints = np.maximum(whole(end), np.minimum(acceptable, MOST - 1) + 1)
+    return found
+
+
+def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Bools | bool) -> Ints:
+    """Return how far instances are from taking tasks over; 0 is caught up, and nothing else is.
+
+    `lag`: from `usable_lag`. `acceptable`: the largest lag that counts as caught up on the instance. `anywhere`: where
+    every instance counts as caught up, with or without a copy.
+    """
+    ready = np.logical_or(anywhere, np.greater_equal(lag, 0) & np.less_equal(lag, acceptable))
+    return np.where(ready, 0, lacking(lag, rank_without_copy(end, acceptable)))
+
+
+def most_caught_up(task: Ints, ranks: Ints, end: Ints, acceptable: Ints, owns: Bools) -> Bools:
+    """Return the rows of the most-caught-up copies: for each task those of least rank.
+
+    A copy that has read nothing ranks like a missing one and is not among them. Where no copy is caught up, the owner's
+    copy is among them too, unless another copy leads by more than what is acceptable on the owner *and* by more than a
+    tenth of the owner's lag. Without this, two copies that catch up side by side would hand the task to and fro. With
+    it, the lag shrinks by a tenth at least each time the task changes hands.
+
+    `task`: the position of each row's task, from 0. `owns`: the rows of owners. O(rows).
+
+    >>> task, ranks, end, acceptable = np.array([[0, 0], [40_000, 39_000], [50_000, 50_000], [100, 100]])
+    >>> most_caught_up(task, ranks, end, acceptable, owns=np.array([True, False])).tolist()
+    [True, True]
+    """
+    worth = ranks < rank_without_copy(end, acceptable)
+    least = np.full(int(task.max(initial=-1)) + 1, MOST)
+    np.minimum.at(least, task[worth], ranks[worth])
+    best: Bools = worth & (ranks == least[task])
+    mine = np.flatnonzero(worth & owns & ~best & (least[task] > 0))
+    lead = ranks[mine] - least[task[mine]]
+    best[mine[lead <= np.maximum(acceptable[mine], ranks[mine] // TENTH)]] = True
+    return best
+
+
+def best_first(task: Ints, lag: Ints, ranks: Ints, inst: Ints) -> Ints:
+    """Return the order of rows in which each task's best copy comes first.
+
+    Caught-up copies come first, then those that lag less, then those that are not there; ties go by instance.
+    """
+    return np.lexsort((inst, lacking(lag, MOST), ranks > 0, task))

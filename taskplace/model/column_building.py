@@ -1,0 +1,169 @@
+"""Builds the columns of a problem: reads it, ranks its copies, and takes its fingerprint.
+
+The rules of ranking are those of `taskplace.lag.ranking`, applied to all copies at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from taskplace.lag import ranking
+from taskplace.model.cluster import Instance, Task
+from taskplace.model.column_reading import InstanceColumns, TaskColumns, read_instances, read_tasks
+from taskplace.model.columns import ACTIVE, NONE, Bools, Columns, Ints
+from taskplace.model.config import PlacementConfig
+from taskplace.model.copies import Copies, Roles, read_copies, read_parked
+from taskplace.model.locate import Locator
+
+
+def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:
+    """Return the columns of a problem whose tasks and instances are sorted; raise InputError for bad values."""
+    there = read_instances(instances)
+    read = read_tasks(tasks)
+    locate = Locator(read.key)
+    copies = read_copies(instances, read.ids, locate)
+    parked, everywhere = read_parked(instances, locate, there.open_slots)
+    ranked = _ranked(read, copies, config, _acceptable(instances, config))
+    return Columns(
+        ids=read.ids,
+        names=there.names,
+        sub=read.sub,
+        subtopologies=read.subtopologies,
+        stateful=read.stateful,
+        end=read.end,
+        universal=ranked.universal,
+        weight=read.weight,
+        open_slots=there.open_slots,
+        draining=there.draining,
+        owner=ranked.owner,
+        start=np.searchsorted(copies.task, np.arange(len(tasks) + 1)).astype(np.int64),
+        task=copies.task,
+        inst=copies.inst,
+        lag=ranked.lag,
+        role=ranked.role,
+        caught=ranked.caught,
+        best=ranked.best,
+        parked=parked,
+        unknown=tuple(sorted(copies.unknown)),
+        tags=tuple(i.tags for i in instances),
+        racks=read.racks,
+        changelog_racks=read.changelog_racks,
+        fingerprint=_fingerprint(read, there, copies, ranked, parked, instances, config),
+        notes=(*there.notes, *_notes(read, there, copies, ranked, everywhere)),
+        unbounded=config.unbounded,
+    )
+
+
+class _Ranked(NamedTuple):
+    """How copies rank: fields as in `Columns`. `reset`, `surplus`: the rows that lost their lag, or the active role."""
+
+    universal: Bools
+    lag: Ints
+    role: Roles
+    caught: Bools
+    best: Bools
+    owner: Ints
+    reset: Ints
+    surplus: Ints
+
+
+def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, acceptable: Ints) -> _Ranked:
+    """Rank the copies; `acceptable`: [m] the lag that is acceptable on each instance."""
+    universal = tasks.stateful & ranking.needs_no_copy(tasks.end, ~tasks.logged)
+    at_once = tasks.stateful if config.unbounded else universal
+    end, acceptable = tasks.end[copies.task], acceptable[copies.inst]
+    lag = ranking.usable_lag(copies.lag, end, (universal | ~tasks.stateful)[copies.task])
+    ranks = ranking.rank(lag, end, acceptable, at_once[copies.task])
+
+    claims = np.flatnonzero(copies.role == ACTIVE)
+    claims = claims[
+        ranking.best_first(*(column[claims] for column in (copies.task, lag, ranks, copies.inst)))
+    ]
+    first = np.ones(len(claims), np.bool_)
+    first[1:] = copies.task[claims[1:]] != copies.task[claims[:-1]]
+    owner = np.full(len(tasks.ids), -1, np.int64)
+    owner[copies.task[claims[first]]] = copies.inst[claims[first]]
+    role = copies.role.copy()
+    role[claims[~first]] = NONE
+
+    owns = owner[copies.task] == copies.inst
+    best = ranking.most_caught_up(copies.task, ranks, end, acceptable, owns)
+    reset = np.flatnonzero(lag != copies.lag)
+    return _Ranked(universal, lag, role, ranks == 0, best, owner, reset, claims[~first])
+
+
+def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
+    """Return the lag that is acceptable on each instance."""
+    acceptable = config.acceptable
+    return np.fromiter((acceptable.at(i.restore_rate) for i in instances), np.int64, len(instances))
+
+
+def _notes(
+    tasks: TaskColumns, instances: InstanceColumns, copies: Copies, ranked: _Ranked, everywhere: Ints
+) -> Iterator[str]:
+    """Yield what of the problem is not used, each with an example.
+
+    `everywhere`: the tasks that are parked wherever there is room.
+    """
+
+    def copy(row: int) -> str:
+        return f"{tasks.ids[int(copies.task[row])]} on {instances.names[int(copies.inst[row])]}"
+
+    if len(ranked.reset):
+        yield (
+            f"{len(ranked.reset)} copies are further behind than their changelog is long (reset): unused, "
+            f"e.g. {copy(ranked.reset[0])}"
+        )
+    if len(ranked.surplus):
+        yield (
+            f"{len(ranked.surplus)} tasks are active twice; the better copy counts, e.g. not {copy(ranked.surplus[0])}"
+        )
+    if copies.unknown:
+        name, task = copies.unknown[0]
+        yield (
+            f"{len(copies.unknown)} copies belong to tasks that do not exist: ignored, can be cleaned up; "
+            f"e.g. {task} on {name}"
+        )
+    if len(everywhere):
+        yield (
+            f"{len(everywhere)} tasks are parked on every instance that can take work, e.g. "
+            f"{tasks.ids[int(everywhere[0])]}: there is no other place, so they are tried again; add an instance"
+        )
+
+
+def _fingerprint(
+    tasks: TaskColumns,
+    there: InstanceColumns,
+    copies: Copies,
+    ranked: _Ranked,
+    parked: Ints,
+    instances: Sequence[Instance],
+    config: PlacementConfig,
+) -> str:
+    """Return a hash of all that a plan depends on."""
+    digest = hashlib.sha256()
+    for part in (
+        tasks.key, tasks.stateful, tasks.logged, tasks.end, tasks.weight,
+        there.open_slots, there.draining, there.capacity,
+        copies.pair, ranked.lag, ranked.role, parked,
+    ):  # fmt: skip
+        digest.update(np.ascontiguousarray(part).tobytes())
+        digest.update(b"|")
+    rates, unknown = [i.restore_rate for i in instances], sorted(copies.unknown)
+    digest.update(_canonical([there.names, [sorted(i.tags.items()) for i in instances]]))
+    digest.update(_canonical([rates, config.to_properties(), unknown]))
+    digest.update(_canonical(tasks.racks if any(tasks.racks) else []))
+    if any(tasks.changelog_racks):
+        digest.update(_canonical(["changelogs", tasks.changelog_racks]))
+    if any(i.slots for i in instances):
+        digest.update(_canonical([i.slots for i in instances]))
+    return digest.hexdigest()[:16]
+
+
+def _canonical(value: Any) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode() + b"|"

@@ -1,0 +1,125 @@
+"""Joins what instances report of their copies, lags and roles, into rows of (task, instance).
+
+A copy row is one pair (task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by
+instance. Copies of unknown tasks are listed apart. Lags are as reported; `column_building` ranks them.
+
+Errors: `InputError` for a lag that is no integer of at least 0, and for two roles of one task on one instance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taskplace.errors import InputError
+from taskplace.model.cluster import Instance
+from taskplace.model.column_reading import integers
+from taskplace.model.columns import ACTIVE, NO_COPY, ROLE_NAMES, STANDBY, WARMUP, Bools, Ints
+from taskplace.model.locate import Locator, pairs_of
+from topology.ids import TaskId
+
+Roles = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Copies:
+    """The copy rows, [k] each. `pair`: task * m + instance. `unknown`: copies of tasks that are not in the problem."""
+
+    pair: Ints
+    task: Ints
+    inst: Ints
+    lag: Ints
+    role: Roles
+    unknown: tuple[tuple[str, TaskId], ...]
+
+
+def read_copies(instances: Sequence[Instance], ids: Sequence[TaskId], locate: Locator) -> Copies:
+    """Return the copies of the tasks `ids`: lags and roles joined on the pair (outer join). O(copies log copies)."""
+    by_lag, lag, unmeasured = _lags(instances, locate)
+    by_role, role, unplaced = _roles(instances, ids, locate)
+    m, held = len(instances), set(unmeasured)
+    unknown = (*unmeasured, *(pair for pair in unplaced if pair not in held))
+    if np.array_equal(by_lag, by_role):
+        return Copies(by_lag, by_lag // m, by_lag % m, lag, role, unknown)
+    pair = np.union1d(by_lag, by_role)
+    all_lags = np.full(len(pair), NO_COPY, np.int64)
+    all_roles = np.zeros(len(pair), np.int8)
+    all_lags[np.searchsorted(pair, by_lag)] = lag
+    all_roles[np.searchsorted(pair, by_role)] = role
+    return Copies(pair, pair // m, pair % m, all_lags, all_roles, unknown)
+
+
+def read_parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints) -> tuple[Ints, Ints]:
+    """Return the parked pairs, and the tasks parked on all instances with open slots: these are parked nowhere."""
+    m = len(instances)
+    task, inst, known, _ = _located(instances, [i.parked for i in instances], locate)
+    pairs = np.unique((task * m + inst)[known])
+    tasks, places = np.unique((pairs // m)[open_slots[pairs % m] > 0], return_counts=True)
+    everywhere = tasks[places == int((open_slots > 0).sum())]
+    return pairs[~np.isin(pairs // m, everywhere)], everywhere
+
+
+def _lags(
+    instances: Sequence[Instance], locate: Locator
+) -> tuple[Ints, Ints, tuple[tuple[str, TaskId], ...]]:
+    """Return the pairs that have a lag, sorted; their lags; and the copies of unknown tasks."""
+    ids: list[Any] = [i.lags.keys() for i in instances]
+    task, inst, known, unknown = _located(instances, ids, locate)
+
+    def path(k: int) -> str:
+        flat = list(chain.from_iterable(ids))
+        return f"instances[{instances[int(inst[k])].id}].lags.{flat[k]}"
+
+    lag = integers(lambda: chain.from_iterable(i.lags.values() for i in instances), len(task), path)
+    pair = (task * len(instances) + inst)[known]
+    order = np.argsort(pair, kind="stable")
+    return pair[order], lag[known][order], unknown
+
+
+def _roles(
+    instances: Sequence[Instance], tasks: Sequence[TaskId], locate: Locator
+) -> tuple[Ints, Roles, tuple[tuple[str, TaskId], ...]]:
+    """Return the pairs that have a role, sorted; their roles; and the roles of unknown tasks."""
+    m = len(instances)
+    pairs, roles = [], []
+    unknown: tuple[tuple[str, TaskId], ...] = ()
+    for kind, ids in (
+        (ACTIVE, [i.active for i in instances]),
+        (STANDBY, [i.standby for i in instances]),
+        (WARMUP, [i.warmup for i in instances]),
+    ):
+        task, inst, known, lost = _located(instances, ids, locate)
+        pairs.append((task * m + inst)[known])
+        roles.append(np.full(len(pairs[-1]), kind, np.int8))
+        unknown += lost
+    pair, role = np.concatenate(pairs), np.concatenate(roles)
+    order = np.lexsort((role, pair))
+    pair, role = pair[order], role[order]
+    twice = np.flatnonzero(pair[1:] == pair[:-1])
+    if len(twice):
+        k = int(twice[0])
+        name = instances[int(pair[k] % m)].id
+        a, b = (ROLE_NAMES[int(role[j])] for j in (k, k + 1))
+        found = f"{tasks[int(pair[k] // m)]} as {a} and {b}"
+        raise InputError(f"instances[{name}]", found=found, expected="one role per task")
+    return pair, role, unknown
+
+
+def _located(
+    instances: Sequence[Instance], ids: Sequence[Sequence[TaskId]], locate: Locator
+) -> tuple[Ints, Ints, Bools, tuple[tuple[str, TaskId], ...]]:
+    """Return positions of tasks and instances of all ids; which of them are known; and those that are not."""
+    counts = [len(i) for i in ids]
+    inst = np.repeat(np.arange(len(instances)), counts)
+    task = locate(pairs_of(chain.from_iterable(ids), sum(counts)))
+    known = task >= 0
+    if known.all():
+        return task, inst, known, ()
+    flat = list(chain.from_iterable(ids))
+    lost = ((instances[int(inst[k])].id, TaskId(*flat[k])) for k in np.flatnonzero(~known))
+    return task, inst, known, tuple(lost)
