@@ -28,7 +28,7 @@ from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundR
 from taskplace.group.choice import in_step, largest_matching
 from taskplace.group.errors import Code, GroupFailed, ProtocolError, UnknownVersion
 from taskplace.group.messages import Mode, Offer
-from taskplace.group.pattern import check
+from taskplace.group.pattern import Pattern
 from taskplace.group.protocol import Round, TryAgain
 from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
 from taskplace.group.topics import Topics, subscription_hash
@@ -86,7 +86,7 @@ class ConsumerProtocol:
         for k, topic in enumerate(topics):
             text(topic, f"topics[{k}]")
         if pattern:
-            check(text(pattern, "pattern"))
+            Pattern(pattern, "pattern")
         optional_text(rack, "rack")
         if hashed and mode is not Mode.EVERY:
             raise InputError("hashed", found=mode.name, expected="the mode EVERY: a leader needs the lists")

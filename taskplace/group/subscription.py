@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
-from taskplace.group import pattern as patterns
 from taskplace.group.errors import ProtocolError, UnknownVersion
+from taskplace.group.pattern import Pattern
 from taskplace.group.wire import GENERATION, WORTH_IT, Reader, Writer, deflate, inflate
 from topology.node import TopicPartition
 
@@ -91,7 +91,7 @@ class Subscription:
         body = data[len(data) - head.left :]
         r = Reader(inflate(body, "subscription", _MOST_BYTES) if packed else body, "subscription")
         topics, pattern = tuple(r.rising(r.text)), r.text()
-        _regular(pattern)
+        _check_pattern(pattern)
         seen, strategy = r.blob(), r.blob()
         if version == 0:
             r.end()
@@ -187,10 +187,11 @@ def _pairs(held: Mapping[str, tuple[int, ...]]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic, p) for topic, numbers in held.items() for p in numbers)
 
 
-def _regular(pattern: str) -> None:
-    """Refuse what is no pattern; it is not built before it is used."""
+def _check_pattern(pattern: str) -> None:
+    """Raise `ProtocolError` unless this is a regular expression within the limits of `taskplace.group.pattern`."""
     try:
-        patterns.check(pattern)
+        Pattern(pattern)
     except InputError as error:
-        found = repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
-        raise ProtocolError("subscription.pattern", found=found, expected=error.expected) from None
+        shortened = repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
+        expected = error.expected + (error.hint and f"; {error.hint}")
+        raise ProtocolError("subscription.pattern", found=shortened, expected=expected) from None

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
-from taskplace.group.pattern import compiled
+from taskplace.group.pattern import Pattern
 from taskplace.group.wire import Writer
 from taskplace.validation import text
 
@@ -62,8 +62,8 @@ class Topics:
 
     def matching(self, pattern: str) -> list[str]:
         """Return the topics whose whole name matches a regular expression (`taskplace.group.pattern`), sorted."""
-        ready = compiled(pattern)
-        return sorted(topic for topic in self.partitions if ready.matches(topic))
+        compiled = Pattern(pattern)
+        return sorted(topic for topic in self.partitions if compiled.matches(topic))
 
     def hash(self, topics: Iterable[str] | None = None, *, leaders: bool = False) -> bytes:
         """Return the hash of what is seen of `topics`, of all topics if there are none given.
