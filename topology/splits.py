@@ -86,18 +86,13 @@ class Layout:
 
 
 def _pipelines(nodes: list[tuple[Any, int]], subs: Mapping[int, Any]) -> dict[int, int]:
-    """Return the first subtopology that each is connected with, through repartitions."""
-    first = {number: number for number in subs}
-
-    def find(number: int) -> int:
-        while first[number] != number:
-            first[number] = first[first[number]]
-            number = first[number]
-        return number
+    """Return, for each subtopology, the first of those that repartitions connect it with."""
+    import networkx as nx
 
     writers = {node["topic"]: number for node, number in nodes if node["kind"] == "repartition"}
-    for node, number in nodes:
-        if node.get("internal"):
-            low, high = sorted((find(number), find(writers[node["topic"]])))
-            first[high] = low
-    return {number: find(number) for number in first}
+    connected = nx.Graph()
+    connected.add_nodes_from(subs)
+    connected.add_edges_from(
+        (number, writers[node["topic"]]) for node, number in nodes if node.get("internal")
+    )
+    return {number: min(numbers) for numbers in nx.connected_components(connected) for number in numbers}
