@@ -1,4 +1,4 @@
-"""Where the state of a topology lies: for each store, how the inputs of the nodes that use it are split.
+"""Finds out, for each store of a topology, how the inputs of the nodes that use it are partitioned.
 
 **Idea.** A record's partition follows from its topic: its key columns in their order, and the partition count. So the
 task in which a node looks up a key follows from the topics that each of its inputs comes from. `Layout` reads
@@ -51,8 +51,8 @@ class Layout:
         >>> topo = Topology("t")
         >>> flights = topo.source("flights", key="tailnum", partitions=4)
         >>> _ = flights.process().process(name="stats", stores=[{"name": "delays"}])
-        >>> found = Layout.of(topo.build().to_dict())
-        >>> found.uses["delays"]["stats"], found.keys["flights"], found.counts["flights"]
+        >>> layout = Layout.of(topo.build().to_dict())
+        >>> layout.uses["delays"]["stats"], layout.keys["flights"], layout.counts["flights"]
         ((frozenset({'flights'}),), ('tailnum',), 4)
         """
         subs = {sub["id"]: sub for sub in structure["subtopologies"]}

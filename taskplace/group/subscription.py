@@ -1,4 +1,4 @@
-"""What a consumer says when it joins, and what it gets: versioned metadata in compact binary.
+"""Encodes a consumer's subscription and its assignment: versioned metadata in compact binary.
 
     metadata    version  newest known  compressed?  fields
     state       version  newest known of the leader  kind  fields
@@ -7,7 +7,7 @@ Each version adds fields at the end of the one before, and is written and read a
 
     0   topics, pattern, metadata hash, the strategy's own bytes        (the text's format)
     1   + rack, owned partitions with their generation, subscription hash
-    2   + followed partitions (standbys); who speaks it reads states of version 1
+    2   + followed partitions (standbys); a member that writes it reads states of version 1
 
     state 0   the partitions; or a probe
           1   + partitions to follow as standbys, and whether to assign again once they are made
@@ -22,6 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from taskplace.errors import InputError
 from taskplace.group.errors import ProtocolError, UnknownVersion
@@ -82,7 +84,7 @@ class Subscription:
 
     @classmethod
     def decode(cls, data: bytes, *, known: int = NEWEST) -> Subscription:
-        """Return what was said; `UnknownVersion` for a version above `known`, `ProtocolError` for anything else."""
+        """Return the subscription. Errors: `UnknownVersion` for one above `known`, `ProtocolError` for bad bytes."""
         head = Reader(data, "subscription")
         version, newest = head.uint(), head.uint()
         if version > known:
@@ -168,10 +170,10 @@ class Probe:
 
 def by_topics(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
     """Return partition numbers by topic, each sorted."""
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return {topic: tuple(numbers) for topic, numbers in found.items()}
+    return {
+        topic: tuple(number for _, number in pairs)
+        for topic, pairs in groupby(sorted(partitions), key=itemgetter(0))
+    }
 
 
 def _write_held(w: Writer, held: Mapping[str, tuple[int, ...]]) -> None:
@@ -179,8 +181,7 @@ def _write_held(w: Writer, held: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _read_held(r: Reader) -> dict[str, tuple[int, ...]]:
-    found = r.rising(lambda: (r.text(), tuple(r.ascending())), least=2, key=lambda item: item[0])
-    return dict(found)
+    return dict(r.rising(lambda: (r.text(), tuple(r.ascending())), least=2, key=itemgetter(0)))
 
 
 def _pairs(held: Mapping[str, tuple[int, ...]]) -> tuple[TopicPartition, ...]:
