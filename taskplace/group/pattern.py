@@ -41,7 +41,7 @@ class Pattern:
     """
 
     def __init__(self, pattern: str, path: str = "pattern") -> None:
-        if pattern:
+        if pattern != "":  # which matches the empty name alone
             validation.text(pattern, path)
         if len(pattern) > MOST_LETTERS:
             shortened = f"{pattern[:20]}... ({len(pattern)} letters)"

@@ -140,6 +140,6 @@ def test_a_bad_pattern_is_reported_with_the_reason_and_nothing_is_written_to_std
 
 
 def test_what_is_no_text_is_refused() -> None:
-    for wrong in ("\ud800", 5, b"orders"):
+    for wrong in ("\ud800", 5, b"orders", None):
         with pytest.raises(InputError, match="pattern: found"):
             Pattern(wrong)  # type: ignore[arg-type]
