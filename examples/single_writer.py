@@ -41,13 +41,13 @@ class Election:
         """There is nothing to say but that one is there."""
         return [Offer("election")]
 
-    def lead(self, found: Round) -> Mapping[str, bytes]:
+    def lead(self, outcome: Round) -> Mapping[str, bytes]:
         """The leader keeps the pen; the others get nothing."""
-        return {name: b"write" if name == found.name else b"" for name in found.members}
+        return {name: b"write" if name == outcome.name else b"" for name in outcome.members}
 
-    def accept(self, found: Round) -> bool:
+    def accept(self, outcome: Round) -> bool:
         """Return whether this member writes in this generation."""
-        return found.state == b"write"
+        return outcome.state == b"write"
 
     def lost(self) -> None:
         """Writing stops with the generation; the log sees to it."""
@@ -71,12 +71,12 @@ class Log:
 def writer_of(members: list[LocalMember], after: int) -> LocalMember:
     """Wait until all members know their part in a generation later than `after`; return the one that writes."""
     while True:
-        found = [
+        assigned = [
             m.wait_for(lambda owned: owned is not None and owned.generation > after, timeout=20)
             for m in members
         ]
-        writers = [m for m, owned in zip(members, found, strict=True) if owned and owned.value]
-        if len({owned.generation for owned in found if owned}) == 1 and len(writers) == 1:
+        writers = [m for m, owned in zip(members, assigned, strict=True) if owned and owned.value]
+        if len({owned.generation for owned in assigned if owned}) == 1 and len(writers) == 1:
             return writers[0]
 
 

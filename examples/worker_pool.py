@@ -67,15 +67,15 @@ class Pool:
         """Say how much there is room for, and what runs here."""
         return [Offer("jobs", 0, json.dumps({"room": self.room, "running": self.running}).encode())]
 
-    def lead(self, found: Round) -> Mapping[str, bytes]:
+    def lead(self, outcome: Round) -> Mapping[str, bytes]:
         """Share the jobs by what everybody says."""
-        said: dict[str, Any] = {name: json.loads(data) for name, data in found.members.items()}
+        said: dict[str, Any] = {name: json.loads(data) for name, data in outcome.members.items()}
         shares = share({n: s["room"] for n, s in said.items()}, {n: s["running"] for n, s in said.items()})
         return {name: json.dumps(jobs).encode() for name, jobs in shares.items()}
 
-    def accept(self, found: Round) -> list[str]:
+    def accept(self, outcome: Round) -> list[str]:
         """Return this worker's jobs."""
-        self.running = json.loads(found.state)
+        self.running = json.loads(outcome.state)
         return self.running
 
     def lost(self) -> None:
@@ -85,12 +85,12 @@ class Pool:
 def settled(workers: Sequence[LocalMember], after: int) -> list[list[str]]:
     """Wait until all workers have their jobs of one generation later than `after`; return them."""
     while True:
-        found = [
+        assigned = [
             w.wait_for(lambda owned: owned is not None and owned.generation > after, timeout=20)
             for w in workers
         ]
-        jobs = [owned.value for owned in found if owned]
-        if len({owned.generation for owned in found if owned}) == 1 and sum(map(len, jobs)) == len(JOBS):
+        jobs = [owned.value for owned in assigned if owned]
+        if len({owned.generation for owned in assigned if owned}) == 1 and sum(map(len, jobs)) == len(JOBS):
             return jobs
 
 

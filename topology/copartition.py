@@ -1,14 +1,14 @@
-"""Which topics have to be split alike: keys carried along the flow, and groups made by joins.
+"""Finds the topics that need equal partition counts: carries keys along the flow, and groups the topics of joins.
 
 **Idea.** A join finds its partner records only if both sides are split by the same key into the same number
 of partitions. So every join puts all topics its inputs come from into one co-partition group.
 
-Properties: a topic is in at most one group; groups that share a topic are one group; a repartition starts
-anew (what counts is its own topic); a merge without a join groups nothing.
+Properties: a topic is in at most one group; groups that share a topic are one group; behind a repartition, only its own
+topic counts; a merge without a join groups nothing.
 
 Errors: `TopologyError` for a join whose inputs have no key, keys with unequal numbers of columns, or the same columns
-in another order, which are other keys. Unequal
-partition *counts* are found by `topology.partitions`, because counts may be known only later.
+in another order, which are other keys. `topology.partitions` finds unequal partition *counts*, because counts may be
+known only later.
 
 Source: Kafka Streams' co-partitioning requirements.
 """
@@ -82,14 +82,9 @@ def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:
 
 def copartition_groups(shape: Shape, topics: Iterable[str]) -> tuple[Group, ...]:
     """Return the groups of two topics or more, in the order of `topics`; near-linear in nodes and edges."""
-    leader: dict[str, str] = {}
+    from networkx.utils import UnionFind
 
-    def find(topic: str) -> str:
-        while (above := leader.setdefault(topic, topic)) != topic:
-            leader[topic] = leader[above]
-            topic = leader[above]
-        return topic
-
+    group_of = UnionFind()  # topic -> the topic that stands for its group
     asked: list[tuple[str, str]] = []  # (a topic of the group, join)
     for members in shape.members:
         reach: dict[str, frozenset[str]] = {}  # node -> topics its records come from, one per group
@@ -97,20 +92,19 @@ def copartition_groups(shape: Shape, topics: Iterable[str]) -> tuple[Group, ...]
             if node.kind == "source" and node.topic is not None:
                 reach[node.name] = frozenset((node.topic,))
                 continue
-            found = frozenset(find(t) for p in node.parents for t in reach[p])
+            read = frozenset(group_of[topic] for parent in node.parents for topic in reach[parent])
             if node.kind == "join":
-                first, *rest = sorted(found)
-                for topic in rest:
-                    leader[find(topic)] = find(first)
+                group_of.union(*read)
+                first = min(read)
                 asked.append((first, node.name))
-                found = frozenset((find(first),))
-            reach[node.name] = found
+                read = frozenset((group_of[first],))
+            reach[node.name] = read
     groups: dict[str, list[str]] = {}
     for topic in topics:
-        groups.setdefault(find(topic), []).append(topic)
+        groups.setdefault(group_of[topic], []).append(topic)
     joins: dict[str, list[str]] = {}
     for topic, name in asked:
-        joins.setdefault(find(topic), []).append(name)
+        joins.setdefault(group_of[topic], []).append(name)
     return tuple(
         Group(tuple(members), tuple(joins[root])) for root, members in groups.items() if len(members) > 1
     )

@@ -1,4 +1,4 @@
-"""Where the state of a topology lies: for each store, how the inputs of the nodes that use it are split.
+"""Finds out, for each store of a topology, how the inputs of the nodes that use it are partitioned.
 
 **Idea.** A record's partition follows from its topic: its key columns in their order, and the partition count. So the
 task in which a node looks up a key follows from the topics that each of its inputs comes from. `Layout` reads
@@ -51,8 +51,8 @@ class Layout:
         >>> topo = Topology("t")
         >>> flights = topo.source("flights", key="tailnum", partitions=4)
         >>> _ = flights.process().process(name="stats", stores=[{"name": "delays"}])
-        >>> found = Layout.of(topo.build().to_dict())
-        >>> found.uses["delays"]["stats"], found.keys["flights"], found.counts["flights"]
+        >>> layout = Layout.of(topo.build().to_dict())
+        >>> layout.uses["delays"]["stats"], layout.keys["flights"], layout.counts["flights"]
         ((frozenset({'flights'}),), ('tailnum',), 4)
         """
         subs = {sub["id"]: sub for sub in structure["subtopologies"]}
@@ -86,18 +86,13 @@ class Layout:
 
 
 def _pipelines(nodes: list[tuple[Any, int]], subs: Mapping[int, Any]) -> dict[int, int]:
-    """Return the first subtopology that each is connected with, through repartitions."""
-    first = {number: number for number in subs}
-
-    def find(number: int) -> int:
-        while first[number] != number:
-            first[number] = first[first[number]]
-            number = first[number]
-        return number
+    """Return, for each subtopology, the first of those that repartitions connect it with."""
+    import networkx as nx
 
     writers = {node["topic"]: number for node, number in nodes if node["kind"] == "repartition"}
-    for node, number in nodes:
-        if node.get("internal"):
-            low, high = sorted((find(number), find(writers[node["topic"]])))
-            first[high] = low
-    return {number: find(number) for number in first}
+    connected = nx.Graph()
+    connected.add_nodes_from(subs)
+    connected.add_edges_from(
+        (number, writers[node["topic"]]) for node, number in nodes if node.get("internal")
+    )
+    return {number: min(numbers) for numbers in nx.connected_components(connected) for number in numbers}

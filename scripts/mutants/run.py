@@ -53,7 +53,7 @@ PACKAGES = {
     "model": ("taskplace/model/*.py",),
     "planner, lag, verify": ("taskplace/planner.py", "taskplace/lag/*.py", "taskplace/verify.py"),
     "partitions": ("taskplace/partitions/*.py",),
-    "partitioner": ("taskplace/partitioner.py",),
+    "partitioner": ("taskplace/partitioner/*.py",),
     "topology": ("topology/*.py",),
     "state": ("taskplace/spark/state/*.py",),
 }

@@ -28,7 +28,7 @@ from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundR
 from taskplace.group.choice import in_step, largest_matching
 from taskplace.group.errors import Code, GroupFailed, ProtocolError, UnknownVersion
 from taskplace.group.messages import Mode, Offer
-from taskplace.group.pattern import check
+from taskplace.group.pattern import Pattern
 from taskplace.group.protocol import Round, TryAgain
 from taskplace.group.subscription import NEWEST, Assignment, Probe, Subscription, by_topics
 from taskplace.group.topics import Topics, subscription_hash
@@ -44,17 +44,17 @@ DEFAULT = "default"  # the one protocol of the mode SINGLE: which strategy is th
 class ConsumerProtocol:
     """A consumer of topics, for a `Member`.
 
-    `topics`, or a `pattern` that whole names match (`taskplace.group.pattern`). `fetch` returns what is seen of
-    the topics now; it is called before the first join, by a leader before it assigns, on a disagreement, and when
-    `refresh` is called (`LocalMember` does, every `metadata.max.age.ms`). If it raises, the member tries again
-    after a back-off; a leader goes on with what it saw last.
-    `assigners` by preference; in the mode SINGLE the first is the one it would lead with. `newest` is the newest
-    metadata version it speaks.
+    It subscribes to `topics`, or to all topics whose whole names match `pattern` (`taskplace.group.pattern`). `fetch`
+    returns the current view of the topics. It is called before the first join, by a leader before it assigns, on a
+    disagreement, and by `refresh` (which `LocalMember` calls every `metadata.max.age.ms`). If it raises, the member
+    tries again after a back-off; a leader goes on with its last view.
+    `assigners` are in order of preference; a leader in the mode SINGLE uses the first. `newest` is the newest metadata
+    version that it writes.
 
     After an assignment, `standby` are the partitions to follow, and `followup` says to join again once they
     are caught up: strategies with replicas.
 
-    Errors: `InputError` for a combination that cannot work, a pattern that is none, a name that is no text.
+    Errors: `InputError` for a combination that cannot work, a bad pattern, a name that is no text.
 
     >>> view = Topics({"orders": 4})
     >>> a, b = (ConsumerProtocol(["orders"], fetch=lambda: view) for _ in "ab")
@@ -79,14 +79,14 @@ class ConsumerProtocol:
         newest: int = NEWEST,
     ) -> None:
         if bool(topics) == bool(pattern):
-            found = {"topics": list(topics), "pattern": pattern}
-            raise InputError("subscription", found=found, expected="either topics or a pattern")
+            both = {"topics": list(topics), "pattern": pattern}
+            raise InputError("subscription", found=both, expected="either topics or a pattern")
         if isinstance(topics, str):  # it would be taken for its letters
             raise InputError("topics", found=topics, expected="a list of topics")
         for k, topic in enumerate(topics):
             text(topic, f"topics[{k}]")
         if pattern:
-            check(text(pattern, "pattern"))
+            Pattern(pattern, "pattern")
         optional_text(rack, "rack")
         if hashed and mode is not Mode.EVERY:
             raise InputError("hashed", found=mode.name, expected="the mode EVERY: a leader needs the lists")
@@ -111,15 +111,15 @@ class ConsumerProtocol:
 
     @property
     def view(self) -> Topics:
-        """What this member sees of the topics."""
+        """This member's view of the topics."""
         if self._view is None:
             self._view = self._look()
         return self._view
 
     def refresh(self) -> bool:
-        """Look at the topics again; return whether they have changed: then the member has to join again.
+        """Fetch the topics again and return whether they have changed; if so, the member has to join again.
 
-        Errors: `TryAgain` if `fetch` raises; what was seen before stays.
+        Errors: `TryAgain` if `fetch` raises; the view before stays.
         """
         before, self._view = self._view, self._look()
         return before != self._view
@@ -132,8 +132,8 @@ class ConsumerProtocol:
             detail = f"the topics cannot be fetched: {type(error).__name__}: {error}"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE) from error
         if not isinstance(seen, Topics):
-            found = f"fetch returned {type(seen).__name__}, expected Topics"
-            raise TryAgain(found, code=Code.TOPICS_UNAVAILABLE)
+            detail = f"fetch returned {type(seen).__name__}, expected Topics"
+            raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE)
         return seen
 
     # ------------------------------------------------------------------------------- what a member asks for
@@ -148,15 +148,15 @@ class ConsumerProtocol:
             for a in self.assigners
         ]
 
-    def lead(self, found: Round) -> dict[str, bytes]:
-        """Assign for all, with this member's own strategy, from what it sees."""
+    def lead(self, outcome: Round) -> dict[str, bytes]:
+        """Return the states of all members, assigned by this member's own strategy from its own view."""
         readable: dict[str, Subscription] = {}
         states: dict[str, bytes] = {}
-        for name, data in found.members.items():
+        for name, data in outcome.members.items():
             try:
                 readable[name] = Subscription.decode(data, known=self.newest)
             except UnknownVersion as error:
-                log.info("group %s: %s speaks version %d", found.group, name, error.version)
+                log.info("group %s: %s speaks version %d", outcome.group, name, error.version)
                 states[name] = Probe(self.newest).encode()
             except ProtocolError as error:
                 # Who sent it is what one looks for in a log.
@@ -168,7 +168,7 @@ class ConsumerProtocol:
         except TryAgain:
             if self._view is None:
                 raise
-            log.warning("group %s: assigning by what was seen before", found.group)
+            log.warning("group %s: assigning by what was seen before", outcome.group)
         made = self._assign(self.assigners[0], readable)
         for name, partitions in made.active.items():
             new = readable[name].newest >= 2  # it can read what standbys travel in
@@ -178,46 +178,46 @@ class ConsumerProtocol:
             ).encode()
         return states
 
-    def accept(self, found: Round) -> tuple[TopicPartition, ...]:
+    def accept(self, outcome: Round) -> tuple[TopicPartition, ...]:
         """Return this member's partitions, sorted; empty when it is dormant."""
-        given = self._given(found) if self.mode is Mode.SINGLE else self._computed(found)
-        return self._take(found, given)
+        given = self._given(outcome) if self.mode is Mode.SINGLE else self._computed(outcome)
+        return self._take(outcome, given)
 
-    def _take(self, found: Round, given: Assignment) -> tuple[TopicPartition, ...]:
-        self._owned, self._generation = given.partitions, found.generation
+    def _take(self, outcome: Round, given: Assignment) -> tuple[TopicPartition, ...]:
+        self._owned, self._generation = given.partitions, outcome.generation
         self.standby, self.followup = given.standby, given.followup
         return given.partitions
 
     def lost(self) -> None:
-        """Nothing to do: what it owned is said in the next join, with its generation."""
+        """Do nothing: the next join carries what it owned, with its generation."""
 
     # ------------------------------------------------------------------------------------------- mode SINGLE
 
-    def _given(self, found: Round) -> Assignment:
-        state = Assignment.decode(found.state)
+    def _given(self, outcome: Round) -> Assignment:
+        state = Assignment.decode(outcome.state)
         if isinstance(state, Probe):
             self._speak = min(self._speak, state.newest)
             raise TryAgain(f"the leader reads versions up to {state.newest}", at_once=True)
         # A leader that knows more than the last one: the next join says more.
-        self._speak = min(self.newest, state.newest) if found.state else self._speak
+        self._speak = min(self.newest, state.newest) if outcome.state else self._speak
         return state
 
     # -------------------------------------------------------------------------------------------- mode EVERY
 
-    def _computed(self, found: Round) -> Assignment:
-        name = found.protocol.removesuffix(HASHED)
-        assigner = next(a for a in self.assigners if (a.name, a.version) == (name, found.version))
-        said = self._readable(found, assigner)
+    def _computed(self, outcome: Round) -> Assignment:
+        name = outcome.protocol.removesuffix(HASHED)
+        assigner = next(a for a in self.assigners if (a.name, a.version) == (name, outcome.version))
+        said = self._readable(outcome, assigner)
         self.dormant = False
         if self._hashed:
             awake = largest_matching({member: s.subscription_hash for member, s in said.items()})
-            self.dormant = found.name not in awake
+            self.dormant = outcome.name not in awake
             if self.dormant:
                 return Assignment()
             said = {member: self._as_mine(s) for member, s in said.items() if member in awake}
         if assigner.needs_agreement:
-            self._agree(found, assigner, said)
-        return self._mine(found.name, assigner, said)
+            self._agree(outcome, assigner, said)
+        return self._mine(outcome.name, assigner, said)
 
     def _mine(
         self, me: str, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
@@ -226,21 +226,21 @@ class ConsumerProtocol:
         standby = tuple(sorted(made.standby.get(me, ())))
         return Assignment(tuple(sorted(made.active[me])), standby=standby, followup=made.followup)
 
-    def _readable(self, found: Round, assigner: PartitionAssigner[Any]) -> dict[str, Subscription]:
-        """Return what members say, without those that cannot be read: all others leave them out alike.
+    def _readable(self, outcome: Round, assigner: PartitionAssigner[Any]) -> dict[str, Subscription]:
+        """Return the members' subscriptions, without those that cannot be read: all others leave them out alike.
 
         What can be read depends on the bytes and on the strategy that was agreed on, and on nothing else.
         """
         said: dict[str, Subscription] = {}
-        for member, data in found.members.items():
+        for member, data in outcome.members.items():
             try:
                 one = Subscription.decode(data, known=assigner.metadata_version)
                 _strategy(assigner, one.strategy)
             except ProtocolError as error:
                 named = f"members[{member!r}].{error.path}: found {error.found}, expected {error.expected}"
-                if member == found.name:
+                if member == outcome.name:
                     raise GroupFailed(Code.INVALID_REQUEST, named) from None
-                log.warning("group %s: left out, as it cannot be read: %s", found.group, named)
+                log.warning("group %s: left out, as it cannot be read: %s", outcome.group, named)
             else:
                 said[member] = one
         return said
@@ -253,13 +253,13 @@ class ConsumerProtocol:
         )  # fmt: skip
 
     def _agree(
-        self, found: Round, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+        self, outcome: Round, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
     ) -> None:
-        """Raise TryAgain unless all see what this member sees."""
+        """Raise `TryAgain` unless all members have this member's view of the topics."""
         away = self._differing(assigner, said)
         if not away:
             return
-        me = found.name
+        me = outcome.name
         steps = {m: ((s.topics, s.pattern), s.metadata_hash) for m, s in said.items()}
         usual = in_step(steps)
         why = f"{me} and {min(away - {me}, default=me)} see different topics"
@@ -270,7 +270,7 @@ class ConsumerProtocol:
         apart = self._differing(assigner, kept)
         if not apart:
             # Whoever goes on does so with the same members, and sees what they see.
-            raise TryAgain(why, otherwise=lambda: self._take(found, self._mine(me, assigner, kept)))
+            raise TryAgain(why, otherwise=lambda: self._take(outcome, self._mine(me, assigner, kept)))
         # Among different subscriptions nobody can be told apart by the list alone: the larger side of those that
         # share topics with this member stays.
         near = frozenset(m for m in usual if _meet(said[me], said[m]))
@@ -285,7 +285,7 @@ class ConsumerProtocol:
     def _differing(
         self, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
     ) -> frozenset[str]:
-        """Return the members that see something else than this one."""
+        """Return the members whose view of their topics differs from this member's."""
         expected: dict[tuple[tuple[str, ...], str], bytes] = {}
         away: set[str] = set()
         for name, other in said.items():
@@ -356,7 +356,7 @@ def _meet(a: Subscription, b: Subscription) -> bool:
 
 
 def _strategy(assigner: PartitionAssigner[Any], data: bytes) -> Any:
-    """Return what a strategy says of itself; whatever goes wrong in reading it is the sender's."""
+    """Return a strategy's own metadata; a failure to decode it is the sender's."""
     try:
         return assigner.decode(data)
     except ProtocolError:

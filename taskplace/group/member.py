@@ -168,10 +168,10 @@ class Member:
         if now >= self._lease:
             return self._begin_join(now)  # on its way for longer than a session
         self.generation = m.generation
-        found = Round(
+        outcome = Round(
             m.group, m.generation, m.name, m.protocol, m.version, m.leader, dict(m.members), m.state
         )
-        return self._lead(found, now) if m.role is Role.LEADER else self._accept(found, now)
+        return self._lead(outcome, now) if m.role is Role.LEADER else self._accept(outcome, now)
 
     def _acked(self, m: Ack, now: float) -> list[Effect]:
         if self.state is MemberState.JOINING or m.generation != self.generation:
@@ -187,33 +187,33 @@ class Member:
         self._renew(m.sequence)
         return []
 
-    def _lead(self, found: Round, now: float) -> list[Effect]:
-        if isinstance(self._request, Sync) and self._request.generation == found.generation:
+    def _lead(self, outcome: Round, now: float) -> list[Effect]:
+        if isinstance(self._request, Sync) and self._request.generation == outcome.generation:
             return [self._send(self._request, now)]  # asked twice
         try:
-            states, code, detail = dict(self.protocol.lead(found)), Code.NONE, ""
+            states, code, detail = dict(self.protocol.lead(outcome)), Code.NONE, ""
         except Exception as error:  # whatever it is, the group has to learn that there will be no assignment
-            log.exception("group %s: leader %s could not assign", self.group, found.name)
+            log.exception("group %s: leader %s could not assign", self.group, outcome.name)
             states, code = {}, Code.ASSIGNMENT_FAILED
             detail = f"{type(error).__name__}: {error}"
         self.state = MemberState.LEADING
         self._request = Sync(
-            self.group, self.member_id, 0, found.generation, code, detail, tuple(sorted(states.items()))
+            self.group, self.member_id, 0, outcome.generation, code, detail, tuple(sorted(states.items()))
         )
         return [self._send(self._request, now)]
 
-    def _accept(self, found: Round, now: float) -> list[Effect]:
+    def _accept(self, outcome: Round, now: float) -> list[Effect]:
         self.state = MemberState.STABLE
         self._request = None
         self._next_send = now + self.settings.heartbeat_interval_ms / 1000
         try:
-            value = self.protocol.accept(found)
+            value = self.protocol.accept(outcome)
         except TryAgain as wish:
-            return self._try_again(wish, now, found)
+            return self._try_again(wish, now, outcome)
         except Exception as error:
             return self._fail(self._final(error, "could not take its part"), now)
         self._disagreements = 0
-        self.owned = Assigned(found.generation, value, found.leader)
+        self.owned = Assigned(outcome.generation, value, outcome.leader)
         return [self.owned]
 
     def _final(self, error: Exception, what: str) -> GroupError:
@@ -223,7 +223,7 @@ class Member:
         log.error("group %s: %s %s", self.group, self.member_id, what, exc_info=error)
         return GroupFailed(Code.ASSIGNMENT_FAILED, f"{what}: {type(error).__name__}: {error}")
 
-    def _try_again(self, wish: TryAgain, now: float, found: Round | None = None) -> list[Effect]:
+    def _try_again(self, wish: TryAgain, now: float, outcome: Round | None = None) -> list[Effect]:
         if not self._disagreements:
             self._disagreed_at = now
         self._disagreements += 1
@@ -231,26 +231,26 @@ class Member:
         patience = times * 2 * self.settings.session_timeout_ms / 1000
         most = times * self.settings.metadata_max_retries
         if self._disagreements > most and now >= self._disagreed_at + patience:
-            if wish.otherwise and found:
-                return self._go_on(wish, found, now)
+            if wish.otherwise and outcome:
+                return self._go_on(wish, outcome, now)
             detail = f"given up after {self._disagreements} rebalances in a row: {wish}"
             return self._fail(GroupFailed(wish.code, detail), now)
         log.info("group %s: %s joins again: %s", self.group, self.member_id, wish)
-        if wish.at_once and self._disagreements == 1 and found:
+        if wish.at_once and self._disagreements == 1 and outcome:
             return self._begin_join(now)
         least, most = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
         wait = min(most, least * 2 ** min(self._disagreements - 1, 31)) / 1000
         self._rejoin_at = now + wait * self._chance.uniform(0.8, 1.2)
         return []
 
-    def _go_on(self, wish: TryAgain, found: Round, now: float) -> list[Effect]:
+    def _go_on(self, wish: TryAgain, outcome: Round, now: float) -> list[Effect]:
         """Take what can be had without the others; the count of disagreements stands, as they are not over."""
         try:
             value = wish.otherwise() if wish.otherwise else None
         except Exception as error:
             return self._fail(self._final(error, "could not take its part"), now)
         log.warning("group %s: %s goes on without those that disagree: %s", self.group, self.member_id, wish)
-        self.owned = Assigned(found.generation, value, found.leader)
+        self.owned = Assigned(outcome.generation, value, outcome.leader)
         return [self.owned]
 
     # ------------------------------------------------------------------------------------------- steps

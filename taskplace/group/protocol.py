@@ -73,14 +73,14 @@ class GroupProtocol(Protocol):
     def offers(self) -> Sequence[Offer]:
         """Return the supported protocols by preference, each with this member's metadata as it is now."""
 
-    def lead(self, found: Round) -> Mapping[str, bytes]:
-        """Return a state for every name in `found.members`; an exception is forwarded to all members."""
+    def lead(self, outcome: Round, /) -> Mapping[str, bytes]:
+        """Return a state for every name in `outcome.members`; an exception is forwarded to all members."""
 
-    def accept(self, found: Round) -> Any:
+    def accept(self, outcome: Round, /) -> Any:
         """Return what this member gets; raise `TryAgain` to join again, `GroupFailed` to stop."""
 
     def lost(self) -> None:
-        """Take note that what `accept` returned last is no longer this member's."""
+        """React to the loss of what `accept` returned last: it is no longer this member's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What a consumer says when it joins, and what it gets: versioned metadata in compact binary.
+"""Encodes a consumer's subscription and its assignment: versioned metadata in compact binary.
 
     metadata    version  newest known  compressed?  fields
     state       version  newest known of the leader  kind  fields
@@ -7,7 +7,7 @@ Each version adds fields at the end of the one before, and is written and read a
 
     0   topics, pattern, metadata hash, the strategy's own bytes        (the text's format)
     1   + rack, owned partitions with their generation, subscription hash
-    2   + followed partitions (standbys); who speaks it reads states of version 1
+    2   + followed partitions (standbys); a member that writes it reads states of version 1
 
     state 0   the partitions; or a probe
           1   + partitions to follow as standbys, and whether to assign again once they are made
@@ -22,10 +22,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 
 from taskplace.errors import InputError
-from taskplace.group import pattern as patterns
 from taskplace.group.errors import ProtocolError, UnknownVersion
+from taskplace.group.pattern import Pattern
 from taskplace.group.wire import GENERATION, WORTH_IT, Reader, Writer, deflate, inflate
 from topology.node import TopicPartition
 
@@ -82,7 +84,7 @@ class Subscription:
 
     @classmethod
     def decode(cls, data: bytes, *, known: int = NEWEST) -> Subscription:
-        """Return what was said; `UnknownVersion` for a version above `known`, `ProtocolError` for anything else."""
+        """Return the subscription. Errors: `UnknownVersion` for one above `known`, `ProtocolError` for bad bytes."""
         head = Reader(data, "subscription")
         version, newest = head.uint(), head.uint()
         if version > known:
@@ -91,7 +93,7 @@ class Subscription:
         body = data[len(data) - head.left :]
         r = Reader(inflate(body, "subscription", _MOST_BYTES) if packed else body, "subscription")
         topics, pattern = tuple(r.rising(r.text)), r.text()
-        _regular(pattern)
+        _check_pattern(pattern)
         seen, strategy = r.blob(), r.blob()
         if version == 0:
             r.end()
@@ -168,10 +170,10 @@ class Probe:
 
 def by_topics(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:
     """Return partition numbers by topic, each sorted."""
-    found: dict[str, list[int]] = {}
-    for topic, number in sorted(partitions):
-        found.setdefault(topic, []).append(number)
-    return {topic: tuple(numbers) for topic, numbers in found.items()}
+    return {
+        topic: tuple(number for _, number in pairs)
+        for topic, pairs in groupby(sorted(partitions), key=itemgetter(0))
+    }
 
 
 def _write_held(w: Writer, held: Mapping[str, tuple[int, ...]]) -> None:
@@ -179,18 +181,18 @@ def _write_held(w: Writer, held: Mapping[str, tuple[int, ...]]) -> None:
 
 
 def _read_held(r: Reader) -> dict[str, tuple[int, ...]]:
-    found = r.rising(lambda: (r.text(), tuple(r.ascending())), least=2, key=lambda item: item[0])
-    return dict(found)
+    return dict(r.rising(lambda: (r.text(), tuple(r.ascending())), least=2, key=itemgetter(0)))
 
 
 def _pairs(held: Mapping[str, tuple[int, ...]]) -> tuple[TopicPartition, ...]:
     return tuple(TopicPartition(topic, p) for topic, numbers in held.items() for p in numbers)
 
 
-def _regular(pattern: str) -> None:
-    """Refuse what is no pattern; it is not built before it is used."""
+def _check_pattern(pattern: str) -> None:
+    """Raise `ProtocolError` unless this is a regular expression within the limits of `taskplace.group.pattern`."""
     try:
-        patterns.check(pattern)
+        Pattern(pattern)
     except InputError as error:
-        found = repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
-        raise ProtocolError("subscription.pattern", found=found, expected=error.expected) from None
+        shortened = repr(pattern if len(pattern) <= 40 else pattern[:40] + "...")
+        expected = error.expected + (error.hint and f"; {error.hint}")
+        raise ProtocolError("subscription.pattern", found=shortened, expected=expected) from None

@@ -1,7 +1,7 @@
-"""What a member sees of the topics, and the hashes by which members find out whether they see the same.
+"""A member's view of the topics, and the hashes by which members detect that their views differ.
 
-Hashes are the first 16 bytes of a SHA-256 over an unambiguous encoding: topics sorted, names and numbers behind
-their lengths.
+A hash is the first 16 bytes of a SHA-256 over an unambiguous encoding: sorted topics, each name and number with its
+length before it.
 
 Source: "Metadata" and "Dropping Topic Lists" in the client-side assignment proposal.
 """
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.errors import InputError
-from taskplace.group.pattern import compiled
+from taskplace.group.pattern import Pattern
 from taskplace.group.wire import Writer
 from taskplace.validation import text
 
@@ -23,8 +23,7 @@ MOST_PARTITIONS = 10_000_000  # beyond, nobody could list them
 
 @dataclass(frozen=True)
 class Topics:
-    """A view of the cluster: partition counts by topic, and, where it is known, the rack of each partition's
-    leader.
+    """A view of the cluster: partition counts by topic, and the rack of each partition's leader where it is known.
 
     >>> view = Topics({"orders": 2, "users": 3}, leaders={"orders": ["zone-a", "zone-b"]})
     >>> view.matching("or.*")
@@ -44,10 +43,10 @@ class Topics:
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 2**31:
                 raise InputError(f"partitions[{topic!r}]", found=count, expected="a number of partitions")
             text(topic, "partitions")
-        if sum(self.partitions.values()) > MOST_PARTITIONS:
-            found = sum(self.partitions.values())
+        total = sum(self.partitions.values())
+        if total > MOST_PARTITIONS:
             raise InputError(
-                "partitions", found=found, expected=f"at most {MOST_PARTITIONS:,} partitions in all"
+                "partitions", found=total, expected=f"at most {MOST_PARTITIONS:,} partitions in all"
             )
         for topic, racks in self.leaders.items():
             count = self.partitions.get(topic, 0)
@@ -62,14 +61,14 @@ class Topics:
 
     def matching(self, pattern: str) -> list[str]:
         """Return the topics whose whole name matches a regular expression (`taskplace.group.pattern`), sorted."""
-        ready = compiled(pattern)
-        return sorted(topic for topic in self.partitions if ready.matches(topic))
+        compiled = Pattern(pattern)
+        return sorted(topic for topic in self.partitions if compiled.matches(topic))
 
     def hash(self, topics: Iterable[str] | None = None, *, leaders: bool = False) -> bytes:
-        """Return the hash of what is seen of `topics`, of all topics if there are none given.
+        """Return the hash of the view of `topics`, by default of all topics.
 
         It covers names and partition counts; with `leaders` also the rack of every leader, for strategies that
-        look at racks. A topic that is not seen counts as that, not as one without partitions.
+        look at racks. A topic that is missing hashes differently from a topic without partitions.
         """
         writer = Writer().flag(topics is None)
         for topic in sorted(set(self.partitions if topics is None else topics)):
@@ -81,7 +80,7 @@ class Topics:
 
 
 def subscription_hash(topics: Iterable[str], pattern: str) -> bytes:
-    """Return the hash of what is subscribed to.
+    """Return the hash of a subscription: its topics in any order, and its pattern.
 
     >>> subscription_hash(["b", "a"], "") == subscription_hash(["a", "b"], "")
     True

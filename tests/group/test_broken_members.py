@@ -104,7 +104,7 @@ def test_a_member_that_cannot_be_read_is_left_out_by_all_and_named(
 @pytest.mark.parametrize(
     ("path", "more"),
     [("pattern", {"pattern": "(a"}), ("pattern", {"pattern": "a{" + "9" * 5_000 + "}"}),
-     ("pattern", {"pattern": "(?i)a"}), (r"topics\[0\]", {"topics": ["\ud800"]}), ("topics", {"topics": "t"}),
+     ("pattern", {"pattern": "(?=a)"}), (r"topics\[0\]", {"topics": ["\ud800"]}), ("topics", {"topics": "t"}),
      ("rack", {"topics": ["t"], "rack": "\udfff"}), ("pattern", {"pattern": "\udc00"})],
 )  # fmt: skip
 def test_what_an_application_says_wrongly_is_refused_where_it_says_it(
