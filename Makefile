@@ -1,4 +1,4 @@
-# Two commands do everything, and set up what they need: `make run` and `make test`.
+# `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput mutants lint setup java clean distclean
@@ -6,43 +6,43 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
-# More for pytest: make test ARGS="-k settings", and with -n 0 in one process: make test ARGS="-n 0 -x tests/spark/state"
+# Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/state"
 ARGS ?=
-# One worker for each core; all that needs Spark goes to one of them, first (tests/conftest.py).
+# One worker per core; one of them runs all tests with Spark, first (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
 
-run: java $(RUN_STAMP) ## run the main job from its start: a year of flights, one executor killed on the way
+run: java $(RUN_STAMP) ## run the main job from the start: a year of flights, one executor killed on the way
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
 test: java $(STAMP) ## run the everyday tests (about 6 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-long: java $(STAMP) ## run what `make test` leaves out of the tests with Spark (about 11 minutes on 2 cores)
+test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 11 minutes on 2 cores)
 	@$(PYTEST) -m "long and not slow" $(ARGS)
 
-test-all: java $(STAMP) ## run all tests, long forms and the oldest Spark included (hours)
+test-all: java $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
 	@$(PYTEST) $(ARGS)
 	@scripts/test-oldest.sh
 
-bench-engine: $(STAMP) ## measure engine, topologies and partition assignment, without Spark
+bench-engine: $(STAMP) ## measure the engine, topologies and partition assignment, without Spark
 	@$(BIN)/python benchmarks/bench_topology.py --limit 2
 	@$(BIN)/python benchmarks/bench_engine.py
 	@$(BIN)/python benchmarks/bench_partitions.py --kafka-up-to 1000
 
-bench-steering: java $(STAMP) ## measure a query of Spark's own, steered and not, side by side
+bench-steering: java $(STAMP) ## measure a query of Spark with and without steering, side by side
 	@PYTHONPATH=. $(BIN)/python benchmarks/bench_steering.py
 
-bench-recovery: java $(STAMP) ## measure how long an executor's death stops a stream, beside Spark's own state
+bench-recovery: java $(STAMP) ## measure how long an executor's death stops a stream, compared with Spark's own state
 	@$(BIN)/python benchmarks/bench_recovery.py $(ARGS)
 
-bench-throughput: java $(STAMP) ## measure rows/s and empty batches, beside Spark's own ways
+bench-throughput: java $(STAMP) ## measure rows/s and empty batches, compared with Spark's own operators
 	@$(BIN)/python benchmarks/bench_throughput.py $(ARGS)
 
-mutants: $(STAMP) ## check the tests: change the code at random places, and see whether a fast test fails
+mutants: $(STAMP) ## test the tests: change the code at random places and check that a fast test fails
 	@$(BIN)/python scripts/mutants/run.py $(ARGS)
 
 lint: $(STAMP) ## check style, types and import directions
@@ -51,12 +51,12 @@ lint: $(STAMP) ## check style, types and import directions
 	@scripts/quietly.sh "mypy" $(BIN)/mypy
 	@scripts/quietly.sh "import rules" $(BIN)/lint-imports
 
-setup: java $(STAMP) ## make .venv and install what is missing
+setup: java $(STAMP) ## create .venv and install what is missing
 
 java:
 	@scripts/java.sh
 
-# What `make run` needs, and nothing else: a first look should not wait for linters.
+# Only what `make run` needs, so that a first run does not wait for linters.
 $(RUN_STAMP): pyproject.toml scripts/setup.sh
 	@scripts/setup.sh spark,examples
 	@touch $@
@@ -65,7 +65,7 @@ $(STAMP): pyproject.toml scripts/setup.sh
 	@scripts/setup.sh spark,examples,plots,dev
 	@touch $@ $(RUN_STAMP)
 
-clean: ## remove what runs and tools have left
+clean: ## remove the files that runs and tools have left
 	@rm -rf var work app-[0-9]* build spark-warehouse metastore_db derby.log *.egg-info
 	@rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -path ./.venv -prune -o -type d -name __pycache__ -print0 | xargs -0 rm -rf

@@ -5,8 +5,8 @@ Run it from the repository's root:  .venv/bin/python -m examples.chained
     views ─ once ═ by-page ═ pages ─> totals
     └ subtopology 0 ┘       └─ subtopology 1 ─┘
 
-Views come keyed by user, and some are delivered twice. A repeat has the same user, so the task that drops it is
-the one that has seen the first. Counting is by page, so the rows change places once: that is the repartition.
+Views are keyed by user, and some are delivered twice. A repeat has the same user, so the task that saw the first
+delivery gets it and drops it. Counting is by page, so the rows are repartitioned once.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def views_topology(totals: dict[str, int]) -> Topology:
 
 
 def write_views(directory: Path, files: int = 3) -> dict[str, int]:
-    """Write the input, and return the totals that are right."""
+    """Write the input, and return the correct totals."""
     rng = random.Random(11)
     rows = [{"id": i, "user": f"user-{i % 17}", "page": rng.choice(PAGES)} for i in range(100 * files)]
     directory.mkdir(parents=True)
     for i in range(files):
-        repeated = rng.sample(rows[: 100 * i], 10 * i)  # of what earlier files have brought
+        repeated = rng.sample(rows[: 100 * i], 10 * i)  # rows of earlier files
         part = pa.Table.from_pylist(rows[100 * i : 100 * (i + 1)] + repeated)
         pq.write_table(part, directory / f"{i}.parquet")
     return dict(Counter(row["page"] for row in rows))

@@ -1,10 +1,10 @@
-"""A consumer group without a broker: members come and go, and only what must change hands does.
+"""A consumer group without a broker: members join and leave, and only the partitions that must move do.
 
 Run it from the repository's root:  .venv/bin/python -m examples.consumers
 
-Three consumers read orders and payments; the third reads audits as well. One leaves, one comes, in two phases, so
-that nobody reads a partition that another has not let go of. Each consumer keeps state per partition, and the
-listener cleans up and initialises exactly what changed.
+Three consumers read orders and payments; the third reads audits as well. One leaves and one joins. Rebalances have two
+phases, so that a consumer reads a partition only after its previous reader has released it. Each consumer keeps state
+per partition, and the listener cleans up and initialises exactly the partitions that changed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BOTH, ALL = ("orders", "payments"), ("orders", "payments", "audits")
 
 
 class Consumer:
-    """What a consumer keeps: its partitions, and state for each."""
+    """A consumer: its partitions, and a state for each."""
 
     def __init__(self, *topics: str) -> None:
         self.topics = topics
@@ -35,7 +35,7 @@ class Consumer:
 
 
 def rebalance(group: dict[str, Consumer], generation: int) -> None:
-    """Let everybody join with what they own, assign, and hand out; once more if something had to be let go first."""
+    """Rebalance: members join with what they own and get their assignment; repeat while partitions are withheld."""
     while True:
         joins = {n: Member(c.topics, sorted(c.state), c.generation) for n, c in group.items()}
         made = assign_partitions(Subscriptions(TOPICS, joins), cooperative=True)

@@ -1,10 +1,10 @@
-"""Placed state inside a pipeline of your own: describe the topology, and hand Spark `placed.process_batch`.
+"""Placed state inside a pipeline of your own: describe the topology, and pass `placed.process_batch` to Spark.
 
 Run it from the repository's root:  .venv/bin/python -m examples.embedded
 
-It writes five small files of orders, some of them delivered twice, streams them through a topology that keeps
-what each customer has spent, and prints the totals. The streaming query is Spark's own, with its own trigger,
-options and checkpoint; where the state lives is decided by taskplace.
+It writes five small files of orders, some of them delivered twice. The topology keeps what each customer has spent,
+and the example prints the totals. The streaming query is Spark's own, with its own trigger, options and checkpoint;
+taskplace decides where the state is.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def orders_topology(totals: dict[str, tuple[int, int]]) -> Topology:
 
 
 def write_orders(directory: Path, files: int = 5) -> dict[str, tuple[int, int]]:
-    """Write the input, and return the totals that are right."""
+    """Write the input, and return the correct totals."""
     rng = random.Random(7)
     rows = [
         {"id": i, "customer": rng.choice(CUSTOMERS), "cents": rng.randrange(100, 9900)} for i in range(500)
@@ -53,7 +53,7 @@ def write_orders(directory: Path, files: int = 5) -> dict[str, tuple[int, int]]:
         right[name] = (len(cents), sum(cents))
     directory.mkdir(parents=True)
     for i in range(files):
-        repeated = rng.sample(rows[: 100 * i], 5 * i)  # of what earlier files have brought
+        repeated = rng.sample(rows[: 100 * i], 5 * i)  # rows of earlier files
         pq.write_table(
             pa.Table.from_pylist(rows[100 * i : 100 * (i + 1)] + repeated), directory / f"{i}.parquet"
         )
@@ -62,9 +62,7 @@ def write_orders(directory: Path, files: int = 5) -> dict[str, tuple[int, int]]:
 
 def main(master: str = "local-cluster[2,2,1024]") -> int:
     """Run it; return 0 if the totals are right."""
-    os.environ.setdefault(
-        "PYSPARK_PYTHON", sys.executable
-    )  # workers run this Python, with what it has installed
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run this Python, with its packages
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch)
         right = write_orders(root / "orders")

@@ -1,9 +1,9 @@
-"""Tasks without a topology: topics with equal partition counts are kept together, whatever is joined later.
+"""Tasks without a topology: topics with equal partition counts form one group, so that any of them can be joined.
 
 Run it from the repository's root:  .venv/bin/python -m examples.grouping
 
-No Spark, and nobody to say which topics belong together: partition p of all topics with four partitions is one
-task, so any two of them can be joined. The tasks are then placed on three workers by the engine; one worker
+There is no Spark and no description of the joins: partition p of all topics with four partitions is one
+task, so any two of them can be joined. The engine then places the tasks on three workers. One worker
 leaves, and only its tasks move.
 """
 
@@ -21,7 +21,7 @@ TOPICS = {"orders": 4, "users": 4, "totals-changelog": 4, "clicks": 6}
 def problem(
     tasks: Sequence[Task], workers: Sequence[str], running: Mapping[str, Sequence[str]]
 ) -> dict[str, Any]:
-    """Return what the engine plans for: the tasks, the workers, and what each of them runs."""
+    """Return the engine's problem: the tasks, the workers, and what each worker runs."""
     return {
         "tasks": [{"id": str(task.id), "stateful": task.stateful, "end_offset": 100_000} for task in tasks],
         "instances": [
@@ -36,7 +36,7 @@ def problem(
 
 
 def main() -> int:
-    """Print groups, tasks, and who runs them before and after a worker has left."""
+    """Print the groups, the tasks, and the workers that run them before and after one worker has left."""
     groups = group_topics(TOPICS, changelogs=["totals-changelog"])
     for group in groups:
         state = f", state in {', '.join(group.changelogs)}" if group.changelogs else ""

@@ -1,10 +1,10 @@
-"""One writer at a time: several processes could write, one is elected, another takes over when it dies.
+"""One writer at a time: several processes can write, one is elected, and another takes over when it dies.
 
 Run it from the repository's root:  .venv/bin/python -m examples.single_writer
 
-No topics and no partitions: the group is used for membership alone. The protocol below is all there is to an
-election: the leader of a generation is the writer. Writes carry the generation, and the log takes those of the
-generation in force only, so a writer that was replaced and does not know it yet cannot do harm.
+There are no topics and no partitions: the group is used for membership only. The protocol below is a complete
+election: the leader of a generation is the writer. Each write has its generation, and the log accepts only the
+current generation. So a writer that was replaced and does not know it yet cannot write.
 """
 
 from __future__ import annotations
@@ -25,51 +25,51 @@ from taskplace.group import (
 )
 
 GROUP = "ledger"
-# Short, for the example to be quick: a dead writer is noticed after two seconds.
+# Short, so that the example is quick: a dead writer is noticed after two seconds.
 MEMBER = MemberSettings(session_timeout_ms=2_000, heartbeat_interval_ms=100, max_poll_interval_ms=4_000)
 COORDINATOR = CoordinatorSettings(group_initial_rebalance_delay_ms=100, group_min_session_timeout_ms=100)
 
 
 class Election:
-    """The embedded protocol: who leads, writes. `accept` returns whether it is this member."""
+    """The embedded protocol: the leader writes. `accept` returns whether this member is the writer."""
 
     protocol_type = "single-writer"
     mode = Mode.SINGLE
     newest = 0
 
     def offers(self) -> list[Offer]:
-        """There is nothing to say but that one is there."""
+        """Return the offer; an election needs no metadata."""
         return [Offer("election")]
 
-    def lead(self, outcome: Round) -> Mapping[str, bytes]:
-        """The leader keeps the pen; the others get nothing."""
-        return {name: b"write" if name == outcome.name else b"" for name in outcome.members}
+    def lead(self, found: Round) -> Mapping[str, bytes]:
+        """Make the leader the writer; the others get an empty state."""
+        return {name: b"write" if name == found.name else b"" for name in found.members}
 
     def accept(self, outcome: Round) -> bool:
         """Return whether this member writes in this generation."""
         return outcome.state == b"write"
 
     def lost(self) -> None:
-        """Writing stops with the generation; the log sees to it."""
+        """Do nothing: the log refuses writes of an old generation."""
 
 
 @dataclass
 class Log:
-    """What is written to: it lets a line in only if the writer's generation is in force."""
+    """The log: it accepts a line only if the writer's generation is the current one."""
 
     coordinator: LocalCoordinator
     lines: list[tuple[int, str]] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def append(self, member: LocalMember, generation: int, text: str) -> None:
-        """Append a line; raise `StaleGeneration` for a writer of the past."""
+        """Append a line; raise `StaleGeneration` for a writer of an old generation."""
         with self.lock:
             self.coordinator.fence(GROUP, member.member_id, generation)
             self.lines.append((generation, text))
 
 
 def writer_of(members: list[LocalMember], after: int) -> LocalMember:
-    """Wait until all members know their part in a generation later than `after`; return the one that writes."""
+    """Wait until all members have their state of a generation later than `after`; return the writer."""
     while True:
         assigned = [
             m.wait_for(lambda owned: owned is not None and owned.generation > after, timeout=20)
@@ -81,7 +81,7 @@ def writer_of(members: list[LocalMember], after: int) -> LocalMember:
 
 
 def main() -> int:
-    """Elect, write, kill the writer, write on; return 0 if one wrote at a time and nothing of the dead one got in."""
+    """Elect, write, kill the writer, write again; return 0 if the log has no line of the killed writer after that."""
     with LocalCoordinator(COORDINATOR) as coordinator:
         log = Log(coordinator)
         members = [LocalMember(coordinator, GROUP, Election(), MEMBER) for _ in range(3)]

@@ -1,9 +1,9 @@
 """Steer a query that Spark runs by itself: `python examples/steer.py conf/steer.yaml [key=value]...`
 
-The query has two stateful operators, a deduplication of flights and an aggregation per aircraft, and knows nothing of
-taskplace: `steer(query)` is all that is added. After each batch a line says how many partitions each executor has.
-On the way an executor is killed; the one that replaces it gets its share. At the end the result is compared with a
-batch query, since steering never changes one.
+The query has two stateful operators, a deduplication of flights and an aggregation per aircraft. The only line of
+taskplace is `steer(query)`. After each batch, a line says how many partitions each executor has. On the way an
+executor is killed; its replacement gets its share. At the end the result is compared with a batch query: steering
+must not change the result.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def settings_of(path: str, overrides: list[str]) -> tuple[Settings, SteeringConf
 
 
 def delays(flights: DataFrame) -> DataFrame:
-    """Return flights and delays per aircraft; each flight counts once. The same for a stream and for a table."""
+    """Return flights and delays per aircraft; each flight counts once. Works on a stream and on a table."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return (
@@ -70,7 +70,7 @@ def delays(flights: DataFrame) -> DataFrame:
 
 
 def kill(which: str, steering: Steering) -> str:
-    """Send SIGKILL to an executor, "3" or the one with most partitions; return its name."""
+    """Send SIGKILL to an executor: "3", or the one with the most partitions. Return its name."""
     executors = steering.status().executors or {}
     if which == MOST_ACTIVE:
         which = max(executors, key=lambda name: (executors[name][0], name))
@@ -85,10 +85,10 @@ def kill(which: str, steering: Steering) -> str:
 
 
 def follow(query: Any, steering: Steering, settings: Settings) -> list[ChaosSettings]:
-    """Print a line a batch until the query ends, and hold the drills; return those that were not carried out.
+    """Print a line per batch until the query ends, and run the drills; return those that did not run.
 
-    Batches may pass between two looks, so a drill is held after the first batch that is seen at or after its own; one
-    at a time, since the status knows of a loss after the next batch.
+    Batches may pass between two polls, so a drill runs after the first batch that is seen at or after its own. Drills
+    run one at a time, because the status shows a loss only after the next batch.
     """
     due = sorted(settings.chaos, key=lambda drill: drill.batch)
     shown, told = -1, 0
@@ -111,7 +111,7 @@ def follow(query: Any, steering: Steering, settings: Settings) -> list[ChaosSett
 
 
 def main(arguments: list[str]) -> int:
-    """Run the query to the end of its input; return 0 if all drills were held, and its result is the batch query's."""
+    """Run the query to the end of its input; return 0 if all drills ran and the result equals the batch query's."""
     settings, config = settings_of(arguments[0] if arguments else "conf/steer.yaml", arguments[1:])
     given: dict[str, Any] = {**INPUT, **settings.input}
     folder = Path(given["dir"]).absolute()
@@ -157,7 +157,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _ending(query: Any, steering: Steering, batches: int) -> Any:
-    """Stop the query once it has processed its last file and steering has looked at it."""
+    """Stop the query after it has processed its last file and steering has observed that batch."""
     import threading
 
     def wait() -> None:

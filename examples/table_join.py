@@ -1,9 +1,9 @@
-"""A table join in YAML alone: makes the input for `table_join.yaml`, runs it, and looks at what came out.
+"""A table join in YAML alone: makes the input for `table_join.yaml`, runs it, and checks the output.
 
 Run it from the repository's root:  .venv/bin/python -m examples.table_join
 
-Three batches of orders and of customers. Ada moves in the second: her orders go to the old city before, to the
-new one from then on, and to nowhere as long as nobody knows the customer.
+The input has three batches of orders and of customers. Ada moves in the second batch: earlier orders go to the old
+city, later ones to the new city. The city of an order is null while its customer is unknown.
 """
 
 from __future__ import annotations

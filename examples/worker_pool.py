@@ -1,10 +1,10 @@
-"""A pool of workers shares jobs; when a worker dies, its jobs go to the others, and the rest stay where they are.
+"""A pool of workers shares jobs; when a worker dies, its jobs move to the others, and all other jobs stay.
 
 Run it from the repository's root:  .venv/bin/python -m examples.worker_pool
 
-The text's second use case, a cluster of connector workers: what is shared are jobs with names, not partitions
-of topics. Workers say how many they can run; the leader sees what everybody says, and assigns. What a worker
-runs is in its metadata, so a new leader needs no memory to leave jobs where they are.
+This is the proposal's second use case, a cluster of connector workers. They share named jobs, not partitions of
+topics. Each worker reports how many jobs it can run and which it runs now; the leader assigns. Because the metadata
+contains the running jobs, a new leader can keep them where they are.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def share(room: Mapping[str, int], running: Mapping[str, Sequence[str]]) -> dict
     total = sum(room.values())
     exact = {name: len(JOBS) * size / total for name, size in room.items()}
     count = {name: int(exact[name]) for name in room}
-    # What rounding left over goes to those who are furthest below their share.
+    # The jobs that rounding left over go to the workers that are furthest below their share.
     by_rest = sorted(room, key=lambda name: (count[name] - exact[name], name))
     for name in by_rest[: len(JOBS) - sum(count.values())]:
         count[name] += 1
@@ -64,12 +64,12 @@ class Pool:
         self.running: list[str] = []
 
     def offers(self) -> list[Offer]:
-        """Say how much there is room for, and what runs here."""
+        """Return the offer: the room of this worker, and the jobs that it runs."""
         return [Offer("jobs", 0, json.dumps({"room": self.room, "running": self.running}).encode())]
 
-    def lead(self, outcome: Round) -> Mapping[str, bytes]:
-        """Share the jobs by what everybody says."""
-        said: dict[str, Any] = {name: json.loads(data) for name, data in outcome.members.items()}
+    def lead(self, found: Round) -> Mapping[str, bytes]:
+        """Assign the jobs by the workers' reports."""
+        said: dict[str, Any] = {name: json.loads(data) for name, data in found.members.items()}
         shares = share({n: s["room"] for n, s in said.items()}, {n: s["running"] for n, s in said.items()})
         return {name: json.dumps(jobs).encode() for name, jobs in shares.items()}
 
@@ -79,7 +79,7 @@ class Pool:
         return self.running
 
     def lost(self) -> None:
-        """Jobs are stopped when the next assignment says so; what ran is said in the next join."""
+        """Keep the jobs: the next assignment stops them, and the next join reports them."""
 
 
 def settled(workers: Sequence[LocalMember], after: int) -> list[list[str]]:

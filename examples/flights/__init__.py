@@ -1,13 +1,12 @@
-"""The flights job: what a year of departures from New York looks like per aircraft, in good and bad weather.
+"""The flights job: delays of a year of departures from New York, per aircraft, in good and bad weather.
 
-    data.py       the input: two file streams, two weeks a file, with rows that come twice
-    topology.py   what the stream needs of its own: a function, and the columns of the input
-    truth.py      the same question as a batch query, and the comparison
+    data.py       the input: two file streams, two weeks a file, with repeated rows
+    topology.py   the job's own processor function, and the columns of the input
+    truth.py      the expected result as a batch query, and the comparison
 
-`conf/flights.yaml` has the stream (join with the weather, repartition by aircraft, de-duplicate, aggregate) and runs
-it. Keys of its `input`: `dir`, and for shorter or harder runs `files` (only the
-first so many of each stream; 0 is all), `repeated` (the share of rows that come twice) and `seed`; of its
-`output`: `dir`.
+`conf/flights.yaml` has the topology (join with the weather, repartition by aircraft, de-duplicate, aggregate). Keys
+of its `input`: `dir`; `files` (only the first files of each stream, for a short run; 0 is all), `repeated` (the share
+of rows that are delivered twice) and `seed`. Key of its `output`: `dir`.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 
     from topology import Topology
 
-# Spark and Arrow are loaded by the methods that need them: judging the configuration takes neither.
+# The methods that need Spark and Arrow import them: checking the configuration needs neither.
 
 
 class Flights:
@@ -49,14 +48,14 @@ class Flights:
         self.output = Path(write("dir", "var/flights/output", str, "a directory"))
 
     def topology(self) -> Topology:
-        """Return the stream that the configuration describes; its result goes to `output.dir`, by batch."""
+        """Return the topology of the configuration; its result goes to `output.dir`, by batch."""
         from taskplace.spark import ParquetSink
         from taskplace.spark.yaml_application import declared_topology
 
         return declared_topology(self._settings, {"delays-by-batch": ParquetSink(self.output)})
 
     def prepare(self) -> None:
-        """Write the input files unless they are there; takes about a second."""
+        """Write the input files unless they exist; takes about a second."""
         from examples.flights.data import prepare
 
         prepare(self.input, files=self._files, repeated=self._repeated, seed=self._seed)
@@ -77,7 +76,7 @@ class Flights:
         return {"flights": stream("flights", FLIGHT_COLUMNS), "weather": stream("weather", WEATHER_COLUMNS)}
 
     def check(self, spark: SparkSession) -> CheckResult:
-        """Compare what the stream wrote with the batch query, row by row."""
+        """Compare the stream's result with the batch query, row by row."""
         from examples.flights.truth import compare, findings, result, truth
 
         if not any(self.output.glob("batch_id=*")):
@@ -90,7 +89,7 @@ class Flights:
 
 
 class _Reader:
-    """Reads the application's own keys as strictly as all others are."""
+    """Reads the application's own keys, as strictly as taskplace reads its keys."""
 
     def __init__(self, given: Mapping[str, Any], section: str, known: tuple[str, ...]) -> None:
         for key in given:

