@@ -1,24 +1,24 @@
 """Steering: places the state of Spark's own stateful operators across executors, for queries that already exist.
 
-One round, from what is read to what is sent:
+One round, from reading Spark to sending moves:
 
-    layout.py            what there is to steer: operators, stores, and which operators share a stage
-    executors.py         which executors may run tasks, and whether that has changed
-    observation.py       what a round observes, as one value, and as a problem for the engine
-    observe.py           reads it from Spark, and learns from the batch that has ended
+    layout.py            the operators of a query, their stores, and which operators share a stage
+    executors.py         the executors that may run tasks, and whether they have changed
+    observation.py       the observation of a round, as one value and as a problem for the engine
+    observe.py           reads the observation from Spark, and learns from the batch that has ended
     load_sampling.py     when and how the load of each task is measured
-    task_weights.py      what each task weighs
-    measured_costs.py    what a task and a reload of its state cost
+    task_weights.py      the weight of each task
+    measured_costs.py    the cost of a task and of a reload of its state
     decide.py            the decision: decide(config, state, seen) -> (decision, next state), a pure function
       overrides.py         whether Spark ran tasks where they were sent, and when to give up
-      goal.py              where tasks belong, and the reasons to plan that anew
-      load_leveling.py     how tasks of different weights are spread
+      goal.py              where tasks belong, and the reasons for a new goal
+      load_leveling.py     spreads tasks of different weights
       move_benefit.py      whether moves gain more than the reloads that they cost
-      pending_moves.py     which moves are left, and which of them are made now
+      pending_moves.py     the moves that are left, and which of them are made now
     decision.py          the decision as a value
     sent_moves.py        moves that were sent and have not run
-    round_memory.py      what one round hands to the next: observed, learned, decided, told
-    steering_round.py    the round: observe, decide, publish, send, tell
+    round_memory.py      the state from one round to the next: observed, learned, decided, logged
+    steering_round.py    the round: observe, decide, publish, send, log
 
 The application around the rounds:
 
@@ -26,13 +26,13 @@ The application around the rounds:
     application.py       the bridge, the executors and the steered queries, as one handle sees them
     steered_queries.py   the steered queries of an application, and the drains
     published_tasks.py   what a query publishes to the others
-    drains.py            removes drained executors, and logs what keeps others
+    drains.py            removes drained executors, and logs the queries that keep others
     schedule.py          when a round is due
     failures.py          failed rounds
-    events.py            what people are told, once each
+    events.py            the events of a handle, each logged once
     status.py            the status
     polling.py           a thread that polls
-    steering.py          the handle that users hold: the only owner of a thread, and of the lock over a round
+    steering.py          the handle that users hold: owns the thread and the lock over a round
 
 Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called.
 Everything here works without Spark. The public names are loaded on first use.

@@ -1,4 +1,4 @@
-"""What a handle works with: the bridge to its query, the executors, and the other steered queries."""
+"""The application as one handle sees it: the bridge to its query, the executors, and the other steered queries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Application:
 
     @classmethod
     def of(cls, bridge: StateBridge) -> Application:
-        """Return the application that the bridge leads to."""
+        """Return the application of the bridge's query."""
         return cls(bridge, SteeredQueries.of(bridge.app_id), Executors(bridge))
 
     @property
@@ -32,7 +32,7 @@ class Application:
 
     @property
     def query_name(self) -> str:
-        """The name of the query, for people."""
+        """The name of the query in logs and the status."""
         return self.bridge.name or self.bridge.id
 
     def finished_batch(self) -> int:

@@ -1,4 +1,4 @@
-"""Decides, after a batch, where each task is to run next: a pure function from a state and an observation.
+"""Decides, after a batch, where each task runs next: a pure function from a state and an observation.
 
     decision, state = decide(config, state, seen)
 
@@ -6,15 +6,15 @@ All values are immutable, and there is no clock, no thread and no Spark. The sam
 and a dry run is a call with a fresh state whose result is dropped.
 
 Properties:
-- A goal is planned once, and pursued until it is reached or the world has changed (executors, drains, tasks,
-  weights). Planning anew after each step could go in circles where weights differ.
+- A goal is planned once. It stays until it is reached, or until executors, drains, tasks or weights have changed.
+  With different weights, a new goal after each step could move tasks in circles.
 - At most `max.moves.per.batch` tasks leave a running executor between two batches that ran, however many rounds there
   are in between. Tasks without a running executor load their state anyway: they are sent at once and not counted.
-- Tasks leave a draining executor whatever it costs. All other moves are made only if they are worth it.
+- Tasks leave a draining executor at any cost. All other moves are made only if they are worth it.
 - If Spark obeys, the goal is reached after ceil(moves / `max.moves.per.batch`) batches, and then nothing moves.
-- Steered queries rest only where all their tasks together are balanced: when tasks of other queries have moved
-  since the goal was planned, and no task of this query is on its way, the goal is planned anew. The tasks of a
-  query that has stood down are fixed where they were at the stand-down; the other queries even out around them.
+- Steered queries stop moving tasks only when all their tasks together are balanced. If tasks of other queries have
+  moved since the goal was planned, and no task of this query is on its way, a new goal is planned. The tasks of a
+  query that has stood down stay where they were at the stand-down; the other queries are balanced around them.
 - After a stand-down no task moves until `SteeringState.resumed`.
 """
 
@@ -37,11 +37,11 @@ from topology.ids import TaskId
 
 @dataclass(frozen=True)
 class SteeringState:
-    """What one round hands to the next.
+    """The state that one round passes to the next.
 
     Learned: `weights`, and `backoff`, how long changed weights wait. Decided: `goal`, with the `verdict` on the
     moves to it, and `stood_down`, which stays until `resumed`. Sent: `watch`, where tasks were sent and whether
-    Spark obeyed, and `spent`, the moves since a batch ran.
+    Spark obeyed, and `spent`, the moves since the last batch ran.
     """
 
     weights: TaskWeights = field(default_factory=TaskWeights)
@@ -58,7 +58,7 @@ class SteeringState:
 
 
 def decide(config: SteeringConfig, state: SteeringState, seen: Observation) -> tuple[Decision, SteeringState]:
-    """Return what to do after a batch, and the state for the next round.
+    """Return the decision after a batch, and the state for the next round.
 
     >>> from taskplace.spark.steering.measured_costs import Costs
     >>> from taskplace.spark.steering.observation import Cluster
@@ -79,7 +79,7 @@ cost 0.200 s of reloading: worth it
 
 
 def dry_run(config: SteeringConfig, state: SteeringState, seen: Observation) -> Decision:
-    """Return what would be decided from scratch, with the weights as they are known."""
+    """Return the decision that a fresh state with the current weights would give."""
     decision, _ = decide(config, SteeringState(weights=state.weights), replace(seen, ran=False, load=None))
     return decision
 
@@ -96,7 +96,7 @@ def _check_overrides(config: SteeringConfig, state: SteeringState, seen: Observa
 
 
 def _weigh(config: SteeringConfig, state: SteeringState, seen: Observation) -> tuple[SteeringState, bool]:
-    """Learn the weights from what was measured; return whether they may change the goal."""
+    """Update the weights from the measured load; return whether they may change the goal."""
     before = state.weights.only(seen.places)
     if seen.load is None or config.load_by == LoadBy.EVEN:
         return replace(state, weights=before), False
@@ -120,7 +120,7 @@ def _stay(state: SteeringState, seen: Observation) -> tuple[Decision, SteeringSt
 def _aim(
     config: SteeringConfig, state: SteeringState, seen: Observation, *, weights_changed: bool
 ) -> tuple[SteeringState, tuple[Trigger, ...]]:
-    """Plan a goal if there is a reason to, and judge the moves to it; return the reasons."""
+    """Plan a new goal if there is a reason, and judge the moves to it; return the reasons."""
     why = reasons_to_replan(state.goal, seen, state.weights, weights_changed=weights_changed)
     goal = state.goal
     if why or _neighbours_moved(state, seen):
@@ -156,11 +156,11 @@ def _step(
     return decision, replace(state, watch=watch, spent=state.spent + len(chosen))
 
 
-# -- what the steps ask
+# -- helpers of the steps
 
 
 def _neighbours_moved(state: SteeringState, seen: Observation) -> bool:
-    """Return whether other queries' tasks are not as they were planned with, and no own task is on its way."""
+    """Return whether tasks of other queries moved since the goal was planned, and no own task is on its way."""
     pending = pending_moves(state.goal, seen)
     on_the_way = pending.free or pending.due(worth=state.verdict.worth)
     return not on_the_way and _where(seen.neighbours.tasks) != _where(state.goal.neighbours)
@@ -173,8 +173,8 @@ def _where(neighbours: Sequence[NeighbourTask]) -> dict[TaskId, tuple[str | None
 def _judge(config: SteeringConfig, state: SteeringState, seen: Observation) -> Verdict:
     """Judge the optional moves, together with the moves that the goal expects of other queries.
 
-    The goal is one of all queries, so the moves of one query alone may gain nothing. The tasks of other queries are
-    taken to cost what the tasks of this query cost.
+    The goal covers all queries, so the moves of one query alone may gain nothing. The tasks of other queries are
+    assumed to cost as much as the tasks of this query.
     """
     optional = pending_moves(state.goal, seen).optional
     if not optional:

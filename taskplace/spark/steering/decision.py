@@ -1,4 +1,4 @@
-"""The decision of a steering round: where each task is to run in the next batch, and why."""
+"""The decision of a steering round: where each task should run in the next batch, and why."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from topology.ids import TaskId
 
 @dataclass(frozen=True)
 class Decision:
-    """Where each task is to run in the next batch, and why.
+    """Where each task should run in the next batch, and why.
 
     `moves`: the tasks that change their executor now. `waiting`: moves left for later batches. `why`: the reasons for
-    a new goal, empty while an old goal is pursued. `overruled`: tasks that Spark ran elsewhere than intended. `kept`:
-    for each executor that drains and is not empty, the queries that keep tasks there, and why.
+    a new goal, empty while the goal is the old one. `overruled`: tasks that Spark ran elsewhere than intended. `kept`:
+    for each draining executor that is not empty, the queries that keep tasks there, and why.
     """
 
     batch: int

@@ -1,9 +1,9 @@
-"""Follows up on drains: asks for the removal of empty executors, and logs which queries keep an executor from it.
+"""Follows up on drains: requests the removal of empty executors, and logs the queries that keep tasks on others.
 
-Any handle requests a removal, whichever handle the decommission was called on, and whatever its own query does. A
-failed request is repeated, three times in all, by any handle; an answer is final. A query that has stood down keeps
-its tasks on a draining executor until somebody acts. The handle on which the drain was requested logs that once. An
-executor that has gone needs no removal, and no query keeps it.
+Any handle may request the removal, whichever handle `decommission` was called on. A failed request is repeated, up to
+three requests over all handles; any answer is final. A query that has stood down keeps its tasks on a draining executor
+until a user acts; the handle on which the drain was requested logs that once. An executor that is gone needs no
+removal, and no query keeps tasks on it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("taskplace.spark.steering")
 
 RETRY_POLLS = 20
-"""A failed request is repeated after so many polls: a second."""
+"""A failed request is repeated after this many polls, which is about a second."""
 
 
 class Drains:
-    """The drains of the application, as one handle follows them up.
+    """Follows up the drains of the application for one handle.
 
-    Lifetime: `errors` counts this handle's failed requests. `_failed` has, for each executor, how many requests of
-    all handles had failed at the last poll, and the poll at which that number changed. `_requested` are the drains
-    requested on this handle, each with the stuck queries that have been logged.
+    Lifetime: `errors` counts this handle's failed requests. `_failed` has, for each executor, the number of failed
+    requests of all handles at the last poll, and the poll at which that number changed. `_requested` has the drains
+    requested on this handle, each with the stuck queries that were logged.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Drains:
         self._requested: dict[str, frozenset[str]] = {}
 
     def drain(self, instance: str, *, remove: bool) -> None:
-        """Drain an executor for all queries; with `remove`, remove it once it is empty."""
+        """Drain an executor for all queries; with `remove`, request its removal once it is empty."""
         self._queries.drain(instance, remove=remove)
         self._requested[instance] = frozenset()
         self._log_event(f"drain of {instance} requested" + (", and its removal once empty" if remove else ""))
@@ -74,7 +74,7 @@ class Drains:
                 self._log_stuck(name, drains=name in draining)
 
     def _log_stuck(self, name: str, *, drains: bool) -> None:
-        """Log the queries that keep an executor for good, each once."""
+        """Log the queries that keep tasks on an executor until a user acts, each query once."""
         stuck = [blocker for blocker in self._queries.blockers(name) if blocker.stuck] if drains else []
         logged = self._requested[name]
         self._requested[name] = frozenset(blocker.query for blocker in stuck)
@@ -83,12 +83,12 @@ class Drains:
                 self._log_event(f"{name} is not empty: {blocker}")
 
     def _gone(self, names: Collection[str]) -> set[str]:
-        """Return the executors that have ended. One short call, if there are any names."""
+        """Return those executors that have ended. One short call, none without names."""
         alive = self._bridge.alive() if names else frozenset()
         return {name for name in names if name.removeprefix("executor-") not in alive}
 
     def _due(self, name: str) -> bool:
-        """Return whether to request a removal: none has failed, or `RETRY_POLLS` have passed since."""
+        """Return whether to request a removal: no request has failed, or `RETRY_POLLS` polls have passed since."""
         tries = self._queries.tries(name)
         known, since = self._failed.get(name, (0, 0))
         if tries != known:

@@ -1,4 +1,4 @@
-"""The events of a handle: what it tells people, once each, in the log and in the status."""
+"""The events of a handle: each appears once in the log and in the status."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EVENTS_KEPT = 20
 
 @dataclass(frozen=True)
 class Events:
-    """The last `EVENTS_KEPT` events, and how many there were in all. Immutable.
+    """The last `EVENTS_KEPT` events, and the number of all events. Immutable.
 
     >>> Events().add("resumed").add("stopped")
     Events(last=('resumed', 'stopped'), total=2)
@@ -22,16 +22,16 @@ class Events:
     total: int = 0
 
     def add(self, text: str) -> Events:
-        """Return these events and one more."""
+        """Return the events with one more."""
         return Events((*self.last, text)[-EVENTS_KEPT:], self.total + 1)
 
 
 @dataclass(frozen=True)
 class Told:
-    """What people have been told of the decisions so far. Immutable.
+    """The decisions that were logged so far. Immutable.
 
-    `decision`: the last decision, told or not. `text`: of the last decision that was told. `stood_down`: the
-    stand-down that was told, None after a decision without one.
+    `decision`: the last decision, logged or not. `text`: of the last decision that was logged. `stood_down`: the
+    stand-down that was logged, None after a decision without one.
     """
 
     decision: Decision | None = None
@@ -39,7 +39,7 @@ class Told:
     stood_down: StandDown | None = None
 
     def news(self, decision: Decision) -> str:
-        """Return what there is to tell of a decision; empty if it is no news."""
+        """Return the text to log for a decision; empty if it contains no news."""
         if decision.stood_down:
             new = decision.stood_down != self.stood_down
         else:
@@ -48,5 +48,5 @@ class Told:
         return text if new and text != self.text else ""
 
     def tell(self, decision: Decision) -> Told:
-        """Return this after the news of a decision was told."""
+        """Return the record after a decision's news was logged."""
         return Told(decision, self.news(decision) or self.text, decision.stood_down)

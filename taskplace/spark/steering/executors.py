@@ -1,4 +1,4 @@
-"""The executors of the application: which of them may run tasks, which have gone, and whether that has changed."""
+"""The executors of the application: which may run tasks, which are gone, and whether that has changed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from taskplace.spark.bridge_state import StateBridge
 
 DECOMMISSION_POLLS = 10
-"""Every tenth poll asks whether Spark decommissions executors: that takes a call per executor."""
+"""Only every tenth poll asks whether Spark decommissions executors, because that takes one call per executor."""
 
 
 class Executors:
     """The executors as one handle last read them, by instance.
 
-    Lifetime: `present` and `ending` are replaced by `refresh`. `present` may run tasks. `ending` are being
-    decommissioned by Spark, which gives them no tasks. `known` are all executors that were ever read.
+    Lifetime: `refresh` replaces `present` and `ending`. Executors in `present` may run tasks. Spark is decommissioning
+    those in `ending` and gives them no tasks. `known` has all executors that were ever read.
     """
 
     def __init__(self, bridge: StateBridge) -> None:
@@ -35,20 +35,20 @@ class Executors:
         """Read the executors from Spark."""
         self._read = True
         present = {executor.instance: executor for executor in self._bridge.executors()}
-        # First: at no moment is an executor neither present nor ending.
+        # Set `ending` first, so that an executor is always in `present` or in `ending`.
         self.ending = self._bridge.decommissioned() - present.keys()
         self.present = present
         self.known |= self.present.keys() | self.ending
 
     @property
     def gone(self) -> frozenset[str]:
-        """The executors that were there once, and not at the last `refresh`."""
+        """The executors that existed once, but not at the last `refresh`."""
         return self.known - self.present.keys() - self.ending
 
     def changed(self) -> bool:
-        """Return whether other executors may run tasks than at the last `refresh`. Mostly one short call.
+        """Return whether the executors that may run tasks changed since the last `refresh`. Mostly one short call.
 
-        Before the first `refresh` nothing has changed. After one that found no executors, the first to come is a
+        Before the first `refresh` nothing has changed. After a `refresh` without executors, the first executor is a
         change.
         """
         if not self._read:
@@ -58,14 +58,14 @@ class Executors:
         self._polls += 1
         if self._polls % DECOMMISSION_POLLS and self._bridge.alive() == present | ending:
             return False
-        # Neither an executor that has not reported its cores yet, nor the end of an ending one, is a change.
+        # These are no changes: an executor that has not reported its cores yet, and the end of an ending executor.
         self.ending = self._bridge.decommissioned() - self.present.keys()
         return {executor.id for executor in self._bridge.executors()} != present
 
     def name_of(self, executor: object, *, gone: bool = False, ask: bool = True) -> str:
-        """Return the instance that a user means by `executor`, which must exist; with `gone`, or have existed.
+        """Return the instance that `executor` names. It must exist; with `gone`, it may also have existed.
 
-        Without `ask`, Spark is not asked. Errors: `InputError` for any other.
+        Without `ask`, only known executors count, without a call to Spark. Errors: `InputError` for any other.
         """
         name = instance_name(executor)
         names = self.known if gone else frozenset()

@@ -1,4 +1,4 @@
-"""Counts failed rounds, and says when to stand down."""
+"""Counts failed rounds, and decides when to stand down."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 from taskplace.spark.steering.overrides import StandDown
 
 MOST_ERRORS = 3
-"""So many failed rounds in a row end in a stand-down."""
+"""Steering stands down after this many failed rounds in a row."""
 
 
 @dataclass(frozen=True)
 class Failures:
     """Failed rounds. Immutable.
 
-    `total`: all of them. `in_a_row`: since a round has shown that all is well. `after_batch`: one of those in a row
-    was a round after a batch. Then only another such round shows that, since a round between batches may have
-    nothing to send.
+    `total`: all failed rounds. `in_a_row`: those since the last success that counts. `after_batch`: one of those in a
+    row was a round after a batch. Then only the success of a round after a batch counts, because a round between
+    batches may have nothing to send.
     """
 
     total: int = 0
@@ -24,7 +24,7 @@ class Failures:
     after_batch: bool = False
 
     def add(self, *, after_batch: bool) -> Failures:
-        """Return these failures and another one."""
+        """Return the failures with one more."""
         return Failures(self.total + 1, self.in_a_row + 1, self.after_batch or after_batch)
 
     def after_success(self, *, after_batch: bool) -> Failures:
@@ -32,7 +32,7 @@ class Failures:
         return self.forgiven() if after_batch or not self.after_batch else self
 
     def forgiven(self) -> Failures:
-        """Return the failures with none in a row."""
+        """Return the failures with the count in a row reset."""
         return replace(self, in_a_row=0, after_batch=False)
 
     @property

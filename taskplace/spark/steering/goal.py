@@ -1,8 +1,8 @@
-"""The goal of a query: where its tasks belong, and the reasons to plan it anew.
+"""The goal of a query: where its tasks belong, and the reasons to plan a new goal.
 
-The engine decides where (`taskplace.planner`), for the tasks of all steered queries together. Where weights differ,
-`load_leveling` lets counts give way to load. There are no copies but the active one, so the engine gets tasks with
-one copy, where they ran. Its target is the goal; its step is not used, since there are no warm-ups.
+The engine (`taskplace.planner`) places the tasks of all steered queries together. Where weights differ,
+`load_leveling` lets counts give way to load. Spark's operators have only the active copy, so the engine gets tasks
+with one copy, where they ran. The engine's target is the goal; its step is not used, because there are no warm-ups.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from topology.ids import TaskId
 
 RULES = (start, membership, drain, tasks)
 MOST_NAMED = 5
-"""So many heavy tasks are named in a reason."""
+"""A reason names at most this many heavy tasks."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Where tasks belong, and what this was planned for.
+    """Where tasks belong, and the input that this was planned from.
 
     `places`: of this query's tasks. `neighbour_places`: of the other queries' tasks, by their joint number.
-    `by_load`: tasks that counts alone would place elsewhere. `problem`, `plan`: what the engine was asked and
-    answered; no plan means: plan anew. `neighbours`: the other queries' tasks as they were planned with.
+    `by_load`: tasks that counts alone would place elsewhere. `problem`, `plan`: the engine's input and output; without
+    a plan, the next round plans a new goal. `neighbours`: the other queries' tasks at the time of planning.
     """
 
     places: Mapping[TaskId, str] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Goal:
 
 
 def plan_goal(seen: Observation, weights: TaskWeights, *, tolerance: float) -> Goal:
-    """Plan the goal for what was observed. `tolerance`: see `load.tolerance`. Deterministic."""
+    """Plan the goal for an observation. `tolerance`: see `load.tolerance`. Deterministic."""
     problem = joint_problem(seen, weights.unusual)
     planned = plan(problem)
     counted = {task: name for name, roles in planned.target.items() for task in roles.active}
@@ -72,7 +72,7 @@ def plan_goal(seen: Observation, weights: TaskWeights, *, tolerance: float) -> G
 def reasons_to_replan(
     goal: Goal, seen: Observation, weights: TaskWeights, *, weights_changed: bool
 ) -> tuple[Trigger, ...]:
-    """Compare what the goal was planned for with what was observed; return the reasons to plan anew."""
+    """Compare the goal's input with the observation; return the reasons to plan a new goal."""
     problem = joint_problem(seen, weights.unusual)
     situation = Situation(
         config=ENGINE,
@@ -89,7 +89,7 @@ def reasons_to_replan(
 
 
 def _with_decommissions(goal: Goal, seen: Observation, reasons: Sequence[Trigger]) -> list[Trigger]:
-    """Return the reasons; executors that are being decommissioned count as that, and not as having left."""
+    """Return the reasons; a decommissioned executor counts as decommissioned, not as having left."""
     gone = {instance.id for instance in goal.problem.instances} - seen.cluster.slots.keys()
     if not gone or not gone <= seen.cluster.ending:
         return list(reasons)

@@ -1,10 +1,10 @@
-"""Finds out what there is to steer: operators, their stores and partitions, and which operators run in one stage.
+"""Reads the operators of a query, their stores and partitions, and which operators run in one stage.
 
 Operators without an exchange between them run in the same stage. So their partition p is one task and runs in one
-place: together they are a subtopology. Spark would overrule a store that was sent elsewhere than the others of its
-task. Stages are read off the text of the query's physical plan, and stores off the `state-metadata` data source.
-Partitions are counted in the checkpoint, since the metadata has the configured number even for an operator that
-Spark runs with one task, such as an aggregation without keys.
+place: together they are a subtopology. If one store of a task were sent elsewhere than the others, Spark would
+overrule it. The stages come from the text of the query's physical plan, the stores from the `state-metadata` data
+source. Partitions are counted in the checkpoint, because the metadata has the configured number even for an operator
+that Spark runs with one task, such as an aggregation without keys.
 
 Non-goals: where tasks are (`taskplace.spark.bridge_state`), and where they belong (`goal`).
 """
@@ -20,13 +20,13 @@ from topology.ids import TaskId
 
 _NODE = re.compile(r"^(?P<indent>(?:(?:   |:  )*[+:]- )?)(?:\*\(\d+\) )?[!']?(?P<name>\w+)")
 _BREAK = re.compile(r"\n(?=(?:   |:  )*[+:]- )")
-"""Where a node of a plan's text begins. Any other line break is in a literal, or in a name made of one."""
+"""The line break before a node in a plan's text. Any other line break is in a literal, or in a name made of one."""
 _OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A stateful operator, as the `state-metadata` data source lists it. `partitions`: how many it runs with."""
+    """A stateful operator, as the `state-metadata` data source lists it, with its number of partitions."""
 
     id: int
     name: str
@@ -36,7 +36,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Layout:
-    """The subtopologies of a query, the last of the data flow first. Each one is the operators that share a stage.
+    """The subtopologies of a query, the last of the data flow first. Each has the operators that share a stage.
 
     `chained`: every stage feeds the next one, so the order of stages identifies them.
 

@@ -1,21 +1,21 @@
 """Balances load where task weights differ: an executor with a hot task gets fewer other tasks.
 
-The engine balances counts and exchanges tasks within them. So a task as heavy as all others together keeps as many
-neighbours as any other task. Here tasks are handed over one at a time, from the busiest executor that can be
-relieved to an executor that ends up with less than the giver had. Of 12 tasks on 3 executors, one of which weighs
-11, the hot task ends up alone.
+The engine balances counts and exchanges tasks within them. So even next to a task as heavy as all others together, the
+engine leaves as many other tasks as anywhere else. This module hands tasks over one at a time, from the busiest
+executor that can be relieved to an executor that ends up with less load than the giver had. Example: 12 tasks on 3
+executors, one task weighs 11; the hot task ends up alone.
 
-The rule, for each subtopology whose tasks differ in weight. All loads are per slot, of the subtopology's tasks:
-1. Counts give way only if there is a task whose receiver ends up at least `tolerance` of a share below what the giver
-   had. Then tasks are handed over until no hand-over helps.
-2. Two placements are levelled: the engine's target, and the places as they are. The second costs fewer moves. It is
+The rule applies to each subtopology whose tasks differ in weight. Loads are per slot, of the subtopology's tasks:
+1. Counts give way only if there is a task whose receiver ends up at least `tolerance` of a share below the giver's
+   load. Then tasks are handed over until no hand-over helps.
+2. Two placements are levelled: the engine's target, and the current places. The second costs fewer moves. It is
    chosen unless the first reaches a peak that is lower by `tolerance` of a share, or its own peak is above the
    engine's.
 3. A receiver never ends up above the busiest executor, over all tasks.
 
-Properties: subtopologies of equal weights are exactly as the engine has them. Neither the peak of a subtopology nor
-the peak of all tasks is above that of the engine's target. Deterministic. Applied to its own result again and
-again, it comes to rest: each hand-over makes the sorted loads smaller, and each change from the current places
+Properties: subtopologies of equal weights are exactly as in the engine's target. Neither the peak of a subtopology nor
+the peak of all tasks is above that of the engine's target. Deterministic. Repeated on its own result, it becomes
+stable: each hand-over makes the sorted loads smaller, and each change from the current places
 lowers a peak. Complexity: O(tasks + kinds * executors) per hand-over; tasks of a kind have the same weight and
 place. Non-goals: the lowest possible peak, which is bin packing; comparing weights of different subtopologies.
 """
@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from topology.ids import TaskId
 
 EXACT = 1e-9
-"""Loads that differ by less are equal: sums of the same weights in another order."""
+"""Loads that differ by less are equal; sums of the same weights in another order may differ a little."""
 
 
 def level_load(
@@ -41,10 +41,10 @@ def level_load(
     tolerance: float,
     fixed: Collection[TaskId] = (),
 ) -> dict[TaskId, str]:
-    """Return the engine's `target`, with counts giving way to load where that clearly pays.
+    """Return the engine's `target`, changed where balancing load instead of counts helps clearly.
 
-    `places`: where tasks are now. `slots`: of the executors that may run tasks. `fixed`: tasks that stay where the
-    target has them; whole subtopologies.
+    `places`: where tasks are now. `slots`: of the executors that may run tasks. `fixed`: tasks that keep their place
+    in the target; always whole subtopologies.
 
     >>> tasks = [TaskId(0, p) for p in range(12)]
     >>> even = {t: "xyz"[t.partition % 3] for t in tasks}
@@ -78,7 +78,7 @@ def _where_tasks_are(
     subtopologies: Collection[int],
     slots: Collection[str],
 ) -> dict[TaskId, str]:
-    """Return the target, but with the tasks of these subtopologies where they are, if they run at all."""
+    """Return the target, with the running tasks of these subtopologies at their current places."""
     here = {t: at for t, at in places.items() if t.subtopology in subtopologies and at in slots}
     return {task: here.get(task) or to for task, to in target.items()}
 
@@ -116,7 +116,7 @@ class _Loads:
         return max(self.loads[part].values())
 
     def share(self, part: int | None) -> float:
-        """Return the load of each slot if all slots had the same."""
+        """Return the load per slot if it were the same on all slots."""
         loads = self.loads[part]
         return sum(load * self.slots[name] for name, load in loads.items()) / sum(self.slots.values())
 
@@ -128,9 +128,10 @@ class _Loads:
     def best(self, subtopology: int, least: float) -> tuple[TaskId, str] | None:
         """Return the best task to hand over and its receiver, None if no hand-over helps.
 
-        A hand-over helps if the receiver ends up at least `least` below what the giver had. The giver is the
-        busiest executor that can be relieved. The best hand-over leaves the least load to the busier of the two;
-        among equals, the one with the fewest moves from the current places; then the idlest receiver, in order.
+        A hand-over helps if the receiver ends up at least `least` below the giver's load. The giver is the
+        busiest executor that can be relieved. The best hand-over is the one after which the busier of the two has the
+        least load. Ties: the fewest moves from the current places, then the least busy receiver, then the order of
+        tasks and names.
         """
         loads, all_loads = self.loads[subtopology], self.loads[None]
         highest = self.peak(None) + EXACT
@@ -145,7 +146,7 @@ class _Loads:
                         continue
                     moves = (taker != now) - (
                         giver != now
-                    )  # a task that moves anyway may as well move elsewhere
+                    )  # a task that moves anyway costs nothing more if it moves elsewhere
                     choices.append((round(max(left, load + adds), 9), moves, round(load, 9), task, taker))
             if choices:
                 *_, task, taker = min(choices)
@@ -153,7 +154,7 @@ class _Loads:
         return None
 
     def _kinds(self, subtopology: int) -> dict[str, dict[tuple[float, str | None], TaskId]]:
-        """Return, for each executor, the first task of each kind: of the same weight and current place."""
+        """Return, for each executor, the first task of each kind; a kind is a weight and a current place."""
         held: dict[str, dict[tuple[float, str | None], TaskId]] = {name: {} for name in self.slots}
         for task, name in self.at.items():
             if task.subtopology == subtopology and name in held:

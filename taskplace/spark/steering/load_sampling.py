@@ -1,4 +1,4 @@
-"""When and how the load of each task is measured. Placing works without it, so a failure only means equal weights."""
+"""Measures the load of each task. Steering works without it: after a failed measurement all weights are equal."""
 
 from __future__ import annotations
 
@@ -17,18 +17,19 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EARLY_BATCHES = (2, 3, 4, 5, 6)
-"""Batches in which load is measured whatever the interval, so that weights are known early; the first warms up."""
+"""Batches in which load is always measured, so that weights are known early. The first batch is left out: it warms up.
+"""
 
 Load = Mapping[TaskId, float]
 
 
 @dataclass(frozen=True)
 class LoadSampling:
-    """How far the measuring of load has come. Immutable.
+    """The progress of measuring load. Immutable.
 
-    `batches`: batches that were observed. `sizes_due`: the sizes of states are to be listed. That takes long, so it
-    is done once the moves of a batch have been sent, and `sizes` count as the load of the next batch. `note`: for
-    people, by what tasks were weighed last.
+    `batches`: the number of observed batches. `sizes_due`: the sizes of states must be listed. That takes long, so it
+    is done after the moves of a batch were sent, and `sizes` count as the load of the next batch. `note`: how tasks
+    were weighed last, for the status.
     """
 
     batches: int = 0
@@ -39,7 +40,7 @@ class LoadSampling:
     def after_batch(
         self, bridge: StateBridge, layout: Layout, config: SteeringConfig
     ) -> tuple[Load | None, LoadSampling]:
-        """Return what was measured of each task in the batch that has just ended, None if nothing was due."""
+        """Return the load of each task in the batch that has just ended, None if no measurement was due."""
         batches = self.batches + 1
         due = batches in EARLY_BATCHES or batches % config.load_every_batches == 0
         if config.load_by == LoadBy.STATE_SIZE:
@@ -57,7 +58,7 @@ class LoadSampling:
 def measure_load(bridge: StateBridge, layout: Layout, by: LoadBy) -> tuple[Load | None, str]:
     """Return the load of each task by `load.by`, None if all tasks weigh the same, and a note for the status.
 
-    Never raises: Spark's records of stages and tasks are private, and its own limits may cut them short.
+    Never raises: Spark's records of stages and tasks are private, and Spark may drop some of them.
     """
     equal = "all tasks weigh the same"
     try:

@@ -1,13 +1,13 @@
-"""What a task costs per batch and what a reload of its state costs, measured from the progress that Spark reports.
+"""Measures the cost of a task per batch, and of a reload of its state, from the progress that Spark reports.
 
 Seconds of a task per batch: the median over the last five batches in which tasks were timed. Before the first of
-these, and where tasks are never timed, the time that all operators spent on updates, removals and commit, divided by
+these, and if tasks are never timed: the time that all operators spent on updates, removals and commit, divided by
 the number of tasks.
 
 Seconds of a reload: RocksDB reports how long loading took in a batch. Every task spends a little on that, moved or
 not. So the difference between batches with moves and batches without moves is the cost of the moves. A batch counts
 only if it is known which tasks loaded their state in it. Until both kinds of batches have been measured, and with
-providers that do not report loading, a reload costs the memory of the state over an assumed rate.
+providers that do not report loading, the cost of a reload is the memory of the state divided by an assumed rate.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 MIN_TASK_SECONDS = 0.001
 MIN_RELOAD_SECONDS = 0.02
-"""Opening a store takes this long, even an empty one."""
+"""The time to open a store, even an empty one."""
 SAMPLES = 5
 _TIMES = ("allUpdatesTimeMs", "allRemovalsTimeMs", "commitTimeMs")
 
@@ -34,7 +34,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class MeasuredCosts:
-    """The costs of one query, with the last `SAMPLES` samples of each kind that they were computed from. Immutable.
+    """The costs of one query, with the last `SAMPLES` samples of each kind. Immutable.
 
     `rows`, `bytes`: the size of the state. Seconds per task: `operators`, by the operators' own times; `timed`, of
     timed tasks; `quiet`, of loading in batches without moves. `reloads`: seconds of one reload.

@@ -1,4 +1,4 @@
-"""Observes: reads from Spark what a round decides from, and learns costs and load from the batch that has ended."""
+"""Reads the observation of a round from Spark, and learns costs and load from the batch that has ended."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from taskplace.spark.steering.round_memory import Learned, Observed, RoundMemory
 def observe(
     app: Application, config: SteeringConfig, memory: RoundMemory, *, batch: int, ran: bool
 ) -> tuple[Observation, Observed, Learned]:
-    """Read what a round after `batch` decides from; return it, and the memory with it. May take Spark seconds.
+    """Return the observation for a round after `batch`, and the memory updated with it. Spark may take seconds.
 
-    `ran`: the batch has ended since the last round. Refreshes the executors; nothing else is changed.
+    `ran`: the batch has ended since the last round. Refreshes the executors; changes nothing else.
     Errors: any of Spark's.
     """
     app.executors.refresh()
@@ -53,9 +53,10 @@ def _cluster(app: Application) -> Cluster:
 def _learn(
     app: Application, config: SteeringConfig, memory: RoundMemory, *, loaded: int | None
 ) -> tuple[Learned, Load | None]:
-    """Learn from the batch that has just ended; return what is known now, and the measured load of each task.
+    """Learn from the batch that has just ended; return the updated costs and the measured load of each task.
 
-    `loaded`: how many tasks loaded their state in it. If that is unknown (None), nothing is learned of reloads.
+    `loaded`: how many tasks loaded their state in the batch. If that is unknown (None), the batch does not count for
+    the cost of reloads.
     """
     operators, layout = app.bridge.state_operators(), memory.observed.layout
     load, sampling = memory.learned.sampling.after_batch(app.bridge, layout, config)

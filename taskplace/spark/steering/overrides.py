@@ -1,9 +1,10 @@
 """Compares where Spark ran the tasks with where they were sent, and decides when to give up.
 
-A preferred location is a wish. Spark overrules it when the executor has no free slot within `spark.locality.wait`,
-and the task then reloads its state elsewhere. Sending the task back is right once. It does harm when Spark
-overrules it again and again: steering stands down, with the reason, after `patience.batches` batches in a row in
-which Spark overruled the same task, or `SHARE` of all tasks. A straggler among hundreds of tasks is no reason.
+A preferred location is only a preference. Spark overrules it when the executor has no free slot within
+`spark.locality.wait`, and the task then reloads its state elsewhere. Sending the task back once is right. If Spark
+overrules it again and again, it only costs reloads. So steering stands down, with the reason, after
+`patience.batches` batches in a row in which Spark overruled the same task, or `SHARE` of all tasks. A single straggler
+among hundreds of tasks is not a reason.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from topology.ids import TaskId
 
 SHORT_WAIT_MS = 1000
-"""With tasks of the usual length, a shorter wait is over before a slot is free."""
+"""A shorter wait usually ends before a slot is free."""
 
 SHARE = 0.25
-"""So many of all tasks elsewhere are more than stragglers."""
+"""If this share of all tasks ran elsewhere, they are more than stragglers."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The moves that are left on the way to the goal, which of them are made in this batch, and why each is made."""
+"""The moves that are left on the way to the goal, the choice of moves for this batch, and the reason of each."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PendingMoves:
     """The tasks that are not where they belong.
 
     `free`: tasks without a running executor. They load their state anyway, so they are sent at once. `draining`:
-    tasks on draining executors. They move whatever it costs. `optional`: all others. They move if it is worth it.
+    tasks on draining executors. They move at any cost. `optional`: all others. They move if it is worth it.
     """
 
     free: tuple[TaskId, ...] = ()
@@ -36,12 +36,12 @@ class PendingMoves:
     optional: tuple[TaskId, ...] = ()
 
     def due(self, *, worth: bool) -> tuple[TaskId, ...]:
-        """Return the tasks that are to leave a running executor."""
+        """Return the tasks that should leave a running executor."""
         return (*self.draining, *(self.optional if worth else ()))
 
 
 def pending_moves(goal: Goal, seen: Observation) -> PendingMoves:
-    """Return the tasks that are not where the goal has them."""
+    """Return the tasks whose place differs from the goal."""
     free, draining, optional = list[TaskId](), list[TaskId](), list[TaskId]()
     for task, name in goal.places.items():
         at = seen.places[task]
@@ -57,7 +57,7 @@ def choose_moves(
 ) -> list[TaskId]:
     """Return at most `limit` of the tasks that are due.
 
-    Tasks on draining executors come first, then those that go from the busiest executor to the idlest. Loads are
+    Tasks on draining executors come first, then moves from the busiest executor to the least busy one. Loads are
     updated after each choice.
     """
     slots = {name: seen.cluster.capacity(name) for name in seen.cluster.slots}

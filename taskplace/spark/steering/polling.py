@@ -1,4 +1,4 @@
-"""A thread that takes a step again and again, until it is stopped."""
+"""A thread that calls a function repeatedly, until it is stopped."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import threading
 from collections.abc import Callable
 
 STOP_SECONDS = 30.0
-"""`stop` waits for a step under way no longer than this."""
+"""`stop` waits at most this long for a running step."""
 
 
 class PollingThread:
-    """Calls `step` on a thread of its own; the step returns how many seconds to wait before the next, None to end."""
+    """Calls `step` repeatedly on its own thread; `step` returns the seconds to wait before the next call, None to end."""
 
     def __init__(self, name: str, step: Callable[[], float | None]) -> None:
         self._step = step
@@ -19,15 +19,15 @@ class PollingThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def wake(self) -> None:
-        """Take the next step at once."""
+        """Run the next step at once."""
         self._wake.set()
 
     def stop(self) -> None:
-        """Take no further step, and wait for the one under way, unless called from within it."""
+        """Run no further step, and wait for the running one, unless it makes this call itself."""
         self._stopped.set()
         self._wake.set()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:

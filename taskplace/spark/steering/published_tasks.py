@@ -1,4 +1,4 @@
-"""What a steered query publishes to the others, and whether that keeps a draining executor from being empty."""
+"""The tasks that a steered query publishes to the others, and whether they keep a draining executor busy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from topology.ids import TaskId
 
 
 class Blocker(NamedTuple):
-    """A query that keeps an executor from being empty, and why. `stuck`: it will, unless somebody acts.
+    """A query that keeps an executor from being empty, and why. `stuck`: it does so until a user acts.
 
     >>> print(Blocker("clicks", "has 2 tasks there"))
     query clicks has 2 tasks there
@@ -29,11 +29,11 @@ class PublishedTasks:
     """The tasks of one steered query, as the other queries see them.
 
     `places`: where the tasks belong. `planned`: where other queries count them. That is `places`; for a query that
-    has stood down it is where the tasks were at the stand-down. Spark may run them elsewhere in every batch, and
-    the other queries would follow them for ever. `ran`: the executors on which tasks ran in the last batch, None if
-    unknown; a task that was sent elsewhere may still be running there, so only what ran leaves an executor empty.
-    `stood_down`: why the query moves no tasks, empty while it does. `drains_version`: the drains that this was
-    decided with.
+    has stood down it is where the tasks were at the stand-down. Otherwise, if Spark ran them elsewhere in every
+    batch, the other queries would plan again for ever. `ran`: the executors on which tasks ran in the last batch,
+    None if unknown. A task that was sent elsewhere may still run there, so an executor is empty only after a batch
+    without its tasks. `stood_down`: why the query moves no tasks; empty while it moves them. `drains_version`: the
+    version of the drains at the time of the decision.
     """
 
     places: Mapping[TaskId, str | None] = field(default_factory=dict)
@@ -45,13 +45,13 @@ class PublishedTasks:
 
     @property
     def subtopologies(self) -> int:
-        """How many numbers its subtopologies take in the joint problem."""
+        """The number of subtopologies of this query in the joint problem."""
         return 1 + max((task.subtopology for task in self.planned), default=-1)
 
     def blocker(self, query: str, instance: str, *, drains_since: int) -> Blocker | None:
-        """Return why this query keeps `instance` from being empty, None if it does not. `query`: its name, for people.
+        """Return why this query keeps `instance` from being empty, None if it does not. `query`: its name in logs.
 
-        `drains_since`: the version of the drains since which the executor drains.
+        `drains_since`: the version of the drains with which the executor began to drain.
         """
         if why := self._tasks_on(instance):
             if self.stood_down:
@@ -62,7 +62,7 @@ class PublishedTasks:
         return None
 
     def _tasks_on(self, instance: str) -> str:
-        """Return what tasks this query has on an executor, or may have; empty text for none."""
+        """Return a text about the tasks that this query has, or may have, on an executor; empty for none."""
         if self.ran is None:
             return "where its tasks run is unknown" + ("" if self.stood_down else " until it has run a batch")
         if count := sum(name == instance for name in self.places.values()):

@@ -1,7 +1,7 @@
-"""What is remembered of a query from one steering round to the next: observed, learned, decided, told.
+"""The memory of a query from one steering round to the next: observed, learned, decided, logged.
 
-All of it is one immutable value, replaced when a round has decided. So a failed round leaves nothing half done, and
-other threads read a consistent state without a lock.
+The memory is one immutable value, which a round replaces after its decision. So a failed round leaves no partial
+change, and other threads read a consistent state without a lock.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from taskplace.spark.steering.status import SteeringPhase
 
 @dataclass(frozen=True)
 class Observed:
-    """What the rounds have observed.
+    """The observations of the rounds.
 
-    `layout`: what there is to steer; `layout_final`: it was read after a batch, so it stays. `batch`: the last one
-    that a round has decided after, or that was given up; -1 before the first. `places`: Spark's map of tasks at the
-    last round. `ran`: where the tasks ran in the last batch, None if unknown. `sent`: the moves that have not run.
+    `layout`: the operators and their tasks; `layout_final`: it was read after a batch, so it does not change.
+    `batch`: the last batch after which a round decided, or that was given up; -1 before the first. `places`: Spark's
+    map of tasks at the last round. `ran`: where the tasks ran in the last batch, None if unknown. `sent`: the moves
+    that have not run.
     """
 
     layout: Layout = field(default_factory=Layout)
@@ -37,7 +38,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the rounds have learned of costs and load. The weights of tasks are in the `SteeringState`."""
+    """The measured costs and load. The weights of tasks are in the `SteeringState`."""
 
     costs: MeasuredCosts
     sampling: LoadSampling = field(default_factory=LoadSampling)
@@ -45,7 +46,7 @@ class Learned:
 
 @dataclass(frozen=True)
 class RoundMemory:
-    """All that one round hands to the next."""
+    """Everything that one round passes to the next."""
 
     observed: Observed
     learned: Learned
@@ -60,7 +61,7 @@ class RoundMemory:
 
     @property
     def phase(self) -> SteeringPhase:
-        """What the rounds are doing."""
+        """The phase of steering: waiting, steering, stood down, or without anything to steer."""
         has_tasks = bool(self.observed.layout.tasks)
         if self.observed.layout_final and not has_tasks:
             return SteeringPhase.NOTHING_TO_STEER

@@ -2,7 +2,7 @@
 
 A round is due once after each batch. While the query waits, a round is also due if one was requested, if drains
 have been requested or taken back on any handle, if the executors have changed, or if the round after the last batch
-failed. In the middle of a batch no round is due on purpose: its tasks hold the stores that would move.
+failed. No round is due in the middle of a batch, because its tasks hold the stores that would move.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ class DueRound(NamedTuple):
 
 
 class RoundSchedule:
-    """When rounds of one query are due.
+    """Decides when rounds of one query are due.
 
-    Lifetime: `requested` is set by any thread and cleared when a round begins. `failed_batch` is the batch whose
-    round is under way, or has failed last. `_drains_version` is that of the last round.
+    Lifetime: any thread sets `requested`; the start of a round clears it. `failed_batch` is the batch whose
+    round is running, or has failed last. `_drains_version` is that of the last round.
     """
 
     def __init__(self, app: Application) -> None:
-        self.requested = True  # one round as soon as there is anything to observe
+        self.requested = True  # run one round as soon as possible
         self.failed_batch: int | None = None
         self._app = app
         self._drains_version = app.queries.drains_version
@@ -44,13 +44,13 @@ class RoundSchedule:
         return DueRound(last if finished < 0 else finished, new)
 
     def begin(self, due: DueRound) -> None:
-        """Note that a round begins; all requests so far are served by it."""
+        """Note that a round begins; it serves all requests so far."""
         self._drains_version = self._app.queries.drains_version
         self.requested = False
         self.failed_batch = due.batch if due.ran else None
 
     def succeeded(self) -> None:
-        """Note that the round has not failed."""
+        """Note that the round has succeeded."""
         self.failed_batch = None
 
     def _is_requested(self) -> bool:

@@ -1,8 +1,8 @@
 """Follows tasks from the moment they are sent to another executor until a batch has run them there.
 
-Spark's map of state stores shows a task on its new executor as soon as it is sent. So the map alone tells neither
-where a task really runs, nor which tasks load their state in the next batch. This is what has to be remembered for
-that.
+Spark's map of state stores shows a task on its new executor as soon as it is sent. So the map alone does not show
+where a task really runs, nor which tasks load their state in the next batch. This module remembers what is needed for
+both.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from topology.ids import TaskId
 Places = Mapping[TaskId, str | None]
 
 UNCERTAIN_BATCHES = 3
-"""After moves that were sent late, the first batch whose loads are known is so many after the last one that has
-ended:
-the tasks load in the batch that runs or in the next one, and the map does not tell in which."""
+"""After moves that were sent while a batch was running, the loads of a batch are known again this many batches after
+the last one that had ended. The tasks load in the running batch or in the next one, and the map does not show which.
+"""
 
 
 @dataclass(frozen=True)
 class SentMoves:
     """The tasks that were sent and have not run. Immutable.
 
-    `expected`: Spark's map as the last send has left it. `origins`: where each task was that has been sent
-    elsewhere since the last batch. `undisturbed`: the map has been as expected in all rounds since a batch was
-    observed. `certain_from`: the first batch of which it is known which tasks load their state. `moved`: tasks that
-    have run where they were sent.
+    `expected`: Spark's map after the last send. `origins`: for each task that was sent elsewhere since the last batch,
+    its place before. `undisturbed`: the map was as expected in all rounds since a batch was observed. `certain_from`:
+    the first batch for which it is known which tasks load their state. `moved`: the number of tasks that have run
+    where they were sent.
     """
 
     expected: Places = field(default_factory=dict)
@@ -38,11 +38,11 @@ class SentMoves:
 
     @property
     def on_the_way(self) -> int:
-        """How many tasks are to load their state elsewhere in the next batch; there and back is no move."""
+        """The number of tasks that will load their state elsewhere in the next batch; there and back is no move."""
         return sum(self.expected.get(task) != at for task, at in self.origins.items())
 
     def observed(self, places: Places) -> SentMoves:
-        """Return these moves after a round has read Spark's map."""
+        """Return the moves after a round has read Spark's map."""
         return replace(self, undisturbed=self.undisturbed and places == self.expected)
 
     def loaded_in(self, batch: int, *, after: int) -> int | None:
@@ -51,26 +51,26 @@ class SentMoves:
         return self.on_the_way if certain else None
 
     def after_batch(self, places: Places) -> SentMoves:
-        """Return what is left after a batch; `places`: where its tasks ran."""
+        """Return the moves that are left after a batch; `places`: where its tasks ran."""
         ran = [task for task, at in self.origins.items() if places.get(task) not in (None, at)]
         arrived = sum(places[task] == self.expected.get(task) for task in ran)
         return replace(self, origins={}, undisturbed=True, moved=self.moved + arrived)
 
     def send(self, places: Places, moves: Mapping[TaskId, str]) -> SentMoves:
-        """Return these moves and new ones; `places`: Spark's map before."""
+        """Return these moves with new ones; `places`: Spark's map before."""
         origins = {**{task: places[task] for task in moves}, **self.origins}
         return replace(self, expected={**places, **moves}, origins=origins)
 
     def sent_late(self, finished: int) -> SentMoves:
-        """Return the moves after some were sent while a batch may have been running, later than `finished`."""
+        """Return the moves after some were sent late: a batch after `finished` may have been running."""
         return replace(self, certain_from=finished + UNCERTAIN_BATCHES)
 
     def disturbed(self) -> SentMoves:
-        """Return the moves after a failed round: it is unknown what happens until the next one."""
+        """Return the moves after a failed round: the map may change unobserved until the next round."""
         return replace(self, undisturbed=False)
 
     def abandoned(self) -> SentMoves:
-        """Return the moves after a batch that is not observed any more. They have run in it, or have not."""
+        """Return the moves after a batch that will not be observed; it is unknown whether they ran in it."""
         return replace(self, origins={})
 
     def to_return(self, now: Places, usable: Collection[str]) -> dict[TaskId, str]:

@@ -10,7 +10,7 @@ from taskplace.spark.steering.decision import not_empty
 
 
 class SteeringPhase(StrEnum):
-    """What a handle is doing."""
+    """The phase of a handle."""
 
     WAITING = "waiting for the first batch"
     STEERING = "steering"
@@ -21,7 +21,7 @@ class SteeringPhase(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether the handle steers no more, and never will."""
+        """Whether the handle has ended for good."""
         return self in (SteeringPhase.STOPPED, SteeringPhase.ENDED)
 
 
@@ -30,11 +30,11 @@ class SteeringStatus:
     """How one query is steered, as of its last round.
 
     `state`: the text of a `SteeringPhase`. `operators`: a line for each subtopology. `executors`: for each
-    executor, the tasks that it runs and the tasks that it is to run. `kept`: for each executor that drains and is
+    executor, the number of tasks that it runs and that it should run. `kept`: for each draining executor that is
     not empty, the queries that keep tasks there, and why. `moved`: tasks moved so far, or on their way; `waiting`:
     moves still to come; `overruled`: tasks that Spark ran elsewhere than intended. `weights`: of tasks that do not
-    weigh 1. `changes`: the last of all events, of which `said` is the number. `seconds`: how long the last round
-    took, from the end of the batch to the last place sent.
+    weigh 1. `changes`: the last events; `said`: the number of all events. `seconds`: the duration of the last round,
+    from the end of the batch to the last place sent.
 
     >>> print(SteeringStatus("clicks", SteeringPhase.STEERING, batch=7, executors={"executor-0": (2, 2)}))
     query clicks: steering, after batch 7

@@ -1,12 +1,12 @@
 """The steered queries of one application: which executors drain, and where the tasks of each query are.
 
-Each query is steered by itself, and all queries share the executors. So each publishes where its tasks are, and plans
-with the tasks of the others: two queries do not both put their odd task on the same executor. A drain holds for all
-queries, whichever handle it was requested on. So does a removal: any handle asks for it once the executor is empty.
+Each query is steered separately, but all queries share the executors. So each query publishes where its tasks are, and
+plans with the tasks of the others: two queries do not both put their odd task on the same executor. A drain applies to
+all queries, whichever handle it was requested on. So does a removal: any handle requests it once the executor is empty.
 
 Properties: `drains_version` grows with every drain and undrain, so a waiting query notices them. Subtopologies are
-numbered in the order in which queries first published, so all queries see one problem.
-Thread-safe, since every query has its own thread.
+numbered in the order in which queries first published, so all queries plan the same problem.
+Thread-safe, because every query has its own thread.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from taskplace.spark.steering.published_tasks import Blocker, PublishedTasks
 from topology.ids import TaskId
 
 MOST_TRIES = 3
-"""A removal that cannot be requested is given up after so many tries, of all handles together."""
+"""A removal whose request fails is given up after this many tries, over all handles together."""
 
 
 class SteeredQueries:
     """The steered queries of an application.
 
     Lifetime: `_names` from `join` to `leave`, `_published` from the first `publish` to `leave`. `_draining` has, for
-    each draining executor, the version of the drains since which it drains. `_tries` counts failed removals.
+    each draining executor, the version of the drains with which it began to drain. `_tries` counts failed removals.
 
     >>> queries = SteeredQueries()
     >>> queries.publish("one", {TaskId(0, 0): "executor-1"}, {})
@@ -64,7 +64,7 @@ class SteeredQueries:
     def join(self, query: str, name: str = "") -> None:
         """Register `query` as steered until it leaves. Errors: `InputError` if it is steered already.
 
-        Two handles on one query would move twice as much, and each would overrule the other.
+        Two handles on one query would each send moves and overrule the other.
         """
         with self._lock:
             if query in self._names:
@@ -78,7 +78,7 @@ class SteeredQueries:
     def leave(self, query: str) -> list[str]:
         """Forget a query. With the last query, return the executors whose removal is given up.
 
-        Drains stay: they hold for queries that are steered later, too.
+        Drains stay: they also apply to queries that are steered later.
         """
         with self._lock:
             self._published.pop(query, None)
@@ -100,10 +100,10 @@ class SteeredQueries:
     ) -> None:
         """Publish where the tasks of `query` belong, and on which executors they ran in its last batch.
 
-        The first call numbers the query. `ran`: None while no batch of the query was seen. `stood_down`: why no task
-        moves. `drains_version`: of the drains that this was decided with, None for the current ones. `alive`: the
-        executors that exist, None for any; the tasks of a query that has stood down stay where they were at the
-        stand-down as long as their executor exists.
+        The first call numbers the query. `ran`: None while no batch of the query was observed. `stood_down`: why no
+        task moves. `drains_version`: the version of the drains at the time of the decision, None for the current one.
+        `alive`: the executors that exist, None for any. The tasks of a query that has stood down count where they were
+        at the stand-down as long as their executor exists.
         """
         with self._lock:
             planned, before = dict(places), self._published.get(query)
@@ -148,18 +148,18 @@ class SteeredQueries:
 
     @property
     def to_remove(self) -> frozenset[str]:
-        """The executors that are to be removed once they are empty; they drain."""
+        """The executors whose removal was requested once they are empty; they drain."""
         with self._lock:
             return frozenset(self._to_remove)
 
     @property
     def drains_version(self) -> int:
-        """How often a drain was requested or taken back."""
+        """The number of drains and undrains so far."""
         with self._lock:
             return self._drains_version
 
     def drain(self, instance: str, *, remove: bool = False) -> None:
-        """Drain an executor; with `remove`, remove it once it is empty, with all tries left."""
+        """Drain an executor; with `remove`, request its removal once it is empty, with a fresh count of tries."""
         with self._lock:
             self._drains_version += 1
             self._draining.setdefault(instance, self._drains_version)
@@ -178,7 +178,7 @@ class SteeredQueries:
     def empty(self, instance: str) -> bool:
         """Return whether no task of a steered query belongs on `instance`, nor ran there in its query's last batch.
 
-        A query that has not run a batch yet, or has not planned since the executor drains, keeps it from being empty.
+        A query that has not run a batch yet, or has not planned since the drain began, keeps it from being empty.
         """
         return not self.blockers(instance)
 
@@ -198,10 +198,10 @@ class SteeredQueries:
     # -- removals
 
     def remove(self, instance: str, request: Callable[[], bool | None]) -> bool | None:
-        """Call `request` to remove an executor that is to be removed and is empty; return its answer.
+        """Call `request` if the executor's removal is pending and the executor is empty; return its answer.
 
-        Without such a call, the result is None. One query asks at a time. Any answer ends the removal. If `request`
-        raises, the executor is still to be removed, until that has happened `MOST_TRIES` times in all.
+        Without a call, the result is None. Only one query requests at a time. Any answer ends the removal. If
+        `request` raises, the removal stays pending, until it has failed `MOST_TRIES` times.
         """
         if not self._removing.acquire(blocking=False):
             return None
@@ -219,12 +219,12 @@ class SteeredQueries:
             self._removing.release()
 
     def tries(self, instance: str) -> int:
-        """Return how many requests to remove an executor have failed since its removal was asked for."""
+        """Return how many requests to remove an executor have failed since its drain was requested."""
         with self._lock:
             return self._tries[instance]
 
     def cancel_removal(self, instance: str) -> None:
-        """Take back that an executor is to be removed; it still drains."""
+        """Cancel the removal of an executor; it still drains."""
         with self._lock:
             self._to_remove.discard(instance)
 

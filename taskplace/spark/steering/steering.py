@@ -6,8 +6,8 @@ stays in this thread: it is logged and counted, and after three in a row steerin
 
 Places are sent when a batch has just ended, before the next batch asks where its state is, or while the query waits.
 
-A round may take Spark seconds, and one lock is held over it. The status is a value of its own, replaced when the
-round is over. So nobody who asks for the status, or requests a drain, waits for a round.
+Spark may take seconds for a round, and the round holds a lock. The status is a separate value, which the round replaces
+at its end. So `status` and requests for drains do not wait for a round.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ def steer(query: Any, config: SteeringConfig | Mapping[str, Any] | None = None) 
 class Steering:
     """The handle: `status`, `plan`, `drain`, `undrain`, `drained`, `decommission`, `resume`, `stop`.
 
-    Lifetime: one run of one query. A query that is started again is steered by a new call of `steer`. Once the
-    handle is stopped or its query has ended, `status` and `drained` return what was last known, and all other
-    methods are refused. Executors are given as "3", 3 or "executor-3". All methods may be called from any thread.
-    `plan`, `resume` and `stop` wait for a round under way, the others do not.
+    Lifetime: one run of one query. Call `steer` again for a query that was started again. After the
+    handle was stopped or its query has ended, `status` and `drained` return the last known values, and all other
+    methods raise `InputError`. Executors are given as "3", 3 or "executor-3". All methods may be called from any
+    thread. `plan`, `resume` and `stop` wait for a running round, the others do not.
     """
 
     def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
@@ -101,7 +101,7 @@ class Steering:
         self._thread.start()
 
     def status(self) -> SteeringStatus:
-        """Return the status as of the last round; does not wait for a round under way."""
+        """Return the status as of the last round; does not wait for a running round."""
         memory, events = self._rounds.memory, self._events
         down = memory.state.stood_down
         return replace(
@@ -116,7 +116,7 @@ class Steering:
         )
 
     def plan(self) -> Decision:
-        """Return what would be done now, from scratch; nothing is done. Errors: `InputError` after the end."""
+        """Return the decision that a fresh start would make now; nothing moves. Errors: `InputError` after the end."""
         self._require_open()
         with self._lock:
             before = self._app.executors.present.keys()
@@ -130,17 +130,17 @@ class Steering:
     def drain(self, executor: str | int) -> None:
         """Empty an executor for all steered queries: a few tasks after each batch, and while a query waits.
 
-        The drain holds until `undrain`, also for queries that are steered later. A query that has stood down moves
-        no tasks; `status` and the log say which query keeps tasks on the executor. Errors: `InputError` for an
-        executor that does not exist, if no other executor would be left, or after the end.
+        The drain lasts until `undrain`, and applies to queries that are steered later as well. A query that has stood
+        down moves no tasks; `status` and the log name the query that keeps tasks on the executor. Errors: `InputError`
+        for an executor that does not exist, if no other executor would be left, or after the end.
         """
         self._drain(executor, remove=False)
 
     def decommission(self, executor: str | int) -> None:
         """Drain an executor, and ask the cluster manager to remove it once it is empty. Errors: as `drain`.
 
-        Any handle of the application asks. The removal is given up, with an event, when the last handle has ended, or
-        when three requests to Spark have failed.
+        Any handle of the application may make the request. The removal is given up, with an event, when the last
+        handle has ended, or when three requests to Spark have failed.
         """
         self._drain(executor, remove=True)
 
@@ -157,9 +157,9 @@ class Steering:
         """Return whether no task of a steered query belongs on this executor, nor ran there in its last batch.
 
         A move counts once it has run. So a waiting query keeps an executor from being drained until its next batch,
-        and a query that is steered since before its first batch until that. An executor that has ended is drained.
-        After a stand-down for errors it is unknown where a query's tasks run, so no executor is drained; nor, by
-        the handle of that query, once the handle is stopped. The status names the queries that keep an executor.
+        and a query without a batch keeps it until its first batch. An executor that has ended is drained. After a
+        stand-down for errors it is unknown where a query's tasks run, so no executor is drained; the handle of that
+        query also answers so after it was stopped. The status names the queries that keep an executor.
         Errors: `InputError` for an executor that never existed.
         """
         name = self._named(executor)
@@ -182,8 +182,8 @@ class Steering:
         """Stop steering. The query runs on, and its state stays where it is.
 
         If the query waits, moves that were sent and have not run are taken back, unless the executor that a task
-        left is gone or drains. In the middle of a batch the moves may run already, and stay. A batch that begins
-        within the milliseconds of sending them back may still run some tasks where they were sent.
+        left is gone or drains. In the middle of a batch they are not taken back, because they may have run. If a batch
+        begins within the milliseconds of taking them back, some tasks may still run where they were sent.
         """
         self._thread.stop()
         self._end(SteeringPhase.STOPPED)
@@ -191,13 +191,13 @@ class Steering:
     # -- the thread
 
     def _step(self) -> float | None:
-        """Poll once; return how long to wait, None once the query has ended."""
+        """Poll once; return the seconds to wait, None once the query has ended."""
         try:
             if not self._query_runs():
                 self._end(SteeringPhase.ENDED)
                 return None
             self._turn()
-        except Exception as error:  # whatever it is, it must not reach the query, nor end this thread
+        except Exception as error:  # no error may reach the query or end this thread
             self._failed(error)
             return PAUSE_SECONDS
         return POLL_SECONDS
@@ -210,7 +210,7 @@ class Steering:
         if due is None:
             return False
         with self._lock:
-            if self._over:  # stopped meanwhile: nothing is sent or published any more
+            if self._over:  # stopped meanwhile: nothing may be sent or published now
                 return False
             self._run_round(due, began)
         if self._rounds.memory.learned.sampling.sizes_due:
@@ -276,11 +276,11 @@ class Steering:
         self._request_round()
 
     def _named(self, executor: str | int) -> str:
-        """Return the instance that is meant, which exists or has existed."""
+        """Return the instance that the argument names; it exists or has existed."""
         return self._app.executors.name_of(executor, gone=True, ask=not self._over)
 
     def _kept(self) -> dict[str, tuple[str, ...]]:
-        """Return which queries keep tasks on draining executors, of those that are not known to have gone."""
+        """Return which queries keep tasks on draining executors, without the executors that are gone."""
         gone = self._app.executors.gone
         return {name: why for name, why in self._drains.kept().items() if name not in gone}
 

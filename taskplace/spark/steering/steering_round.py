@@ -1,9 +1,8 @@
-"""Runs steering rounds: observe, decide, publish, send, tell.
+"""Runs steering rounds: observe, decide, publish, send, log.
 
 Only this module connects the parts: `observe` reads Spark, `decide` is pure, the decision is published to the other
-queries and sent to Spark. When a round is due is decided in `schedule`. What follows an error is decided in
-`steering`: any call to Spark may fail, and a round that failed before its decision may be repeated for the same
-batch.
+queries and sent to Spark. `schedule` decides when a round is due. `steering` handles errors: any call to Spark may
+fail, and a round that failed before its decision may be repeated for the same batch.
 
 Not thread-safe: the caller holds the handle's lock. `memory` is immutable and may be read without it.
 """
@@ -47,18 +46,18 @@ class SteeringRounds:
             if self.memory.observed.layout_final:
                 self._app.queries.publish(self._app.run_id, {}, {})
             return
-        # Read first: this round may overlook a drain that is requested from here on.
+        # Read the version first: this round may miss a drain that is requested after this line.
         drains_version = self._app.queries.drains_version
         seen, observed, learned = observe(self._app, self.config, self.memory, batch=batch, ran=ran)
         decision, state = decide(self.config, self.memory.state, seen)
-        # Decided: if the rest of the round fails, the batch is not observed again.
+        # The decision is remembered here: if the rest of the round fails, the batch is not observed again.
         self.memory = replace(self.memory, observed=observed, learned=learned, state=state)
         self._publish(decision, drains_version)
         self._send(decision)
         self._tell(decision)
 
     def plan(self) -> Decision:
-        """Return what would be decided now, from scratch; nothing is done or remembered."""
+        """Return the decision that a fresh start would make now; nothing is sent or remembered."""
         batch = self.memory.observed.batch
         seen, _, _ = observe(self._app, self.config, self.memory, batch=batch, ran=False)
         return dry_run(self.config, self.memory.state, seen)
@@ -71,12 +70,12 @@ class SteeringRounds:
     # -- errors
 
     def failed(self) -> None:
-        """Remember that a round has failed: nothing is learned from what happens until the next round."""
+        """Remember that a round has failed: changes until the next round are not used for learning."""
         observed = self.memory.observed
         self._remember(replace(observed, sent=observed.sent.disturbed()))
 
     def give_up(self, batch: int | None, why: StandDown) -> None:
-        """Stand down, and observe `batch` no more. From now on it is unknown where tasks run."""
+        """Stand down, without observing `batch`. From now on it is unknown where tasks run."""
         observed = replace(self.memory.observed, ran=None)
         if batch is not None:
             observed = replace(observed, batch=batch, sent=observed.sent.abandoned())
@@ -142,7 +141,7 @@ class SteeringRounds:
     # -- the steps of a round
 
     def _discover(self, *, ran: bool) -> None:
-        """Read what there is to steer: roughly before the first batch, exactly after one."""
+        """Read the layout: an approximation before the first batch, the exact one after a batch."""
         layout = self._app.bridge.layout(planned=ran)
         if layout is None:
             return
@@ -168,7 +167,7 @@ class SteeringRounds:
         )
 
     def _send(self, decision: Decision) -> None:
-        """Send the tasks that are intended elsewhere. They are remembered first, since sending may fail half-way."""
+        """Send the tasks that should run elsewhere. They are remembered first, because sending may fail half-way."""
         app, observed = self._app, self.memory.observed
         moves = {
             task: name

@@ -1,7 +1,7 @@
-"""What each task weighs, from measurements of its load: a hot partition counts as what it costs.
+"""Computes the weight of each task from measurements of its load, so that a hot partition has a larger weight.
 
 Measurements are noisy (a busy machine, a garbage collection, a reload), and a weight that follows the noise would
-move state for nothing. So a weight is the median of a task's last `SAMPLES` measurements over the usual measurement
+cause needless moves. So a weight is the median of a task's last `SAMPLES` measurements divided by the usual measurement
 of its subtopology: the median of its tasks, or the mean where most tasks have no load at all. The weight is 1 while
 that ratio is within a factor of `SAME` of 1. It changes only when the ratio has left it by that factor, and never
 before there are `FEWEST` measurements.
@@ -27,19 +27,19 @@ SAME = 1.5
 LONGEST = 10
 """Changed weights never wait longer than 2^10 measurements."""
 HEAVIEST = 64.0
-"""A weight beyond this makes no difference: all other tasks are light beside it."""
+"""The largest weight. A larger one would make no difference, because all other tasks are light in comparison."""
 
 
 @dataclass(frozen=True)
 class WeightBackoff:
-    """How long changed weights wait before they may change a goal: twice as long after each time they did.
+    """Delays changed weights before they may change a goal: twice as long after each time that they did.
 
-    A measurement depends on the executor: on a slow or busy one all tasks take longer. Moving tasks changes their
-    measurements, which may move them back. The back-off makes that die down: n changed goals take 2^n measurements.
-    After twice as many measurements without a change, one of the n is forgotten.
+    A measurement depends on the executor: on a slow or busy one all tasks take longer. So a move changes the
+    measurements, which may move the task back. The back-off stops such cycles: after n changed goals, the next change
+    waits 2^n measurements. After twice as many measurements without a change, n decreases by one.
 
-    `wait`: measurements until the next change may count. `changes`: changed goals that are remembered. `quiet`:
-    measurements since the last one. `pending`: weights have changed and do not count yet.
+    `wait`: measurements until the next change may count. `changes`: the n above. `quiet`: measurements since the last
+    change. `pending`: weights have changed and do not count yet.
 
     >>> backoff, counted = WeightBackoff(), []
     >>> for _ in range(12):  # weights that change all the time
@@ -55,7 +55,7 @@ class WeightBackoff:
     pending: bool = False
 
     def tick(self, *, changed: bool) -> tuple[bool, WeightBackoff]:
-        """Count a measurement that may have changed weights; return whether the goal may change, and the back-off."""
+        """Count a measurement, which may have changed weights; return whether the goal may change, and the back-off."""
         wait, pending = max(0, self.wait - 1), self.pending or changed
         if pending and not wait:
             changes = min(self.changes + 1, LONGEST)
@@ -106,7 +106,7 @@ class TaskWeights:
         )
 
     def _weight(self, task: TaskId, samples: tuple[float, ...], usual: Mapping[int, float]) -> float:
-        """Return what a task weighs by its samples: its weight so far, unless the samples have clearly left it."""
+        """Return the weight of a task by its samples: its weight so far, unless the samples clearly differ from it."""
         before, base = self.of(task), usual[task.subtopology]
         if len(samples) < FEWEST:
             return before
