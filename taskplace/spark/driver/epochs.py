@@ -1,9 +1,9 @@
-"""One epoch per driver that has opened a checkpoint, and what each declared when it did.
+"""Epochs: one number per driver that has taken over a checkpoint, and that driver's declaration.
 
-    epochs/0000000003               driver 3: what its manifests are made with, sealed
+    epochs/0000000003               the declaration of driver 3, sealed
 
-The highest number is in charge. A declaration is written before anything is committed under it and never changed,
-so that a manifest, which has its driver's epoch, says which declaration counts.
+The driver with the highest number is in charge. A declaration is written before its driver commits anything, and is
+never changed. A manifest has the epoch of its driver, which identifies the declaration that counts.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from taskplace.spark.state.files import create_exclusively, lasting_directory
 
 
 class Epochs:
-    """The epochs of one checkpoint. Whoever creates a number's file has that number."""
+    """The epochs of one checkpoint. The driver that creates the file of a number owns the number."""
 
     def __init__(self, root: Path) -> None:
         self.folder = root / "epochs"
 
     def newest(self) -> int:
-        """Return the number of the last driver that has opened the checkpoint; 0 before the first."""
+        """Return the number of the last driver that has taken over the checkpoint; 0 before the first."""
         return max(self._numbers(), default=0)
 
     def take(self, number: int, declaration: Declaration) -> bool:
-        """Take a number, if nobody has it; return whether that was so."""
+        """Take a number if it is free; return whether this call took it."""
         root = self.folder.parent
-        lasting_directory(root.parent)  # of others too; the checkpoint itself is private
+        lasting_directory(root.parent)  # may belong to others; only the checkpoint itself is private
         with suppress(FileExistsError):
             create_exclusively(self.path(number), sealed(declaration, indent=1))
             return True
         return False
 
     def declaration(self, number: int) -> Declaration:
-        """Return what a driver declared. Errors: `CheckpointError` for a missing or damaged file."""
+        """Return the declaration of a driver. Errors: `CheckpointError` for a missing or damaged file."""
         path = self.path(number)
         try:
             return Declaration.decode(unsealed(path.read_bytes()))
@@ -50,7 +50,7 @@ class Epochs:
             raise damaged(path, "declaration", error) from None
 
     def below(self, number: int) -> list[Path]:
-        """Return the files of the drivers before one."""
+        """Return the files of all drivers with lower numbers."""
         return [self.path(found) for found in self._numbers() if found < number]
 
     def _numbers(self) -> list[int]:

@@ -1,4 +1,8 @@
-"""What followers are asked to do, and what becomes of their answers."""
+"""Makes the orders for visits to executors, and takes in their reports.
+
+A visit is one pinned job on one executor. It lets standbys and warm-ups follow the changelog, makes snapshots, removes
+left-over copies, and reports the position of every copy.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +30,15 @@ WAIT_FOR_EXECUTORS_SECONDS = 60.0
 WELCOMES = 5
 SNAPSHOTS_PER_VISIT = 4
 SWEEP_SECONDS = 60.0
-"""Directories of dead executors are looked for as often as they are kept, but not more often than this."""
-#: Stands for an executor's snapshots where it is told whose turn it is; in order, it comes after all tasks.
+"""The least interval between two searches for directories of dead executors; otherwise `state.cleanup.delay.ms`."""
+#: Stands for "snapshots" among the tasks that take turns; sorted after all tasks.
 SNAPSHOTS = TaskId(sys.maxsize, 0)
-#: What was begun with before the first visit; in order, it comes before all tasks.
+#: The last turn before the first visit; sorted before all tasks.
 NOTHING = TaskId(-1, -1)
 
 
 class Followers:
-    """Makes the orders for visits, and takes in what they report."""
+    """Makes the orders for visits, and takes in their reports."""
 
     def __init__(
         self,
@@ -49,12 +53,14 @@ class Followers:
         self._journal = rebalancer.journal
         self._options = options
         self._cleanup_seconds = rebalancer.loop.config.state_cleanup_delay_ms / 1000
-        # By instance: what its last visit began with; until when it is left alone while a batch runs; when it is to
-        # look for orphans again.
+        # By instance: the first item of its last visit; the end of its pause while a batch runs; the time of its next
+        # search for orphaned directories.
         self._began: dict[str, TaskId] = {}
         self._rests: dict[str, float] = {}
         self._sweeps: dict[str, float] = {}
-        self._restoring: dict[tuple[str, TaskId], str] = {}  # by instance and task, the attempt of a snapshot
+        self._restoring: dict[
+            tuple[str, TaskId], str
+        ] = {}  # by instance and task: the attempt of the snapshot
         self._common: dict[str, Any] = {
             "checkpoint": str(checkpoint),
             "state_root": str(state_root),
@@ -65,7 +71,10 @@ class Followers:
         }
 
     def welcome(self) -> None:
-        """Wait for executors and visit them all: at the first batch, and when no member is left."""
+        """Wait for executors and visit all of them: before the first batch, and when no member is left.
+
+        Errors: `TaskplaceError` if no executor came and stayed.
+        """
         bridge = self._rebalancer.bridge
         for attempt in range(WELCOMES):
             executors = bridge.wait_for_executors(WAIT_FOR_EXECUTORS_SECONDS)
@@ -81,11 +90,11 @@ class Followers:
         raise TaskplaceError(f"no executor has come and stayed within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
 
     def orders(self) -> list[tuple[Executor, Orders]]:
-        """Return the visits that are worth making now: newcomers, followers behind, snapshots due, what can go.
+        """Return the useful visits: to new executors, for followers behind, for due snapshots, for copies to remove.
 
-        A visit does what there is time for, and at least what it begins with. Followers and snapshots of an executor
-        take turns at that: of N that always wait, each is served within N visits. While a batch runs, an executor is
-        left alone after a visit for so long that visits take no more than their share of its slots.
+        A visit completes at least its first item, and more while there is time. Followers and snapshots of an executor
+        take turns at being first: of N that always wait, each is first within N visits. While a batch runs, an
+        executor gets no visit until its visits have used no more than `follower_share` of its slots.
         """
         rebalancer = self._rebalancer
         executors = rebalancer.bridge.executors()
@@ -118,7 +127,7 @@ class Followers:
             return found
 
     def absorb(self, visits: Sequence[Visit]) -> bool:
-        """Take in what visits report; return whether they got anything done."""
+        """Take in the reports of visits; return whether the visits made progress."""
         rebalancer = self._rebalancer
         by_name = {executor.instance: executor for executor in rebalancer.bridge.executors()}
         progress = False
@@ -130,11 +139,11 @@ class Followers:
                 member = self._state.members.get(visit.instance)
                 copies = visit.copies if member is None else self._merged(visit, member)
                 progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
-                progress = progress or visit.restored > 0  # of a snapshot, of which more is to come
+                progress = progress or visit.restored > 0  # a piece of a snapshot; more pieces will follow
                 self._state.join(executor, copies, visit.pid)
                 share = min(
                     1.0, self._options.follower_share * executor.cores
-                )  # of the one slot that a visit takes
+                )  # a visit takes one slot, so this is the share of that slot
                 self._rests[visit.instance] = time.monotonic() + visit.seconds * (1 / share - 1)
                 rebalancer.stats.followed += visit.replayed + visit.restored
                 self._state.caught_up_by(visit.instance, visit.replayed + visit.restored, visit.seconds)
@@ -148,14 +157,14 @@ class Followers:
         return progress
 
     def _forget_the_gone(self) -> None:
-        """Keep notes of members only: executors come and go for as long as the stream runs."""
+        """Drop the notes about executors that are not members, so that the notes do not grow with the stream's life."""
         there = self._state.members
         for notes in (self._began, self._rests, self._sweeps):
             for name in notes.keys() - there.keys():
                 del notes[name]
 
     def _spare_what_is_restored(self) -> None:
-        """Have snapshots kept that a follower has begun to restore, or on a busy stream it would begin for ever."""
+        """Keep the snapshots that followers are restoring from; pruning them would restart those restores for ever."""
         there = self._state.members
         self._restoring = {
             (name, task): attempt
@@ -167,8 +176,8 @@ class Followers:
     def _merged(self, visit: Visit, member: Member) -> dict[TaskId, Position]:
         """Return a member's copies after a visit.
 
-        Of an active copy, what a batch has said meanwhile is newer than what the visit saw. Copies that nobody
-        knew of come from attempts that lost, and are there to be cleaned up.
+        For an active copy, the position that a batch has reported meanwhile is newer than the visit's. Unknown copies
+        come from attempts that lost; they are noted so that they can be removed.
         """
         following = set(self._state.following(visit.instance))
         kept = {
@@ -184,7 +193,10 @@ class Followers:
     def _in_turn(
         self, name: str, behind: Sequence[TaskId], snapshots: Sequence[TaskId]
     ) -> tuple[Sequence[TaskId], Sequence[TaskId]]:
-        """Return whom a visit lets follow, in order, and what it snapshots after that: followers wait in their turn."""
+        """Return the tasks that follow in a visit, in order, and the tasks that it snapshots after that.
+
+        If it is the snapshots' turn, no task follows in this visit.
+        """
         if not behind:
             return behind, snapshots
         waiting = [*behind, SNAPSHOTS] if snapshots else behind
@@ -203,7 +215,7 @@ class Followers:
         ]
 
     def _snapshots_due(self) -> dict[str, list[TaskId]]:
-        """Return by instance the tasks to snapshot there: by a standby that is up to date, else by the active."""
+        """Return, by instance, the tasks to snapshot there: on an up-to-date follower if there is one, else on the active."""
         due: dict[str, list[TaskId]] = {}
         rebalancer = self._rebalancer
         for task, history in self._journal.history.items():
@@ -211,7 +223,7 @@ class Followers:
             since = [change.size for change in history.changes if change.version > newest]
             if (
                 (len(since) < self._options.snapshot_interval and sum(since) < self._options.snapshot_bytes)
-                or task not in rebalancer.task_ids  # of a subtopology that an earlier version had
+                or task not in rebalancer.task_ids  # a task of a removed subtopology
                 or self._journal.snapshot_pending(task)
             ):
                 continue
@@ -232,10 +244,10 @@ class Followers:
 
 
 def in_turn(waiting: Iterable[TaskId], last: TaskId) -> list[TaskId]:
-    """Return those that wait, beginning with the one that comes after `last`, and round.
+    """Return the waiting tasks in a rotated order: the first one is the next after `last`.
 
-    Given each time what it began with the last time, it begins with each of N that always wait within N times: it
-    goes round in one order, and passes over those alone that do not wait.
+    If `last` is always the first task of the call before, each of N tasks that always wait is first within N calls:
+    the order is a circle, which skips only tasks that do not wait.
 
     >>> [str(task) for task in in_turn([TaskId(0, 2), TaskId(0, 1), TaskId(1, 0)], last=TaskId(0, 1))]
     ['0_2', '1_0', '0_1']

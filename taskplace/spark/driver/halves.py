@@ -1,17 +1,18 @@
-"""Checks, before Spark's query starts, that its checkpoint and the placed one are still together.
+"""Checks, before Spark's query starts, that Spark's checkpoint and the placed one match.
 
     <checkpoint>/spark/
       metadata                the id of Spark's query
-      offsets/12              batch 12 was planned: how far each source is read in it
+      offsets/12              batch 12 was planned: the end offset of each source
       commits/12              batch 12 has ended
 
-**Idea.** Spark says which batch comes next, the manifests which ones are committed. One without the other would repeat
-rows or lose them. Each batch is checked as well (`taskplace.spark.driver.takeover`), but by then the error comes from
-within Spark's query.
+**Idea.** Spark's checkpoint says which batch comes next, the manifests say which batches are committed. If they do not
+match, rows would be repeated or lost. Each batch is checked as well (`taskplace.spark.driver.takeover`), but that error
+is raised inside Spark's query.
 
-Properties: only reads; another driver may commit meanwhile, so what is there before and after the look counts.
+Properties: only reads. Another driver may commit meanwhile, so the newest manifest is read before and after Spark's
+checkpoint, and both values are allowed.
 
-Non-goals: a query whose `checkpointLocation` the user names; it is checked with its first batch.
+Non-goals: a query whose `checkpointLocation` the user names; its first batch is checked instead.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Any
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
 
-#: Where Spark's own checkpoint lies, in the checkpoint.
+#: The directory of Spark's own checkpoint, inside the checkpoint.
 SPARKS_OWN = "spark"
 
 
 def check_halves(root: Path, journal: Journal) -> None:
-    """Refuse a checkpoint of which one half is missing, or behind. Errors: `CheckpointError` naming both.
+    """Refuse a checkpoint if one of its two parts is missing or behind. Errors: `CheckpointError` naming both.
 
     O(files in Spark's logs).
     """
@@ -62,7 +63,7 @@ def check_halves(root: Path, journal: Journal) -> None:
 
 
 def _query_id(root: Path) -> str | None:
-    """Return the id of the query whose checkpoint is there; None for none."""
+    """Return the query id in Spark's checkpoint; None without a checkpoint."""
     path = root / SPARKS_OWN / "metadata"
     try:
         found: Any = json.loads(path.read_text(errors="replace"))
@@ -76,7 +77,7 @@ def _query_id(root: Path) -> str | None:
 
 
 def _upcoming(root: Path) -> int:
-    """Return the batch that Spark will run next: the last one planned, or the one after it if that has ended."""
+    """Return the batch that Spark will run next: the last planned batch, or the next one if that batch has ended."""
     planned, ended = (_newest(root / SPARKS_OWN / log) for log in ("offsets", "commits"))
     return max(planned, ended + 1, 0)
 

@@ -1,12 +1,12 @@
-"""Which tasks a batch has nothing for, so that they need not run.
+"""Finds the idle tasks of a batch: tasks that have nothing to do and do not run.
 
-A task whose inputs have no rows changes no state and gives no rows, so that a batch costs what it brings, not what the
-topology has. It runs all the same when
+A task without input rows changes no state and emits no rows. Not running it makes the cost of a batch depend on its
+rows, not on the size of the topology. A task without rows still runs if
 
-- one of its processors says `every_batch`,
-- time has something to do: the watermark has moved, or the last batch had not removed all that had expired,
-- its active copy is not where the changelog ends: then it is brought there now, rather than when rows come,
-- nobody else of its subtopology would run, and others read what it repartitions: they need to know the columns.
+- one of its processors declares `every_batch`,
+- event time has work for it: the watermark has moved, or the last batch left expired entries to remove,
+- its active copy is behind the end of the changelog: it catches up now, before rows come,
+- no other task of its subtopology would run, and a repartition of it has readers: they need its columns.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from topology import TaskId
 
 
 class Idle:
-    """Remembers from batch to batch what time has still to do.
+    """Finds idle tasks, and remembers from batch to batch which work of event time is left.
 
     Lifetime: `_applied` and `_expiring` are of the last committed batch, empty at the start of a driver; `_pending` is
-    of the batch under way.
+    of the running batch.
     """
 
     def __init__(self) -> None:
@@ -38,10 +38,10 @@ class Idle:
         watermarks: Mapping[str, int | None],
         behind: Collection[TaskId],
     ) -> frozenset[TaskId]:
-        """Return those of a subtopology's tasks, which are in order of partition, that have nothing to do in a batch.
+        """Return the idle tasks among a subtopology's `tasks`, which are in order of partition.
 
-        `rows` tells whether a partition has any, `watermarks` are those of the topics that are read, `behind` are
-        tasks whose active copy may not be where its changelog ends.
+        `rows` returns whether a partition has rows. `watermarks` are those of the topics that the subtopology reads.
+        `behind` are tasks whose active copy may be behind the end of the changelog.
         """
         moved = program.forgets and (
             program.subtopology not in self._applied or self._applied[program.subtopology] != watermarks
@@ -60,18 +60,18 @@ class Idle:
 
     @property
     def expiring(self) -> bool:
-        """Whether time may have more to remove: the last batch said so, or this driver has committed none yet."""
+        """Whether expired entries may be left: the last batch reported some, or this driver has not committed yet."""
         return bool(self._expiring) or not self._applied
 
     def committed(self, reports: Mapping[TaskId, Report]) -> None:
-        """Take note that the batch under way is committed; without that, it will be run again as it was."""
+        """Note that the running batch is committed. An uncommitted batch will run again with the same input."""
         self._applied.update(self._pending)
         self._expiring = frozenset(task for task, report in reports.items() if report.expiring)
         self._pending = {}
 
 
 def rows_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
-    """Return how many rows the internal `topics` bring to each partition that gets any."""
+    """Return the number of rows that the internal `topics` bring to each partition, without empty partitions."""
     found: dict[int, int] = {}
     for report in reports:
         for topic in topics:

@@ -1,24 +1,24 @@
-"""The checkpoint: one manifest per batch, and only the manifest decides.
+"""The checkpoint: one manifest per batch. Only the manifest decides what is committed.
 
     <checkpoint>/
-      epochs/0000000003               one file per driver: the topology and layout of stores that it declared
+      epochs/0000000003               one file per driver: its declared topology and store layouts
       manifests/0000000012.json       batch 12 is committed; never overwritten
       changelog/<task>/<version>-<attempt>.arrow
       snapshots/<task>/<version>-<attempt>.arrow
       batches/0000000012/             attempts' reports, rows between subtopologies, staged sink output
-      tick                            the batch that has something to do even without rows, when one has
-      spark/                          Spark's own checkpoint of the query, when taskplace starts it
+      tick                            the number of the batch that has work without rows, if any
+      spark/                          Spark's own checkpoint of the query, if taskplace starts the query
 
 Properties:
-- A manifest is written whole and made visible by an exclusive create (a hard link): of two drivers that
-  commit one batch, one loses, and stops (`Fenced`).
-- A manifest says which attempt won each task, and what its files hold (length, checksum). Files that no
-  manifest names do not exist.
-- What a checkpoint was made with is kept: the structure that the last manifest's driver declared, and in every
-  manifest key types, schemas of sinks, hash and Spark query. What does not fit is refused at start, before anything is
-  touched.
-- A manifest says from which batch on manifests are needed. One that appears below that, by a driver that was stopped
-  in its commit and goes on when others have long gone further, counts for nothing.
+- A manifest is written completely and then made visible by an exclusive create (a hard link). If two drivers
+  commit the same batch, one loses and stops (`Fenced`).
+- A manifest names, per task, the winning attempt and its files with length and checksum. Files that no
+  manifest names are not part of the checkpoint.
+- A checkpoint keeps its identity: the last manifest's driver has declared the structure, and every manifest has the
+  key types, the schemas of sinks, the hash version and Spark's query. A mismatch is refused at the start, before the
+  driver changes anything.
+- A manifest names the first batch whose manifest is still needed. Manifests with lower numbers are ignored: a driver
+  that was stopped during its commit may create one long after other drivers have gone further.
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ BATCHES_KEPT = 2
 FULL_EVERY = 50
 ABANDONED_SECONDS = 3600.0
 OPENINGS = 20
-#: What a driver declares that is asked for nothing.
+#: The declaration of a journal without `declare`.
 UNDECLARED = Declaration("", {}, {}, {})
 
 
 class Journal:
-    """The driver's side of a checkpoint: what is committed, and the act of committing.
+    """Reads and commits manifests for one driver.
 
-    `declare` gets the last manifest and returns what this driver declares, or refuses to continue from there. Without
-    `take_over` the checkpoint is only read, until the method of that name is called.
+    `declare` gets the last manifest and returns this driver's declaration, or raises if it cannot continue from there.
+    With `take_over=False` the journal only reads the checkpoint, until `take_over` is called.
 
-    Lifetime: `history` and `last` follow the manifests; `epoch` and `declaration` are this driver's, set when it takes
-    over (before that, the epoch is 0, and the declaration what it would be); `spared` are snapshots, by task and
-    attempt, that are kept though newer ones are there.
-    Errors: `CheckpointError` for manifests that are missing or damaged, or that `identity` does not fit.
+    Lifetime: `history` and `last` follow the manifests. `epoch` and `declaration` are this driver's, set by
+    `take_over`; before that, the epoch is 0 and the declaration is the one that `take_over` would write. `spared` has
+    the snapshots, by task and attempt, that are kept although newer ones exist.
+    Errors: `CheckpointError` for missing or damaged manifests, and for a mismatch with `identity`.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class Journal:
         self.spared: frozenset[tuple[TaskId, str]] = frozenset()
         self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
-        self._tried = -1  # the last batch whose manifest was to appear
-        self._sure: set[Path] | None = None  # what may go during the visit under way
+        self._tried = -1  # the last batch whose manifest this driver tried to create
+        self._sure: set[Path] | None = None  # the files that may be pruned during the running visit
         self._manifests = root / "manifests"
         self._epochs = Epochs(root)
         self.epoch = 0
@@ -97,16 +97,17 @@ class Journal:
         return -1 if self.last is None else self.last.batch
 
     def newest_batch(self) -> int:
-        """Return the newest batch that has a manifest now, by whichever driver; -1 before the first."""
+        """Return the newest batch that has a manifest now, from any driver; -1 before the first."""
         return max(self._numbers(), default=-1)
 
     # -- opening
 
     def take_over(self, check: Callable[[Declaration], None] = lambda declaration: None) -> None:
-        """Be in charge from now on: who was until now is fenced.
+        """Take the next epoch, which fences the driver that was in charge.
 
-        `check` gets what is about to be declared, when `last` is what this driver would go on from; it may refuse.
-        Errors: as at opening, for what others have committed since. Then who was in charge still is.
+        `check` gets the declaration before it is written, when `last` is the manifest to continue from; it may raise.
+        Errors: as for the constructor, for manifests that others have committed since. After an error, the previous
+        driver is still in charge.
         """
         keys, query = self.identity.get("keys"), self.identity.get("query")
         while True:
@@ -119,20 +120,20 @@ class Journal:
             declaration = self._declare(self.last)
             check(declaration)
             taken = self._epochs.take(epoch, declaration)
-            # The driver before may have committed meanwhile: then this one has read, and judged, too little.
+            # If the previous driver has committed meanwhile, this driver has read too little: read and check again.
             if taken and self._numbers()[-1:] == ([self.last.batch] if self.last else []):
                 self._keep_what_is_found()
                 self.epoch, self.declaration = epoch, declaration
                 return
 
     def _keep_what_is_found(self) -> None:
-        """Make what this driver goes on from survive a crash of the host; who made it may have been killed before."""
+        """Sync the directories of the last manifest, because its driver may have been killed before it synced them."""
         for folder in (self.root.parent, self.root, self._manifests):
-            with suppress(FileNotFoundError, PermissionError):  # what may not be read cannot be synced
+            with suppress(FileNotFoundError, PermissionError):  # an unreadable directory cannot be synced
                 sync_directory(folder)
 
     def _load(self) -> None:
-        """Read the manifests. Another driver may prune meanwhile, and what was listed be gone: then once more."""
+        """Read the manifests. If another driver prunes listed manifests meanwhile, list and read them again."""
         for again in range(OPENINGS):
             numbers = self._numbers()
             try:
@@ -171,7 +172,7 @@ class Journal:
             self.history[task] = _trimmed(tuple(changes.get(task, ())), self.last.snapshots.get(task, ()))
 
     def _numbers(self) -> list[int]:
-        """Return the batches that have a manifest, in order; it need not count."""
+        """Return the batches that have a manifest, in order, including manifests that are no longer needed."""
         return sorted(int(path.stem) for path in self._manifests.glob("*.json") if path.stem.isdigit())
 
     def _manifest(self, batch: int) -> Path:
@@ -190,7 +191,7 @@ class Journal:
                 )
 
     def bind(self, name: str, value: Any) -> None:
-        """Bind the checkpoint to one more thing that is known only now. Errors: `CheckpointError` on a mismatch."""
+        """Bind the checkpoint to one more property of its identity. Errors: `CheckpointError` on a mismatch."""
         if value is None:
             return
         bound = self.identity.get(name)
@@ -202,9 +203,9 @@ class Journal:
         self.identity[name] = value
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
-        """Bind the checkpoint to the key types of its topics; one that it did not have may come.
+        """Bind the checkpoint to the key types of its topics; topics may be added.
 
-        A column without a type, of nothing but nulls, may be of any; it is bound by the first type that comes.
+        A key column with only nulls has no type; the first type that comes binds it.
         """
         bound: dict[str, Any] = dict(self.identity.get("keys") or {})
         for topic, types in keys.items():
@@ -230,12 +231,12 @@ class Journal:
         return history.end.offset if history else 0
 
     def settled_offset(self, task: TaskId) -> int:
-        """Return the length one commit ago: the last batch's records are on their way to every follower."""
+        """Return the length one commit ago, because followers are still applying the last batch's records."""
         change = self.last.changes.get(task) if self.last else None
         return self.end_offset(task) if change is None else change.offset - change.records
 
     def check_epoch(self) -> None:
-        """Raise `Fenced` when a newer driver has opened the checkpoint. It saves work; the manifest decides."""
+        """Raise `Fenced` if a newer driver has taken over the checkpoint. It saves work; only the manifest decides."""
         if (newest := self._epochs.newest()) != self.epoch:
             taken = f"driver {newest} has taken this checkpoint over, this is driver {self.epoch}"
             raise Fenced(f"{self.root}: {taken}")
@@ -255,7 +256,7 @@ class Journal:
     ) -> Manifest:
         """Publish the manifest of `batch`: the commit point.
 
-        Errors: `Fenced` when a newer driver has opened the checkpoint, or has committed this batch.
+        Errors: `Fenced` if a newer driver has taken over the checkpoint, or has committed this batch.
         """
         self.check_epoch()
         snapshots = self._snapshots_with_new()
@@ -289,7 +290,7 @@ class Journal:
         return manifest
 
     def event_times_with(self, more: Mapping[str, int]) -> dict[str, int]:
-        """Return the newest event time of each source so far, with those of one more batch."""
+        """Return the newest event time of each source so far, updated with those of one more batch."""
         known = dict(self.last.event_times) if self.last else {}
         return {topic: max(known.get(topic, t), more.get(topic, t)) for topic, t in {**known, **more}.items()}
 
@@ -303,7 +304,7 @@ class Journal:
         except FileExistsError:
             if (
                 tried and path.read_bytes() == data
-            ):  # the disk kept it from knowing so, and from making it last
+            ):  # an error of the disk hid the success of the first try, and may have prevented its sync
                 sync_directory(self._manifests)
             elif tried:
                 raise CheckpointError(
@@ -313,34 +314,34 @@ class Journal:
             else:
                 raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
-            path.unlink(missing_ok=True)  # nobody reads it, and the next pruning would remove it
+            path.unlink(missing_ok=True)  # no driver reads it, and the next pruning would remove it
             raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")
 
     def _sync_above(self, manifest: Manifest) -> None:
-        """Make the directories above the files that a manifest names survive a crash of the host.
+        """Sync the directories above the files that a manifest names, so that they survive a crash of the host.
 
-        Whoever writes a file syncs it, and the directory that it is in. Those above may have been made for files that
-        need not survive, or by one that was killed before it synced them.
+        The writer of a file syncs the file and its directory. The directories above may have been made for files that
+        need no sync, or by a process that was killed before it synced them.
         """
         named = [change.file for change in manifest.changes.values()]
         named += [snapshot.file for kept in manifest.snapshots.values() for snapshot in kept]
         named += [staged.file for files in manifest.sinks.values() for staged in files]
         for folder in sorted({folder for file in named for folder in Path(file).parent.parents}):
-            with suppress(FileNotFoundError):  # what is damaged shows where it is needed
+            with suppress(FileNotFoundError):  # a missing directory is an error where its files are read
                 sync_directory(self.root / folder)
 
     def _is_over(self, batch: int) -> bool:
-        """Return whether the manifests have gone on so far that one of this batch counts for nothing."""
+        """Return whether the newest manifest says that the manifest of this batch is no longer needed."""
         while True:
             with suppress(FileNotFoundError):
                 return self._read(self._numbers()[-1]).needs > batch
 
     def add_snapshots(self, snapshots: Mapping[TaskId, Snapshot]) -> None:
-        """Take note of snapshots that were made; the next manifest names them."""
+        """Note new snapshots; the next manifest names them."""
         self._new_snapshots.update(snapshots)
 
     def snapshot_pending(self, task: TaskId) -> bool:
-        """Return whether a snapshot was made that no manifest names yet."""
+        """Return whether the task has a new snapshot that no manifest names yet."""
         return task in self._new_snapshots
 
     def _snapshots_with_new(self) -> dict[TaskId, tuple[Snapshot, ...]]:
@@ -355,7 +356,7 @@ class Journal:
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """Spare, while executors are visited, the files that their orders may name (see `prune`)."""
+        """Protect the files that the orders of a visit may name from pruning while the visit runs (see `prune`)."""
         self._sure = self._unneeded(below_end=True)
         try:
             yield
@@ -363,19 +364,19 @@ class Journal:
             self._sure = None
 
     def prune(self) -> int:
-        """Remove files that neither a history, a running batch nor a visit under way can need; return how many.
+        """Remove the files that no history, running batch or running visit can need; return their number.
 
-        Call it between batches. During a visit, of the changelog and the snapshots only that goes which was not
-        needed when the visit began, so that visits without a break cannot make the checkpoint grow. A driver that
-        another one has taken over from removes nothing: what the other's manifests name it does not know.
+        Call it between batches. During a visit, only those changelogs and snapshots are removed that were not
+        needed when the visit began. So the checkpoint does not grow even if there is always a visit. A fenced driver
+        removes nothing, because it does not know the files of newer manifests.
         """
-        sure = self._sure  # read once: a visit may end at any moment
+        sure = self._sure  # read once, because the visit may end at any moment
         old = self._unneeded() if sure is None else self._unneeded() & sure
         old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
         old.update(self._abandoned())
         old.update(self._folders(self._manifests, self.last.needs if self.last else 0))
         old.update(self._epochs.below(self.last.epoch if self.last else 0))
-        # Asked last: what was found until now, no driver after this one has named.
+        # Check the epoch last: no newer driver has named any of the files found so far.
         if self._epochs.newest() != self.epoch:
             return 0
         for path in old:
@@ -386,10 +387,10 @@ class Journal:
         return len(old)
 
     def _unneeded(self, *, below_end: bool = False) -> set[Path]:
-        """Return the files of attempts that lost, and those that newer snapshots cover.
+        """Return the files of attempts that lost, and the files that newer snapshots cover.
 
-        A newer version than the end can only be an attempt that lost; it is kept until it is older. With
-        `below_end`, so are snapshots of the end itself: a visit may be ordered to make just that one again.
+        A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
+        passed it. With `below_end`, snapshots of the end are kept as well: a visit may be making that snapshot now.
         """
         found = set()
         for task, history in self.history.items():
@@ -403,7 +404,7 @@ class Journal:
         return found
 
     def _abandoned(self) -> Iterator[Path]:
-        """Yield what was begun by processes that died: nobody takes an hour for a snapshot's file, or for another."""
+        """Yield unfinished files of processes that died: no process needs an hour for one file."""
         for path in itertools.chain(
             self.root.glob("snapshots/*/*.tmp"),
             self._manifests.glob(".*"),
@@ -420,11 +421,11 @@ class Journal:
 
 
 def _first_needed(histories: Mapping[TaskId, History], full: Sequence[int], batch: int) -> int:
-    """Return the first batch whose manifest is needed to know `histories`, once `batch` is committed."""
+    """Return the first batch whose manifest is needed to rebuild `histories` after `batch` is committed."""
     first = min(
         (h.changes[0].version if h.changes else h.end.version + 1 for h in histories.values()), default=batch
     )
-    # Whatever is older than the last but one full manifest is in it.
+    # The last but one full manifest contains everything older.
     return max(first, full[-2]) if len(full) > 1 else first
 
 

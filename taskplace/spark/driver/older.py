@@ -1,12 +1,12 @@
-"""Publishing what was staged before sinks had schemas: a committed batch whose files may not agree.
+"""Publishes a committed batch from before sinks had schemas, whose staged files may have different schemas.
 
-Idea: such a batch cannot be run again, so its files are made one: by types that hold all values, and by nulls for a
-column that one file lacks, as Spark would read it. Where no type holds all, the user says as what the rows are to be
-published, by declaring the sink's schema; then values decide: a double column of 1.0, 2.0 and null is int64 if that is
-asked for. As `string` everything can be published.
+Idea: such a batch cannot run again, so its files are converted to one schema: with types that hold all values, and
+with nulls for a column that a file lacks, as Spark would read it. If no type holds all values, the user declares the
+sink's schema. Then values decide: a double column of 1.0, 2.0 and null becomes int64 if int64 is declared. Every column
+can be published as `string`.
 
-Properties: no row and no column is lost; files that agree, and that Spark reads, are published as they are. The files
-that are written lie beside the others and go with them.
+Properties: no row and no column is lost. Files with equal schemas that Spark can read are published unchanged. New
+files are written beside the old ones and are pruned with them.
 
 Errors: `CheckpointError` naming the sink, the column, the files and the option. The batch stays committed.
 """
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 def agreeing(
     root: Path, sink: str, batch: int, staged: Sequence[StagedFile], declared: SinkSchema | None
 ) -> list[StagedFile]:
-    """Return files with the same rows that are all of one schema: those that are there, or others."""
+    """Return files with the same rows and one schema: the staged files, or converted ones."""
     schemas = [_numbered(pq.read_schema(root / file.file)) for file in staged]
     agree = all(schema.equals(schemas[0]) for schema in schemas)
     try:
@@ -50,13 +50,15 @@ def agreeing(
             for file in staged
         ]
     except CheckpointError:
-        if agree and declared is None:  # in what Spark may not read, but maybe the target does
+        if (
+            agree and declared is None
+        ):  # Spark may be unable to read their types, but the target may accept them
             return list(staged)
         raise
 
 
 def _numbered(schema: pa.Schema) -> pa.Schema:
-    """Return a schema whose columns Spark tells apart: those of one name get numbers."""
+    """Return a schema whose column names differ for Spark: columns with the same name get numbers."""
     seen: dict[str, int] = {}
     fields = []
     for field in schema:
@@ -127,7 +129,7 @@ def _as(table: pa.Table, schema: pa.Schema, file: StagedFile, sink: str, batch: 
 
 
 def _texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values as texts, those without a text of their own as JSON."""
+    """Return values as texts; values that are not texts become JSON."""
     said = [
         None if value is None else value if isinstance(value, str) else json.dumps(value, default=str)
         for value in column.to_pylist()

@@ -1,4 +1,4 @@
-"""Publishing: a committed batch's staged output goes to the targets of the topology's sinks."""
+"""Publishes the staged output of a committed batch to the targets of the topology's sinks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def check_targets(built: BuiltTopology) -> None:
-    """Refuse what is no target, and a target that two sinks have. O(sinks). Errors: `InputError`."""
+    """Refuse an object that is not a target, and one target for two sinks. O(sinks). Errors: `InputError`."""
     given: dict[object, str] = {}
     for node in (node for sub in built.subtopologies for node in sub.sinks):
         name, target = node.name, node.target
@@ -44,29 +44,29 @@ def check_targets(built: BuiltTopology) -> None:
 
 
 class Publisher:
-    """Gives each sink's target what the winning attempts staged, as often as it takes: they are idempotent by batch."""
+    """Publishes the winning attempts' staged files to each sink's target. May repeat it: targets are idempotent."""
 
     def __init__(self, checkpoint: Path, built: BuiltTopology) -> None:
-        """Errors: `InputError` for what is no schema; as of `check_targets`."""
+        """Errors: `InputError` for an invalid schema, and those of `check_targets`."""
         self._checkpoint = checkpoint
         self._declared = declared(built)
         self._targets = {node.name: node.target for sub in built.subtopologies for node in sub.sinks}
         check_targets(built)
 
     def probe(self) -> None:
-        """Have the targets try whether they can write at all. Errors: what one says that cannot."""
+        """Let each target try whether it can write. Errors: those of a target that cannot."""
         for target in self._targets.values():
             if hasattr(target, "probe"):
                 target.probe()
 
     def check(self, checkpoint_id: str) -> None:
-        """Ask the targets whether they take a checkpoint's output. Errors: what one says that holds another's."""
+        """Let each target check that it may take this checkpoint's output. Errors: those of a target that may not."""
         for target in self._targets.values():
             if hasattr(target, "check"):
                 target.check(checkpoint_id)
 
     def bind(self, checkpoint_id: str) -> None:
-        """Tell the targets whose output they are to take. Errors: as `check`."""
+        """Bind the targets to this checkpoint's output. Errors: as `check`."""
         for target in self._targets.values():
             if hasattr(target, "bind"):
                 target.bind(checkpoint_id)
@@ -74,10 +74,10 @@ class Publisher:
     def publish(
         self, spark: SparkSession, manifest: Manifest, before_each: Callable[[], None] = lambda: None
     ) -> None:
-        """Publish a batch; `before_each` may stop it at any target by an error.
+        """Publish a batch. `before_each` is called before each target and may raise to stop the publishing.
 
-        Errors: `CheckpointError` for a staged file that is missing or damaged, and for output of a sink that the
-        topology does not have any more; what a target raises, with a note that the batch stays to be published.
+        Errors: `CheckpointError` for a missing or damaged staged file, and for output of a sink that the
+        topology no longer has; the exception of a target, with a note that the batch is still to be published.
         """
         if gone := sorted(set(manifest.sinks) - set(self._targets)):
             raise CheckpointError(
@@ -106,9 +106,9 @@ class Publisher:
     def _files(
         self, name: str, target: Any, staged: Sequence[StagedFile], manifest: Manifest
     ) -> Sequence[StagedFile]:
-        """Return what a target gets: the staged files, or their rows under the schema that is declared now.
+        """Return the files for a target: the staged files, or files with their rows under the declared schema.
 
-        Errors: `CheckpointError` for those of an older checkpoint that do not agree (`taskplace.spark.driver.older`).
+        Errors: `CheckpointError` for files of an older checkpoint that do not agree (`taskplace.spark.driver.older`).
         """
         before, declared = kept(manifest.identity, name), self._declared.get(name)
         if not staged or (before is not None and (declared is None or declared.columns == before.columns)):

@@ -1,9 +1,9 @@
 """The replicator: a thread that visits executors, so that their copies follow, and new executors become members.
 
-It runs beside the batches, in a scheduler pool of its own, one slot per executor at most, and touches nothing
-that a batch decides: it applies committed files, makes snapshots of committed versions, removes left-over
-copies, and reports. Whatever fails here costs freshness, never correctness. Whom it visits when is for whoever makes
-the orders to say.
+Visits run beside the batches, in their own scheduler pool, with at most one slot per executor. They change nothing
+that a batch decides: they apply committed files, make snapshots of committed versions, remove left-over
+copies, and report. A failed visit makes standbys fall behind, but never makes a result wrong. `followers` decides which
+executors are visited, and when.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ log = logging.getLogger(__name__)
 POOL = "taskplace-replication"
 TICK_SECONDS = 0.5
 
-#: Gives the visits to make now: each an executor and its orders.
+#: Returns the visits to make now: each an executor and its orders.
 OrdersFor = Callable[[], Sequence[tuple[Executor, Orders]]]
 
 
 def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) -> list[Visit]:
-    """Visit executors, all in one pinned job, and return their answers."""
+    """Visit executors in one pinned job, and return the visits' reports."""
     elements = [order.encode() for _, order in orders]
     locations = [None if bridge.local else executor.location for executor, _ in orders]
     job = bridge.pinned(elements, locations, visit_all)
@@ -43,8 +43,8 @@ def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) ->
 class Replicator:
     """Visits executors whenever there is something to do there.
 
-    `during` is entered before the orders are made, and left when the answers are taken in: what they name must not
-    be pruned meanwhile, and a snapshot that nobody knows of yet would look superfluous.
+    `during` is entered before the orders are made, and left after the reports are taken in. Meanwhile the files that
+    the orders name must not be pruned, nor new snapshots that no manifest names yet.
     """
 
     def __init__(
@@ -61,25 +61,25 @@ class Replicator:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, also after a stop; starting it while it runs does nothing."""
+        """Start the thread, also after a stop. Does nothing while the thread runs."""
         if self._thread is None or not self._thread.is_alive():
             self._stopped.clear()
             self._thread = InheritableThread(target=self._loop, name="taskplace-replicator", daemon=True)
             self._thread.start()
 
     def wake(self) -> None:
-        """Say that there may be something to do."""
+        """Run the next round at once: there may be something to do."""
         self._wake.set()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Stop, after the visit that is under way."""
+        """Stop after the running visit."""
         self._stopped.set()
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout)
 
     def round(self) -> bool:
-        """Make one round of visits; return whether it got anything done, so that another may."""
+        """Make one round of visits; return whether it made progress, so that another round may be useful."""
         with self._during():
             orders = self._orders_for()
             if not orders:

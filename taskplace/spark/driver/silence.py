@@ -1,16 +1,16 @@
-"""Silence: when no source brings rows for long, event time goes on by the clock, if that is asked for.
+"""Lets event time follow the clock after all sources were silent for a while (the option `idle_closing`).
 
 Idea: a batch without rows is committed with the clock's time as the newest event time of every source. The next batch's
-watermark comes from that manifest, as always: replays, attempts and copies agree, and it never goes back.
+watermark comes from that manifest, as always. So replays, attempts and copies agree, and the watermark never goes back.
 
 Properties:
-- Off by default. When a window closes then depends on when the batches ran: it is no function of the rows any more.
-- The watermark gets no further than the clock less a source's `delay`.
-- It stops when all that is kept must have expired: silence does not run batches for ever. Rows of a future that is
-  further than a day do not count for that.
-- Rows that come after a silence are late if their event time is before the watermark, as any other rows.
+- Off by default. With it, the time at which a window closes depends on when batches ran, not only on the rows.
+- The watermark goes at most to the clock's time less a source's `delay`.
+- It stops when all entries must have expired, so silence does not run batches for ever. Event times more than a day
+  in the future do not extend this.
+- Rows that come after a silence are late if their event time is before the watermark, like any other rows.
 
-Non-goal: one silent source among others that are not; the slowest source still holds the watermark.
+Non-goal: a single silent source among active ones; the slowest source still holds the watermark back.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ DAY = 86_400_000_000  # microseconds
 
 
 class Silence:
-    """Watches for a driver how long no rows have come.
+    """Measures for a driver how long its sources have been silent.
 
-    - `after`: how long no source has to have brought rows ("10 minutes"); None: never act
-    - `topics`: the sources with an event time; `longest`: how long an entry may be kept, microseconds
+    - `after`: the silence after which event time follows the clock ("10 minutes"); None: never
+    - `topics`: the sources with an event time; `longest`: the longest time that an entry may be kept, microseconds
 
-    Lifetime: `_since` is the time of the last rows, or of what was last done about their absence; `_newest` is the
-    newest event time of rows. Both begin with the driver.
+    Lifetime: `_since` is the time of the last rows, or of the last batch that moved event time by the clock;
+    `_newest` is the newest event time of rows. Both start with the driver.
     """
 
     def __init__(self, after: Duration | None, topics: Collection[str], longest: int) -> None:
@@ -46,7 +46,7 @@ class Silence:
     ) -> Mapping[str, int]:
         """Return the newest event times to commit a batch with.
 
-        `found` are those of the batch's rows, `known` those of the batches before, `watermark` is the batch's own.
+        `found` are those of the batch's rows, `known` those of the batches before; `watermark` is that of the batch.
         """
         if rows:
             self._since, self._newest = time.monotonic(), None
@@ -57,7 +57,7 @@ class Silence:
         return dict.fromkeys(self._topics, time.time_ns() // 1000)
 
     def watch(self, known: Mapping[str, int], watermark: int | None, run: Callable[[], None]) -> None:
-        """Call `run`, which has a batch run, when the silence has lasted long enough; an earlier call is taken back."""
+        """Call `run`, which triggers a batch, when the silence has lasted long enough. Replaces an earlier timer."""
         self.stop()
         if not self._acts(known, watermark):
             return
@@ -67,13 +67,13 @@ class Silence:
         self._timer.start()
 
     def stop(self) -> None:
-        """Wait no more."""
+        """Cancel the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def _acts(self, known: Mapping[str, int], watermark: int | None) -> bool:
-        """Return whether there may be anything that the clock can close."""
+        """Return whether entries or windows may be left that the clock can close."""
         if self._after is None or not known:
             return False
         if self._newest is None:

@@ -1,17 +1,17 @@
-"""The schemas of sinks on the driver's side, and the last look at a batch's staged files before its manifest.
+"""Decides the schemas of sinks on the driver, and checks a batch's staged files before its manifest.
 
-Idea: a task stages what its sink's schema says (`taskplace.spark.worker.schemas`). In the first batch with rows nobody
-knows it yet, so each task stages its rows as they are, and the driver finds the schema that holds them all; a file that
-is not of it, having narrower types or none, is written once more. The schema is kept in every manifest from then on.
+Idea: a task stages its rows under the schema of the sink (`taskplace.spark.worker.schemas`). In the first batch with
+rows the schema is unknown, so each task stages its rows unchanged, and the driver computes the schema that holds them
+all. A file with narrower types, or without a type, is rewritten. From then on every manifest has the schema.
 
 Properties:
 - All files of a sink that a manifest names have the same columns, types and order.
-- A declared schema counts from the start. It replaces the kept one, from which it may differ by more columns and by
-  types that hold all values of the old ones. Files that were published before stay as they are.
-- A column that no batch has given a type yet is kept as `null`; the first type that comes is taken.
+- A declared schema counts from the start. It replaces the kept one. It may have more columns, and types that hold all
+  values of the old ones. Files that were published before do not change.
+- A column without a type so far is kept as `null`; the first type that comes is taken.
 
-Errors: `InputError` when tasks disagree, or nothing in a batch says what a column is; `CheckpointError` for a declared
-schema that the kept one cannot become.
+Errors: `InputError` if the tasks' schemas cannot be united, or if the type of a column is unknown; `CheckpointError`
+for a declared schema that the kept one cannot be widened to.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
 
-#: What an `identity` calls the schemas: sink -> [[column, type], ...].
+#: The key of the schemas in an `identity`: sink -> [[column, type], ...].
 SCHEMAS = "schemas"
 
 Schemas = dict[str, list[list[str]]]
 
 
 def declared(built: BuiltTopology) -> dict[str, SinkSchema]:
-    """Return the schemas that sinks were declared with. Errors: `InputError` for what is no schema."""
+    """Return the declared schemas of sinks. Errors: `InputError` for an invalid schema."""
     return {
         node.name: declare(node.name, node.options["schema"])
         for sub in built.subtopologies
@@ -54,7 +54,7 @@ def declared(built: BuiltTopology) -> dict[str, SinkSchema]:
 
 
 class SinkSchemas:
-    """What is declared, beside what a checkpoint has kept."""
+    """The declared schemas, compared with those that the checkpoint has kept."""
 
     def __init__(self, built: BuiltTopology) -> None:
         self.declared = declared(built)
@@ -68,7 +68,7 @@ class SinkSchemas:
         self._told: set[tuple[str, SinkSchema]] = set()
 
     def check(self, root: Path, identity: Mapping[str, Any]) -> None:
-        """Refuse declared schemas that those in a manifest's identity cannot become; log those that change."""
+        """Refuse declared schemas that the kept ones cannot be widened to; log the changes."""
         for sink, schema in self.declared.items():
             before = kept(identity, sink)
             if before is None or before.columns == schema.columns:
@@ -95,7 +95,7 @@ class SinkSchemas:
                 )
 
     def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:
-        """Return the schemas of some sinks, as far as they have one."""
+        """Return the schemas of `sinks`, without those that have none yet."""
         found = {sink: self.declared.get(sink) or kept(identity, sink) for sink in sinks}
         return {sink: schema for sink, schema in found.items() if schema is not None}
 
@@ -104,7 +104,7 @@ class SinkSchemas:
     ) -> tuple[dict[str, list[StagedFile]], Schemas]:
         """Return the files that a batch's manifest names, by sink, and the schemas to keep.
 
-        O(tasks), and O(bytes) of the files that have to be written once more.
+        O(tasks), and O(bytes) of the files that must be rewritten.
         """
         staged: dict[str, dict[TaskId, Report]] = {}
         for task in sorted(reports):
@@ -125,7 +125,7 @@ class SinkSchemas:
 
 
 def kept(identity: Mapping[str, Any], sink: str) -> SinkSchema | None:
-    """Return the schema of a sink that a manifest's identity has; None for those that were made without."""
+    """Return the schema of a sink in a manifest's identity; None if the manifest has none."""
     columns = (identity.get(SCHEMAS) or {}).get(sink)
     return None if columns is None else SinkSchema(tuple((name, kind) for name, kind in columns))
 
@@ -141,13 +141,13 @@ def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
 
 
 def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | None) -> pa.Schema:
-    """Return the schema that holds what all tasks have staged, in the sink's order."""
+    """Return the schema that holds the staged rows of all tasks, with columns in the sink's order."""
     found = united(
         [(f"task {task}", arrow(columns)) for task, columns in by_task.items()],
         f"sinks.{sink}",
         ", or declare the schema of the sink",
     )
-    if fixed is not None:  # what each task has kept to, but for columns that had no type
+    if fixed is not None:  # all tasks staged under this schema, except for columns that had no type
         found = pa.schema([found.field(name) for name, _ in fixed.columns])
     for field in found:
         if untyped(field.type) and not pa.types.is_null(field.type):
@@ -174,12 +174,12 @@ def _settled_file(root: Path, sink: str, file: StagedFile, columns: Columns, sch
 
 
 def read_staged(root: Path, file: StagedFile) -> pa.Table:
-    """Return the rows of a staged file. Errors: `CheckpointError` for one that is missing or damaged."""
+    """Return the rows of a staged file. Errors: `CheckpointError` for a missing or damaged file."""
     return pq.ParquetFile(pa.BufferReader(read_sealed(root / file.file, file.size, file.checksum))).read()
 
 
 def rewritten(root: Path, sink: str, file: StagedFile, schema: pa.Schema) -> StagedFile:
-    """Write a staged file once more, under a schema that its rows fit; return the new one."""
+    """Rewrite a staged file under a schema that its rows fit; return the new file."""
     rows = read_staged(root, file)
     for field in schema:
         if field.name not in rows.column_names:
@@ -188,7 +188,7 @@ def rewritten(root: Path, sink: str, file: StagedFile, schema: pa.Schema) -> Sta
 
 
 def write_staged(root: Path, sink: str, instead_of: StagedFile, rows: pa.Table) -> StagedFile:
-    """Write rows beside the staged file that they are from; return the new one."""
+    """Write rows into a new file beside their staged file; return the new file."""
     data = parquet(rows, sink)
     old = Path(instead_of.file)
     path = str(old.with_name(f"{old.stem}-{uuid.uuid4().hex}{old.suffix}"))

@@ -1,4 +1,4 @@
-"""What a run adds up to: counters and times for the summary."""
+"""Counters and times of a run, for the summary."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from taskplace.spark.messages import Report
 
-#: Batches that the medians are of: the last ones.
+#: The medians cover this many batches, the last ones.
 WINDOW = 1_024
 
 
@@ -19,8 +19,9 @@ WINDOW = 1_024
 class Stats:
     """Counters since the driver started.
 
-    `replayed`, `restored` and `scratch` are what active tasks needed to begin a batch; `followed` is what standbys and
-    warm-ups applied; `late` rows came after they had expired; `damaged` files of the checkpoint were done without.
+    `replayed` and `restored` count the records, and `scratch` the restores from scratch, that active tasks needed
+    before a batch. `followed` counts the records that standbys and warm-ups applied. `late` counts late rows.
+    `damaged` counts damaged files of the checkpoint that were not needed.
     `phases` keeps the seconds per phase of the last `WINDOW` batches, for the medians.
     """
 
@@ -49,7 +50,7 @@ class Stats:
             self.elsewhere += bool(report.planned) and report.instance != report.planned
 
     def time(self, phases: Mapping[str, float]) -> None:
-        """Take in where one batch's seconds went; a phase that it had not took none."""
+        """Add the seconds per phase of one batch; a missing phase counts as 0."""
         batches = len(next(iter(self.phases.values()), ()))
         for name in {**self.phases, **phases}:
             seconds = self.phases.setdefault(name, deque([0.0] * batches, maxlen=WINDOW))

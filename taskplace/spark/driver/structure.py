@@ -1,20 +1,21 @@
-"""The structure that a checkpoint was made with, and whether a new one can continue it.
+"""Checks whether a topology can continue a checkpoint, and declares the topology's structure.
 
-State stays where it is as long as its tasks keep their numbers, their keys and the layout of their stores, and its
-numbers mean the same: by what they were aggregated, and by windows of which size. Anything else about a topology may
+State is kept if tasks keep their numbers, their keys and the layout of their stores, and if the stored values keep
+their meaning: the same aggregate functions, and windows of the same size. Everything else about a topology may
 change between two runs.
 
-Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The structure that counts is that
-of the driver which made the last manifest: a topology that was started and never committed anything binds nobody,
-and one whose driver was stopped in its commit and goes on later binds from that commit on, whoever came meanwhile.
+Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
+that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
+drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit on.
 
     {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}, "sources": [...]}
 
-`sources` are the external topics, in the order in which Spark reads them: its own checkpoint has their offsets by
-place, so that none may come, go or change places. What was declared before it was kept is compared without the order.
+`sources` are the external topics, in the order in which Spark reads them. Spark's checkpoint has their offsets by
+position, so no source may be added, removed or moved. Declarations of earlier versions have no `sources`; they are
+compared without the order.
 
-A store that was removed and comes back is empty. It gets another *incarnation*, a name of its own in copies and
-changelogs, so that records from before are never taken for its own.
+A store that was removed and comes back is empty. It gets another *incarnation*, which is part of its name in copies and
+changelogs, so that old records are never taken for new ones.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from topology import BuiltTopology, compare
 
 
 class Kept(NamedTuple):
-    """The checkpoint's id, which stays, and the programs with the incarnations of their stores."""
+    """The checkpoint's id, which never changes, and the programs with the incarnations of their stores."""
 
     id: str
     programs: tuple[Program, ...]
@@ -44,11 +45,12 @@ class Kept(NamedTuple):
 def declare(
     root: Path, built: BuiltTopology, programs: Sequence[Program], committed: int | None, new_id: str = ""
 ) -> Declaration:
-    """Return what a driver declares that wants to continue `root`; it counts from the driver's first commit on.
+    """Return the declaration of a driver that continues `root`; it counts from the driver's first commit on.
 
-    `committed` is the epoch of the last manifest, None before the first; `new_id` is what a checkpoint without an id is
-    called ("": some new name). Writes nothing.
-    Errors: `CheckpointError`, with the reasons, if the state does not fit the topology, or nobody can say so.
+    `committed` is the epoch of the last manifest, None before the first. `new_id` is the id for a checkpoint without
+    one ("": a new random id). Writes nothing.
+    Errors: `CheckpointError`, with the reasons, if the state does not fit the topology, or if the declaration of the
+    last manifest cannot be read.
     """
     epochs = Epochs(root)
     layouts = _layouts(programs)
@@ -64,10 +66,10 @@ def declare(
 
 
 def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> None:
-    """Refuse external sources that come, go or change places: Spark's own checkpoint has their offsets by place.
+    """Refuse external sources that were added, removed or moved: Spark's checkpoint has their offsets by position.
 
-    `committed` as for `declare`. Errors: `CheckpointError` naming the sources; so that nobody has to read it in Spark's
-    own words, from the middle of a query.
+    `committed` as for `declare`. Errors: `CheckpointError` naming the sources. Without this check, Spark would fail
+    inside the query with a less clear error.
     """
     if committed is None:
         return
@@ -88,16 +90,15 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
 
 
 def kept(declaration: Declaration, programs: Sequence[Program]) -> Kept:
-    """Return the checkpoint's id, and the programs with their stores as they are called in it.
+    """Return the checkpoint's id, and the programs with the store names of this checkpoint.
 
-    The id names the copies that belong to this checkpoint: local copies of another one, in the same
-    `state_dir`, are none of ours.
+    Local copies lie under the id. Copies of another checkpoint in the same `state_dir` are ignored.
     """
     return Kept(declaration.id, tuple(_with_incarnations(p, declaration.incarnations) for p in programs))
 
 
 def _id(epochs: Epochs) -> str:
-    """Return the id of a checkpoint without commits: of the driver before; "" if there was none."""
+    """Return the id of a checkpoint without commits: that of the previous driver; "" without one."""
     newest = epochs.newest()
     return epochs.declaration(newest).id if newest else ""
 
@@ -113,8 +114,8 @@ def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mappi
             continue
         if (was.key, was.value, was.time) != (layout.key, layout.value, layout.time):
             reasons.append(f"store {store!r} was laid out as {was.columns}, is {layout.columns}")
-        # A processor that does not say what its numbers mean may take over from one that does, and the other way round.
-        # So may one that says more than an earlier version did.
+        # Meanings are compared only where both declare one. So a processor without declared meanings may replace one
+        # with them, and the other way round; and a later version may declare more than an earlier one.
         elif any(was.meaning[what] != how for what, how in layout.meaning.items() if what in was.meaning):
             reasons.append(f"store {store!r} was made with {was.meaning}, is {layout.meaning}")
     if reasons:
@@ -142,7 +143,7 @@ def _layouts(programs: Sequence[Program]) -> dict[str, Layout]:
 
     stores = {name: store for program in programs for name, store in program.stores.items()}
     return {
-        # How long an entry lives may change; whether it does, and by which column, may not: the index goes by it.
+        # The length of `ttl` may change. Whether there is one, and its time column, may not: the index depends on it.
         name: Layout(columns(s.key), columns(s.value), s.time if s.ttl else None, dict(s.meaning))
         for name, s in sorted(stores.items())
     }

@@ -1,7 +1,7 @@
-"""Takeover of a checkpoint by a driver: with its first batch, after everything that may be refused was checked.
+"""Takes over a checkpoint with the driver's first batch, after all checks.
 
-A refused start must not stop a running stream. So a driver first reads, compares and checks, and only then takes the
-next epoch, which fences the driver that had the last one.
+A refused start must not stop a running stream. So a driver first reads, compares and checks everything. It takes the
+next epoch last; that fences the driver with the previous epoch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from taskplace.spark.messages import Declaration
 
 
 class Takeover:
-    """One driver's takeover of a checkpoint. Another driver may take over later (`Journal.check_epoch`)."""
+    """The takeover of a checkpoint by one driver. Another driver may take over later (`Journal.check_epoch`)."""
 
     def __init__(self, journal: Journal, publisher: Publisher) -> None:
         self._journal, self._publisher = journal, publisher
@@ -23,10 +23,10 @@ class Takeover:
         self.taken = False
 
     def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
-        """Take the checkpoint over, unless that was done. `look` reads the batch's rows first; they may be refused.
+        """Take the checkpoint over, unless this driver has done so. `look` first checks the batch's data frame.
 
-        Errors: `CheckpointError` when the checkpoint belongs to another query, when Spark's is at another batch, and
-        when others have changed what this driver was compared with as it started; what `look` raises.
+        Errors: `CheckpointError` if the checkpoint belongs to another query, if Spark's checkpoint is at another batch,
+        or if another driver has changed the declaration since this driver started; any error of `look`.
         """
         self._journal.bind("query", query)
         if self.taken:
@@ -47,9 +47,9 @@ class Takeover:
         self.taken = True
 
     def check_batch(self, batch_id: int) -> None:
-        """Raise `CheckpointError` for any batch but the last one, to be published again, and the next.
+        """Raise `CheckpointError` unless the batch is the last committed one, which is published again, or the next.
 
-        One before the last is refused, too: Spark would cut it anew, maybe with rows that were never seen.
+        An earlier batch is refused because Spark may form it from other rows than those that were committed.
         """
         if batch_id not in (last := self._journal.last_batch, last + 1):
             raise CheckpointError(

@@ -1,20 +1,20 @@
-"""Ticks: batches that run although no source brings rows, because time has something to do.
+"""Ticks: a source without rows that makes Spark run a batch when event time has work to do.
 
-Idea: Spark runs a batch when a source has a new offset. One more source, which never has rows, gets a new offset when
-the driver asks for a batch: the batch's number, in a file of the checkpoint.
+Idea: Spark runs a batch when a source has a new offset. The source of ticks never has rows. It gets a new offset when
+the driver requests a batch: the number of the batch, in a file of the checkpoint.
 
-    <checkpoint>/tick               "13": batch 13 has something to do even without rows
+    <checkpoint>/tick               "13": batch 13 has work to do even without rows
 
 Properties:
-- The driver asks after a commit. The next batch takes the tick and whatever rows there are: a busy stream runs no batch
-  more. If there are no rows, the batch runs at once, as Spark's own batches without data do.
-- Asking twice for a batch is asking once, also after a restart. A file that is lost or half written is no news.
-- There is one file of a few bytes, and the source has no log: nothing grows. Spark's file source notes every file down
-  for ever.
-- The source is planned on the driver and read nowhere: the optimiser removes its branch from every batch.
+- The driver requests after a commit. The next batch takes the tick together with any rows, so a busy stream runs no
+  additional batches. If there are no rows, the batch runs at once, as Spark's own batches without data do.
+- Requesting a batch twice has no further effect, also after a restart. A lost or half-written file means no request.
+- There is one file of a few bytes, and the source has no log, so nothing grows. Spark's file source would record every
+  file for ever.
+- The source is planned on the driver and needs no tasks: the optimiser removes its branch from every batch.
 - `availableNow` ends when nothing is due: this source may have new offsets while the query runs, the others may not.
 
-Non-goals: to say what is due (`Placed.due`); to get into a Spark checkpoint that was made without the source, which
+Non-goals: deciding what is due (`Placed.due`); adding the source to a Spark checkpoint that was made without it, which
 Spark does not allow (`carries_ticks`).
 """
 
@@ -37,7 +37,7 @@ FORMAT = "taskplace-ticks"
 NAME = "taskplace_ticks"
 OFFSET = "taskplace-tick"
 NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
-END = "\n"  # a number without it is half written
+END = "\n"  # a number without it is only half written
 
 
 class Ticks:
@@ -47,7 +47,7 @@ class Ticks:
         self._file = checkpoint / "tick"
 
     def ask(self, batch: int) -> None:
-        """Have a batch run even without rows; the batches before it have to be committed."""
+        """Request a batch even without rows; the batches before it must be committed."""
         with suppress(FileNotFoundError, ValueError):
             if int(self._file.read_text()) >= batch:
                 return
@@ -61,17 +61,17 @@ class Ticks:
         register(spark, FORMAT, _source)
         reader = spark.readStream.format(FORMAT)
         if str(spark.conf.get(NAMED_SOURCES, "false")).lower() == "true":
-            reader = reader.name(NAME)  # each source has to have one then
+            reader = reader.name(NAME)  # with this setting, each source must have a name
         ticks = reader.load(str(self._file))
         columns = [F.lit(None).cast(field.dataType).alias(field.name) for field in united.schema.fields]
         return united.unionByName(ticks.where("false").select(*columns))
 
 
 def carries_ticks(spark_checkpoint: Path) -> bool | None:
-    """Return whether a Spark checkpoint was made with the source of ticks; None: no batch of it was ever begun.
+    """Return whether a Spark checkpoint was made with the source of ticks; None if it has no batch yet.
 
-    Spark's offset log says so: after its version and a line of metadata, a file has one line per source, which begins
-    with the source's name in version 2.
+    Spark's offset log shows it: after the version and a line of metadata, a file has one line per source. In version 2
+    the line begins with the source's name.
     """
     offsets = spark_checkpoint / "offsets"
     if not offsets.exists():
@@ -79,7 +79,7 @@ def carries_ticks(spark_checkpoint: Path) -> bool | None:
     numbers = [int(path.name) for path in offsets.iterdir() if path.name.isdigit()]
     for number in sorted(numbers, reverse=True):
         version, *lines = (offsets / str(number)).read_text(errors="replace").splitlines() or [""]
-        if lines[1:]:  # else half written, when the host crashed
+        if lines[1:]:  # otherwise the file is half written, from a crash of the host
             return any(_is_tick(line if version == "v1" else line.partition(":")[2]) for line in lines[1:])
     return None
 
@@ -93,7 +93,7 @@ def _is_tick(text: str) -> bool:
 
 
 def _source() -> type[DataSource]:
-    """Return the source; its classes travel to Spark by value, so that they need not be found there by name."""
+    """Return the data source. Its classes are local, so that they are pickled by value and need no import by name."""
 
     class Ticking(DataSource):
         @classmethod
@@ -124,7 +124,7 @@ def _source() -> type[DataSource]:
             return {OFFSET: max(start[OFFSET], int(text))}
 
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-            """Fix nothing: what becomes due within the run is to run as well."""
+            """Do not fix an end offset: work that becomes due during the run is part of the run."""
 
         def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
             return []

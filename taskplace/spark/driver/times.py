@@ -1,11 +1,11 @@
-"""Event time along a topology: by which column and how far behind the watermark each node goes, and who cannot know.
+"""Computes event time along a topology: the time columns of each node, and how far they lag behind the watermark.
 
-**Idea.** Each node is asked, parents first, which columns of its output are event times
-(`taskplace.spark.processors.times`); the answer for a repartition goes on in the subtopologies that read it. A node
-that forgets by time gets the lag of the column that it goes by.
+**Idea.** Each node declares which columns of its output are event times (`taskplace.spark.processors.times`), parents
+first. The declaration of a repartition applies in the subtopologies that read it. A node that expires entries gets
+the lag of its time column.
 
-Errors: `TopologyError` naming the node, for a window or a de-duplication over a column that is no event time, and for a
-node behind one that does not declare the event time of its rows.
+Errors: `TopologyError` naming the node: for a window or a de-duplication over a column that is no event time, and for a
+node that needs event time behind a node that does not declare it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topology import BuiltTopology, Node, TopologyError
 def with_times(
     built: BuiltTopology, programs: Sequence[Program], event_times: Mapping[str, str]
 ) -> tuple[Program, ...]:
-    """Return the programs with the lags of their operators; `event_times` has the column of each source that has one.
+    """Return the programs with the lags of their operators. `event_times`: by source, its event-time column, if any.
 
     O(nodes + edges).
     """
@@ -63,7 +63,7 @@ def _source(operator: Operator, topics: Mapping[str, Times], event_times: Mappin
 
 
 def _coarser(store: StoreSchema) -> int:
-    """Return how far a store's times may lie before the times of the rows: a date stands for its whole day."""
+    """Return how far a store's times may be before the times of the rows: a date stands for its whole day."""
     kinds = {field.name: field.type for part in (store.key, store.value) for field in part}
     return DAY - 1 if pa.types.is_date(kinds[store.time]) else 0
 
@@ -87,7 +87,7 @@ def _output(node: Node, inputs: Sequence[Times]) -> Times:
 
 
 def _all(inputs: Sequence[Times]) -> Times:
-    """Return the time columns of whatever a node with several inputs reads: it may take any of them."""
+    """Return the time columns of all inputs of a node together, because it may use any of them."""
     hidden = next((times.hidden_by for times in inputs if times.hidden_by), "")
     lags: dict[str, int] = {}
     for times in inputs:
@@ -96,7 +96,7 @@ def _all(inputs: Sequence[Times]) -> Times:
 
 
 def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
-    """Return how far behind its input's watermark a node goes by time."""
+    """Return the lag of a node: how far its time column is behind the watermark of its input."""
     asked = getattr(node.processor, "input_time", None)
     column: TimeColumn | None = asked() if asked is not None else None
     read = [inputs[column.input]] if column is not None and column.input < len(inputs) else list(inputs)

@@ -1,4 +1,4 @@
-"""Reads `trigger=` of `Placed.start`: when the query looks for new rows.
+"""Reads the argument `trigger` of `Placed.start`, which says when the query looks for new rows.
 
 Errors: `InputError` with the path, what was found, and the nearest known name.
 """
@@ -17,7 +17,7 @@ _EXPECTED = "{'processingTime': '10 seconds'}, {'availableNow': True} or {'once'
 
 
 def read_trigger(trigger: object) -> dict[str, Any]:
-    """Return what `DataStreamWriter.trigger` takes; nothing for Spark's default.
+    """Return the arguments for `DataStreamWriter.trigger`; none for Spark's default.
 
     >>> read_trigger({"processingTime": "1.5 min"}), read_trigger({"availableNow": True}), read_trigger(None)
     ({'processingTime': '90000 milliseconds'}, {'availableNow': True}, {})

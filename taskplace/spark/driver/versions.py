@@ -1,8 +1,8 @@
-"""Which versions of a manifest are read: this one's own, and older ones that can be brought up to it.
+"""Reads manifests of the current version, and upgrades those of older versions.
 
-The version of a manifest stands for all that it names and for what lies beside it: changelogs, snapshots, staged
-output, drivers' declarations. Each older version has one entry here: a step to the next version, or the reason why
-there is none. A manifest of a newer version is never guessed at.
+The version of a manifest covers everything that it names and everything beside it: changelogs, snapshots, staged
+output, drivers' declarations. Each older version has one entry here: the step to the next version, or the reason why
+there is none. A manifest of a newer version is an error.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.codec import damaged, decoded, encoded, unsealed
 from taskplace.spark.messages import SCHEMA, Manifest
 
-#: Returns the fields of a manifest as the next version has them; it may change what it is given.
+#: Returns the fields of a manifest in the form of the next version; it may change its argument.
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _one_watermark(raw: dict[str, Any]) -> dict[str, Any]:
-    """Manifests had one watermark, by which all stores went (`taskplace.spark.driver.watermarks` goes on from it)."""
+    """Upgrade version 5, which had one watermark for all stores; `Watermarks` continues from it."""
     return {**raw, "expired": None, "held": {}}
 
 
@@ -31,9 +31,9 @@ class _Version(msgspec.Struct):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest in a file, maybe an earlier version of it.
+    """Return the manifest in a file, upgraded if it has an older version.
 
-    Errors: `CheckpointError` naming the file, if it is damaged or of a version that is not read.
+    Errors: `CheckpointError` naming the file, if it is damaged or has a version that cannot be read.
     """
     data = path.read_bytes()
     try:
@@ -46,7 +46,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 _NEVER_RELEASED = "they were made while the format was being developed, and no release has made one"
-#: By version: the step to the next one; or, as text, why its checkpoints cannot be continued.
+#: By version: the step to the next version; or, as text, why its checkpoints cannot be continued.
 STEPS: Mapping[int, Upgrade | str] = {**dict.fromkeys(range(1, 5), _NEVER_RELEASED), 5: _one_watermark}
 
 _ANEW = "or start a new checkpoint, in another directory"
@@ -55,10 +55,10 @@ _ANEW = "or start a new checkpoint, in another directory"
 def brought_up(
     raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
 ) -> dict[str, Any]:
-    """Return a manifest's fields, without `schema`, as the version `own` ("taskplace.manifest/6") has them.
+    """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/6").
 
-    Errors: `CheckpointError` for a version that cannot be read, which names those that can, and the way out; `KeyError`
-    without a version.
+    Errors: `CheckpointError` for a version that cannot be read; it names the readable versions and the way out.
+    `KeyError` without a version.
 
     >>> brought_up({"schema": "m/1", "n": 1}, "m/2", Path("f"), {1: lambda raw: {**raw, "more": 0}})
     {'n': 1, 'more': 0}

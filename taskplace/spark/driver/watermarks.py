@@ -1,14 +1,13 @@
-"""The watermarks of one batch: what each stage reads, what its stores go by, and what the manifest keeps of it.
+"""The watermarks of one batch: of each topic, of each store, and the values that the manifest keeps.
 
-**Idea.** The sources have one watermark, W. A stage that reads an internal topic gets the watermark of what was written
-to it in this batch: W, or less where a task has windows to send that are due. Each store then goes by two watermarks
-(`taskplace.spark.state.store`): by what it went by in the batch before (`late`), and by what it goes by now. The
-manifest keeps how far each store has expired, so that every driver, attempt and reader goes by the same; for a task
-in which time was held back it keeps that task's own. It is the time up to which all has expired, and not the
-watermark, so that a longer time to live, or a longer grace, does not bring back what was forgotten, or open a window
-that was sent.
+**Idea.** The sources have one watermark, W. A stage that reads an internal topic gets the watermark of the rows that
+were written to it in this batch: W, or less if a task still has due windows to send. Each store has two watermarks
+(`taskplace.spark.state.store`): the one of the batch before (`late`), and the current one. The manifest keeps the time
+up to which each store has expired, so that every driver, attempt and reader uses the same value. For a task in which
+time was held back, the manifest keeps a separate value. It keeps the expired time and not the watermark: so a longer
+`ttl` or `grace` does not bring entries back and does not reopen a window that was sent.
 
-Units: microseconds since 1970 (UTC); None: unknown yet. Stores are named as they lie in copies.
+Units: microseconds since 1970 (UTC); None: unknown yet. Stores have the names of their databases in copies.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from topology import TaskId
 def of_store(
     last: Manifest | None, schema: StoreSchema, lag: int = 0, task: TaskId | None = None
 ) -> Watermark:
-    """Return what a store went by in the last committed batch, in a task or in general.
+    """Return the watermark of a store in the last committed batch, for one task or for all tasks.
 
-    For a store that was not there then it is what it would have gone by, `lag` behind the sources. Manifests of older
-    versions have one watermark for all.
+    For a store that did not exist then, return the watermark that it would have had: `lag` behind the sources.
+    Manifests of older versions have one watermark for all stores.
     """
     if last is None:
         return None
@@ -42,9 +41,10 @@ def of_store(
 
 
 class Watermarks:
-    """What a batch goes by, stage by stage; `now` is the sources' watermark, `last` the manifest of the batch before.
+    """Computes the watermarks of a batch, stage by stage.
 
-    `expired` and `held` are what the batch's own manifest gets, when all stages have `passed`.
+    `now` is the sources' watermark, `last` the manifest of the batch before. After all stages have `passed`, `expired`
+    and `held` are the values for the batch's manifest.
     """
 
     def __init__(self, now: Watermark, last: Manifest | None) -> None:
@@ -54,12 +54,12 @@ class Watermarks:
         self.held: dict[TaskId, dict[str, Watermark]] = {}
 
     def topics(self, program: Program) -> dict[str, Watermark]:
-        """Return the watermark of each topic that a stage reads; the stages that write them have passed."""
+        """Return the watermark of each topic that a stage reads; the stages that write them must have passed."""
         external = dict.fromkeys(program.external, self.now)
         return {**external, **{topic: self._topics.get(topic, self.now) for topic in program.internal}}
 
     def late(self, program: Program) -> dict[str, Watermark]:
-        """Return what each store of a stage that forgets went by in the batch before."""
+        """Return the watermark, in the batch before, of each store of a stage that expires entries."""
         lags = {name: operator.lag for operator in program.operators for name in operator.stores}
         return {
             schema.database: of_store(self._last, schema, lags.get(name, 0))
@@ -68,13 +68,13 @@ class Watermarks:
         }
 
     def held_before(self, program: Program, task: TaskId) -> Mapping[str, Watermark]:
-        """Return what stores of a task went by in the batch before, where that was another one."""
+        """Return the watermarks, in the batch before, of a task's stores in which time was held back."""
         held = self._last.held.get(task, {}) if self._last is not None else {}
         own = (schema for schema in program.stores.values() if schema.database in held)
         return {schema.database: of_store(self._last, schema, task=task) for schema in own}
 
     def passed(self, program: Program, tasks: int, reports: Iterable[Report]) -> None:
-        """Take in how a stage of so many tasks went; those that did not run had nothing to hold back."""
+        """Take in the reports of a stage with `tasks` tasks; tasks that did not run have held nothing back."""
         reports = list(reports)
         stores, behind = program.watermarks(self.topics(program), self.late(program))
         ttl = {schema.database: schema.ttl for schema in program.stores.values()}

@@ -1,10 +1,10 @@
-"""Copies that kill whoever opens them, and disks that are full.
+"""Discards copies that kill the processes that open them, and reports full disks.
 
-LMDB maps its file. In a damaged one it may follow a page number to nowhere, and the process is gone, without an
-error that anybody could handle. Spark would send the next attempt to the same copy, until it gives up. So whoever
-opens a copy leaves a mark beside it, and takes it away again; a mark of a worker that is dead while its executor
-lives is such a death. After `DEATHS` in a row the copy is discarded, and is restored like any other.
-(An executor that was killed with all its workers tells nothing about its copies.)
+LMDB maps its file into memory. In a damaged file it may follow a page number outside the file, and the process is
+killed without an exception. Spark would send the next attempt to the same copy, until the task fails for good. So a
+worker writes a mark beside a copy before it opens the copy, and removes the mark afterwards. If the worker is dead and
+its executor alive, the remaining mark counts as one death. After `DEATHS` deaths in a row the copy is discarded, and
+restored like any other. If the executor was killed with all its workers, the mark does not count.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _FULL = {
 
 
 class DiskFull(TaskplaceError):
-    """Nothing can be written any more; says where, and what to free. Nothing was lost: the batch is not committed."""
+    """A disk is full; the message has the directory and the remedy. Nothing is lost: the batch is not committed."""
 
 
 def seen(copy: Path, executor: Owner) -> Position | None:
-    """Return where a copy is, None if there is none that can be used; one that has killed who only looked goes, too."""
+    """Return a copy's position, or None if it is missing or unusable. Discards a copy that killed its last readers."""
     if not (copy / "data.mdb").exists():
         return None
     try:
@@ -58,10 +58,11 @@ def seen(copy: Path, executor: Owner) -> Position | None:
 def guarded(
     copy: Path, executor: Owner, called_off: Path | None = None, *, what: str = "opened"
 ) -> Iterator[None]:
-    """Open a copy within this block: one that has killed its last visitors is discarded first.
+    """Guard a block that opens a copy; first discard a copy that killed the last workers that opened it.
 
-    A worker that dies after its round was called off, which is when the file `called_off` appears, was ended by Spark.
-    `what` visitors do: who only looks may live where others die, and must not make them forgotten.
+    `called_off` is the file that marks a cancelled round. Spark ends the workers of a cancelled round, so such a death
+    does not count. `what` names the kind of access. Each kind has its own mark, because a worker that only reads the
+    position may survive where others die, and must not reset their count.
     """
     mark = copy.with_name(f".{copy.name}.{what}")
     deaths = _deaths(mark, executor)
@@ -90,13 +91,13 @@ def _deaths(mark: Path, executor: Owner) -> int:
 
 
 @cache
-def _me(pid: int) -> Owner:  # by its id: a forked process is not the one that asked before
+def _me(pid: int) -> Owner:  # cached by process id, because a forked process is another process
     return owner_of(psutil.Process(pid))
 
 
 @contextmanager
 def told_when_full(*folders: Path) -> Iterator[None]:
-    """Turn what LMDB and the system say of a full disk into a `DiskFull` that names it."""
+    """Turn errors of LMDB and of the system about a full disk into a `DiskFull` that names the disk."""
     try:
         yield
     except (OSError, lmdb.Error) as error:
@@ -107,7 +108,7 @@ def told_when_full(*folders: Path) -> Iterator[None]:
 
 
 def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
-    """Return what is to be done about a full disk; None if that is not what the error is about."""
+    """Return the message for a full disk, or None if the error has another cause."""
     left, least = [], NEARLY_FULL
     for folder in folders:
         with suppress(OSError):
@@ -116,7 +117,7 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
             least = min(least, usage.free)
     if isinstance(error, OSError):
         word = _FULL.get(error.errno or 0)
-    elif least < NEARLY_FULL and _says(error, errno.EIO):  # what LMDB makes of a write that fitted in part
+    elif least < NEARLY_FULL and _says(error, errno.EIO):  # LMDB raises this when a write fitted only in part
         word = _FULL[errno.ENOSPC]
     else:
         word = next((word for number, word in _FULL.items() if _says(error, number)), None)
