@@ -215,7 +215,7 @@ class Followers:
         ]
 
     def _snapshots_due(self) -> dict[str, list[TaskId]]:
-        """Return, by instance, the tasks to snapshot there: on an up-to-date follower if there is one, else on the active."""
+        """Return, by instance, the tasks to snapshot there: on an up-to-date follower, or else on the active."""
         due: dict[str, list[TaskId]] = {}
         rebalancer = self._rebalancer
         for task, history in self._journal.history.items():

@@ -1,20 +1,20 @@
-"""Casts columns without a loss, and says which casts keep different values different.
+"""Casts columns without loss, and decides which casts keep different values different.
 
-**Idea of `cast`.** Arrow checks most casts and not all: it makes an infinity of 1e300 as float32, true of 2, and a time
-of day of a timestamp. A value that the type does not hold is an error here, whatever the two types are. What is asked
-for by a type's name is no loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float
-to its digits, a date takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
+**Idea of `cast`.** Arrow checks most casts, but not all: it turns 1e300 into infinity as float32, 2 into true, and a
+timestamp into a time of day. Here a value that the type cannot hold is an error, for any two types. A conversion that
+the type itself asks for is not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a
+float to its digits, a date takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
 
-**Idea of `keeps_apart`.** Rows are split over tasks by columns as they come, and state is kept by a key of declared
-types. The rows of one key meet in one task only if the cast between the two never makes one value of several: `int32`
-to `int64` does not, text to a number does ("7" and "07"), a timestamp to a date does.
+**Idea of `keeps_apart`.** Rows are split over tasks by columns with the types of the input, and state is kept by a key
+with declared types. All rows of one key are in one task only if the cast never merges different values: `int32` to
+`int64` does not, text to a number does ("7" and "07"), a timestamp to a date does.
 
 Properties:
-- judged are the checked casts of `RowCodec`. A cast that refuses what does not fit (`int64` to `int32`, decimals to
-  fewer digits behind the point, timestamps to a coarser unit) fails for such a value;
-- NaN is one value, and so are 0.0 and -0.0: they are hashed so, and kept so;
-- a time zone is a way to show an instant: casts to another one, or to none, change nothing;
-- what is not listed counts as a cast that merges values. So do floats as integers, which hold only some of them.
+- the checked casts of `RowCodec` are considered. A cast that refuses values (`int64` to `int32`, decimals to
+  fewer fractional digits, timestamps to a coarser unit) fails for such a value instead of merging it;
+- all NaN are one value, and so are 0.0 and -0.0: they have the same hash and the same key;
+- a time zone only changes how an instant is shown: a cast to another zone, or to none, merges nothing;
+- a pair of types that is not listed counts as merging. So does float to integer, which holds only some values.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
     if of.is_timestamp(column.type) and of.is_date(kind):
         column = column.cast(
             pa.timestamp(column.type.unit, tz="UTC")
-        )  # the day in UTC, whatever zone wrote it
+        )  # the day in UTC, for any zone of the column
     made = column.cast(kind, safe=not (nearest and of.is_floating(kind)))
     if of.is_floating(kind):
         _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")
@@ -61,7 +61,7 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
 
 
 def _refuse(column: Column, lost: Column, why: str) -> None:
-    """Refuse values of which something is lost. Errors: `pa.ArrowInvalid` with the first of them."""
+    """Raise `pa.ArrowInvalid` with the first value that `lost` marks."""
     if pc.any(lost).as_py():
         value = column.filter(lost)[0]
         raise pa.ArrowInvalid(f"{value.as_py()} {why}")
@@ -71,7 +71,7 @@ _INFINITY = re.compile(r"[+-]?inf(inity)?", re.IGNORECASE)
 
 
 def _overflown(column: Column, made: Column) -> Column:
-    """Return which values have become infinite, and were not."""
+    """Return which values became infinite by the cast."""
     wide = made.cast(pa.float32()) if of.is_float16(made.type) else made
     infinite = pc.is_inf(wide)
     if not pc.any(infinite).as_py():
@@ -87,7 +87,7 @@ def _overflown(column: Column, made: Column) -> Column:
 
 
 def keeps_apart(found: pa.DataType, kept: pa.DataType) -> bool:
-    """Return whether a cast of `found` to `kept` never makes one value of two different ones.
+    """Return whether a cast of `found` to `kept` never merges two different values.
 
     >>> keeps_apart(pa.int32(), pa.int64()), keeps_apart(pa.string(), pa.int64())
     (True, False)
@@ -99,7 +99,7 @@ def keeps_apart(found: pa.DataType, kept: pa.DataType) -> bool:
     if found == kept:
         return True
     if _is_text(found):
-        return _is_text(kept)  # bytes as text are checked, and stay what they are
+        return _is_text(kept)  # bytes as text are checked, and do not change
     if of.is_boolean(found):
         return of.is_integer(kept) or _is_wide_float(kept) or _is_text(kept)
     if of.is_integer(found):
@@ -114,7 +114,7 @@ def keeps_apart(found: pa.DataType, kept: pa.DataType) -> bool:
         shown = of.is_date32(found) and _is_text(kept)
         return of.is_date(kept) or of.is_timestamp(kept) or of.is_integer(kept) or shown
     if of.is_timestamp(found):
-        # In another zone, an hour of autumn is there twice, and offsets of long ago have seconds that do not show.
+        # In other zones, one hour in autumn occurs twice, and old offsets have seconds that the text does not show.
         shown = found.tz in (None, "UTC") and _is_text(kept)
         return of.is_timestamp(kept) or of.is_integer(kept) or shown
     if of.is_time(found):

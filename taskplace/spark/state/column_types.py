@@ -1,7 +1,7 @@
-"""Names of column types, and the types that they mean: in stores, processors and sinks alike.
+"""Names of column types and their Arrow types, for stores, processors and sinks.
 
-Known are `ALIASES`, Spark's names of small integers, the names that Arrow has itself, `decimal(p, s)`, and of these
-`list<...>`, `map<..., ...>` and `struct<name: ..., ...>`. What a store keeps is flat; a sink takes all of them.
+Known names are `ALIASES`, Spark's names of small integers, Arrow's own names, `decimal(p, s)`, and, made of these,
+`list<...>`, `map<..., ...>` and `struct<name: ..., ...>`. A store keeps flat types only; a sink takes all types.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-#: Names that are not Arrow's own, or mean more than there.
+#: Names that Arrow does not have, or that have another meaning here.
 ALIASES = {
     "timestamp": pa.timestamp("us", tz="UTC"),
     "date": pa.date32(),
@@ -21,7 +21,7 @@ ALIASES = {
     "int": pa.int32(),
     "boolean": pa.bool_(),
 }
-#: The usual names, for the search of the nearest one.
+#: The usual names, for the hint with the nearest one.
 USUAL = (
     *ALIASES,
     "string",
@@ -48,7 +48,7 @@ _KNOWN = {
 
 
 def parse(written: str) -> pa.DataType:
-    """Return the type that a text means. Errors: `ValueError`.
+    """Return the Arrow type of a name. Errors: `ValueError`.
 
     >>> parse("decimal(9, 2)"), parse("map<string, list<timestamp>>")
     (Decimal128Type(decimal128(9, 2)), MapType(map<string, list<item: timestamp[us, tz=UTC]>>))

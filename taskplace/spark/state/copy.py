@@ -1,19 +1,18 @@
-"""One copy of a task's state on this host: an LMDB environment that always knows where in history it is.
+"""One copy of a task's state on this host: an LMDB environment that contains its position in the task's history.
 
 Properties:
 - State, position and the undo record of the last batch change in *one* LMDB transaction: a killed process
-  leaves the copy exactly as it was before, or after.
-- The write transaction is held from the first read to the commit. Two attempts on one copy, in two Python
+  leaves the copy as it was before or after the transaction.
+- The write transaction is held from the first read to the commit. So two attempts on one copy, in two Python
   workers of one executor or of two, run one after the other.
-- Only a committed attempt's undo record is dropped: the descriptor that names the attempt is the proof.
-- An attempt with an older fence (epoch, batch, generation) than the copy has seen is refused. This saves work; it is
-  not what keeps state right: that is the manifest.
+- An undo record is dropped only after its attempt was committed; a descriptor that names the attempt is the proof.
+- An attempt with an older fence (epoch, batch, generation) than the copy has seen is refused. This saves work. The
+  manifest, not the fence, keeps state right.
 - LMDB does not sync: a copy survives a killed process, not a crashed host. A copy from another boot of the
   host is discarded.
-- What lies in a copy has checksums, and its file is as long as its map: what was changed or cut is found, and the copy
-  made anew.
+- The entries have checksums, and the file is as long as its map. So a changed or cut copy is detected and made again.
 
-When the map is full it grows, and the attempt is run again on the larger map.
+When the map is full it grows, and the attempt runs again on the larger map.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ from taskplace.spark.state.keys import (
 from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
 
 T = TypeVar("T")
-#: Pieces of a copy's stores: the store, and entries of it.
+#: Pieces of a copy: a store and some of its entries.
 Dumped = Generator[tuple[str, list[tuple[bytes, bytes]]], None, None]
 
 
@@ -65,7 +64,7 @@ class _DamagedFile(Exception):
 
 
 class _Ways:
-    """The ways to the end of a history, fewer with each file that is found to be damaged."""
+    """The files that lead to the end of a history, without those that were found damaged."""
 
     def __init__(self, history: History, done: Recovery) -> None:
         self.history = history
@@ -74,9 +73,9 @@ class _Ways:
 
     @contextmanager
     def tried(self) -> Iterator[None]:
-        """Take a step; if that finds a damaged file, do without it from now on.
+        """Guard a step: if it finds a damaged file, the next steps do without the file.
 
-        Errors: `CheckpointError` that names the file, when nothing that is left leads to the end.
+        Errors: `CheckpointError` naming the file, if the remaining files do not lead to the end.
         """
         try:
             yield
@@ -93,9 +92,9 @@ class _Ways:
 
 
 def _file_of(snapshot: Snapshot) -> str:
-    """Return what a copy notes of a snapshot that it restores: its attempt, and which file that is.
+    """Return the id of a snapshot that a copy records while it restores: attempt and checksum.
 
-    Two files of one attempt may be cut into pieces in different places.
+    The attempt alone is not enough: two files of one attempt may have different pieces.
     """
     return f"{snapshot.attempt}:{snapshot.checksum}"
 
@@ -103,8 +102,8 @@ def _file_of(snapshot: Snapshot) -> str:
 class Copy:
     """An open copy. Use as a context manager; `bring_to` begins the write transaction, `commit` ends it.
 
-    Lifetime: `_env` from open to close; `_txn` from `bring_to` to `commit` or close, and as long `_read_before`: what
-    was read of each store, which is what the undo record needs of most keys that are written.
+    Lifetime: `_env` from open to close; `_txn` from `bring_to` to `commit` or close. `_read_before` lives as long as
+    `_txn`: it has the values that were read of each store, which the undo record needs for most written keys.
     """
 
     def __init__(self, path: Path, stores: Sequence[str], *, fence: Fence | None = None) -> None:
@@ -117,7 +116,7 @@ class Copy:
             self._make_anew()
 
     def _make_anew(self) -> None:
-        """Discard the copy, of which not all can be read: a copy can always be made again."""
+        """Discard a copy that cannot be read completely: a copy can always be made again."""
         shutil.rmtree(self.path)
         self._open()
 
@@ -135,7 +134,7 @@ class Copy:
         self.close()
 
     def close(self) -> None:
-        """Give up what is not committed, and close."""
+        """Close the copy; uncommitted changes are lost."""
         self._abort()
         self._close_snapshot()
         self._env.close()
@@ -143,12 +142,12 @@ class Copy:
     # -- where it is
 
     def position(self) -> Position:
-        """Return where in its task's history this copy is, its last attempt included. Takes no lock."""
+        """Return the copy's position in its task's history, with its last attempt. Takes no lock."""
         with self._env.begin() as txn:
             return self._meta(txn).at
 
     def _being_restored(self) -> str:
-        """Return the attempt of the snapshot of which only a part is there; "" for none."""
+        """Return the attempt of the snapshot that is partly restored; "" for none."""
         with self._env.begin() as txn:
             restoring = self._meta(txn).restoring
         return restoring[0].rpartition(":")[0] if restoring else ""
@@ -172,9 +171,9 @@ class Copy:
     def bring_to(self, history: History, root: Path, done: Recovery | None = None) -> Recovery:
         """Bring the copy to `history.end` and hold its write transaction.
 
-        Every step on the way is committed by itself, so a kill in between loses no work. What it took is added
-        to `done`, if that is given.
-        Errors: `Fenced` when newer work has been here; `CheckpointError` for a missing or damaged file.
+        Every step is a transaction of its own, so a kill in between loses no work. The work is counted in `done`, if
+        given.
+        Errors: `Fenced` if the copy has seen a newer fence; `CheckpointError` for a missing or damaged file.
         """
         done = Recovery() if done is None else done
         ways = _Ways(history, done)
@@ -186,17 +185,17 @@ class Copy:
     def follow(
         self, history: History, root: Path, pause: Callable[[], bool] = lambda: True
     ) -> Recovery | None:
-        """Bring the copy to `history.end` and commit that; None, doing nothing, when it is beyond it already.
+        """Bring the copy to `history.end` and commit that; return None, doing nothing, if it is already beyond.
 
-        `pause` is called between steps, none of which takes long, and ends it by returning False; what was done stays.
-        A follower never rolls back work that is newer than the history it was given: the copy may have been
+        `pause` is called between the short steps. If it returns False, following stops; finished steps stay.
+        A follower never rolls back work that is newer than its history: the copy may have been
         promoted meanwhile, and its attempt may be about to be committed.
         """
         done = Recovery()
         ways = _Ways(history, done)
         while True:
             txn = self._begin()
-            # Asked again at each step: an attempt may have been here since the last one ended its transaction.
+            # Checked before each step: an attempt may have changed the copy since the last transaction.
             if self._meta(txn).at.version > history.end.version:
                 self._abort()
                 return None
@@ -209,7 +208,7 @@ class Copy:
                     return done
 
     def _take_step(self, txn: Txn, history: History, root: Path, done: Recovery) -> bool:
-        """Take the next step to `history.end` and commit it; True, the transaction still held, when there is none."""
+        """Take the next step to `history.end` and commit it. If none is left, return True and hold the transaction."""
         meta = self._meta(txn)
         if meta.at == EMPTY and history.end != EMPTY and meta.restoring is None:
             done.scratch = True
@@ -224,15 +223,15 @@ class Copy:
         begun = next(
             (s for s in history.snapshots if meta.restoring and _file_of(s) == meta.restoring[0]), None
         )
-        # What was begun is finished, or newer snapshots would make it begin again for ever.
+        # Finish a snapshot that was begun; otherwise newer snapshots could restart the restore for ever.
         step = Step(Action.RESTORE, snapshot=begun) if begun else next_step(meta.at, meta.undo, history)
         restore = step.action is Action.RESTORE and step.snapshot is not None
         if meta.restoring is not None and not (
             restore and step.snapshot is not None and _file_of(step.snapshot) == meta.restoring[0]
         ):
-            meta = self._wipe(txn, meta)  # half of another snapshot is there
+            meta = self._wipe(txn, meta)  # the copy has a part of another snapshot
         if step.action is Action.READY:
-            if meta.undo is not None:  # `history` names this attempt as committed: its undo record has served
+            if meta.undo is not None:  # `history` names this attempt as committed: drop its undo record
                 txn.delete(UNDO, db=self._dbs[META])
             self._write_meta(txn, replace(meta, undo=None))
             return True
@@ -261,15 +260,15 @@ class Copy:
         return False
 
     def dump(self, rows: int, most: int | None = None) -> tuple[Position, Dumped]:
-        """Return the position and all (store, entries) at it, in `pieces`; they come from one read transaction,
-        until the generator is closed.
+        """Return the position and all (store, entries) at it, in `pieces`.
 
-        Errors: `DamagedEntry`, while they are read, if an entry is damaged or missing.
+        One read transaction lasts until the generator is closed. Errors: `DamagedEntry`, from the generator, if an
+        entry is damaged or missing.
         """
         txn = self._env.begin()
         if not self._usable(
             txn
-        ):  # of another boot, or with gaps: it is made again when an attempt or a visit opens it
+        ):  # from another boot, or incomplete: the next attempt or visit makes it again
             txn.abort()
             nothing: list[tuple[str, list[tuple[bytes, bytes]]]] = []
             return EMPTY, (piece for piece in nothing)
@@ -291,7 +290,7 @@ class Copy:
         self._write_meta(txn, replace(meta, at=change.position, undo=None))
 
     def _restore(self, txn: Txn, meta: Meta, snapshot: Snapshot, root: Path) -> int:
-        """Load the next piece of a snapshot; return how many records. Who comes next goes on where this one ends."""
+        """Load the next piece of a snapshot; return its number of records. The next call continues after this piece."""
         if meta.restoring is None:
             meta = replace(self._wipe(txn, meta), restoring=(_file_of(snapshot), 0))
         file = self._opened(snapshot, root)
@@ -310,7 +309,7 @@ class Copy:
         return records
 
     def _opened(self, snapshot: Snapshot, root: Path) -> RecordFile:
-        """Return a snapshot's file, checked once for all of its pieces, which are read as they are needed."""
+        """Return a snapshot's file. It is checked once; its pieces are read when they are needed."""
         if self._snapshot is None or self._snapshot[0] != snapshot.file:
             self._close_snapshot()
             self._snapshot = snapshot.file, RecordFile(self._read(snapshot, root))
@@ -329,9 +328,10 @@ class Copy:
             raise _DamagedFile(part, error) from None
 
     def _wipe(self, txn: Txn, meta: Meta) -> Meta:
-        """Make the copy empty; what it has seen of fences stays.
+        """Empty the copy, but keep the newest fence that it has seen.
 
-        Stores of another topology stay as they were, out of reach: should they be wanted again, the copy is not whole.
+        Stores of another topology are not emptied. They are recorded as skipped: if the topology gets such a store
+        again, the copy counts as incomplete.
         """
         for db in self._dbs.values():
             txn.drop(db, delete=False)
@@ -342,9 +342,9 @@ class Copy:
     def _apply(
         self, txn: Txn, meta: Meta, records: Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]
     ) -> Meta:
-        """Put records in; those of a store that the topology does not have any more are passed over.
+        """Apply records; skip those of a store that the topology no longer has.
 
-        That is remembered: should the topology have it again after all, this copy is not whole.
+        Skipped stores are recorded: if the topology gets such a store again, the copy counts as incomplete.
         """
         skipped = set(meta.skipped)
         for store, entries in records:
@@ -369,7 +369,7 @@ class Copy:
     # -- reading and writing, in the transaction that `bring_to` began
 
     def get_many(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, None where there is none. O(keys x log size)."""
+        """Return the value of each key, None for a missing key. O(keys x log size)."""
         with self._held().cursor(db=self._db(store)) as cursor:
             wanted = [physical(key) for key in keys]
             found = dict(cursor.getmulti(sorted(set(wanted))))
@@ -392,7 +392,7 @@ class Copy:
     def commit(self, changes: Changes, to: Position) -> None:
         """Write `changes`, their undo record and the new position, and end the transaction.
 
-        Errors: `InputError` when what it overwrites is more than an undo record can hold, 4 GiB.
+        Errors: `InputError` if the overwritten values exceed an undo record, 4 GiB.
         """
         txn = self._held()
         meta = self._meta(txn)
@@ -417,7 +417,7 @@ class Copy:
         self._txn = None
 
     def commit_unchanged(self) -> None:
-        """End the transaction, keeping what `bring_to` did and nothing else."""
+        """End the transaction of `bring_to` without further changes."""
         self._held().commit()
         self._txn = None
 
@@ -450,14 +450,14 @@ class Copy:
             self._txn = None
 
     def grow(self) -> None:
-        """Double the map; what was not committed is given up."""
+        """Double the map; uncommitted changes are lost."""
         self._abort()
         self._env.grow()
 
     def growing(self, work: Callable[[], T]) -> T:
-        """Return `work()`, run again on a larger map as long as the map is full, and once on a copy that was made anew.
+        """Return `work()`. Run it again on a larger map while the map is full.
 
-        That is for a copy of which LMDB finds only now that it is damaged.
+        If LMDB finds damage during `work`, discard the copy and run `work` once more on an empty one.
         """
         anew = False
         while True:
@@ -474,7 +474,7 @@ class Copy:
 
 
 def peek(path: Path) -> Position | None:
-    """Return where the copy at `path` is, None when there is none or it cannot be used. Changes nothing."""
+    """Return the position of the copy at `path`, None if it is missing or unusable. Changes nothing."""
     if not (path / DATA).exists():
         return None
     try:

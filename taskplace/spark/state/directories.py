@@ -1,11 +1,11 @@
-"""Whether a directory may be used: whose it is, and whether its file system can do what is asked of it.
+"""Checks whether a directory may be used: its owner and permissions, and the features of its file system.
 
-Both are found out at the start, by doing: a directory that others can write would hand them the stream's state, and a
-file system without hard links would fail in the midst of the first commit, with an error that names no cause.
+Both are checked at the start. A directory that others can write would give them the stream's state. A file system
+without hard links would fail during the first commit, with an unclear error. The features are tried, not looked up.
 
-Properties: what is tried is tried in a directory of its own, which is removed; nothing else is changed. A directory
-that is there keeps its permissions: it is taken as it is, or refused.
-Non-goal: access control lists, and what may change while the stream runs.
+Properties: the trial uses a directory of its own and removes it; nothing else changes. An existing directory
+keeps its permissions: it is used as it is, or refused.
+Non-goals: access control lists, and changes while the stream runs.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from taskplace.spark.state.files import sync_directory, write_file
 
 PROBE = ".taskplace-probe-"
 ABANDONED_SECONDS = 3600.0
-_FULL = (errno.ENOSPC, errno.EDQUOT)  # has nothing to do with what the file system can do
+_FULL = (errno.ENOSPC, errno.EDQUOT)  # a full disk says nothing about the features of the file system
 
 
 def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
-    """Refuse a directory in which other users can write. One that is not there is made later, for this user alone.
+    """Refuse a directory that others can write, or that another user but root owns. A missing one is made later.
 
-    `shared`: a directory of all, like /tmp, will do, where nobody can remove what is another's: only directories
-    in it, which are checked by themselves, are used.
+    `shared`: a shared directory with the sticky bit, like /tmp, is accepted, because only directories inside it are
+    used, and those are checked separately.
     Errors: `InputError` naming the path.
     """
     try:
         found = path.stat()
-    except OSError:  # not there, or not to be looked at: whoever makes it, or tries it, says why
+    except OSError:  # missing or unreadable: making it, or the trial, raises the error
         return
     sticky = shared and bool(found.st_mode & stat.S_ISVTX)
     expected = "a directory that only this user can write, or none: it is made then"

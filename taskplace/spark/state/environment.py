@@ -1,10 +1,10 @@
-"""The LMDB environment that a copy lies in: opened only when it is whole, on a map that grows.
+"""The LMDB environment of a copy: it is opened only if its file is complete, and its map grows.
 
-The map grows by doubling. The file is as long as the map, so that one that was cut is told from one that was not; what
-was added is a hole, and takes no space.
+The map grows by doubling. The file is made as long as the map, so that a cut file is detected. The added part is a
+hole and takes no space.
 
-A reader that was killed leaves its slot in LMDB's table of readers, and what it read cannot be written over. Whoever
-opens the environment next clears that away.
+A reader that was killed leaves its slot in LMDB's table of readers, and LMDB cannot reuse the pages that it read.
+Opening the environment clears such slots.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DATA = "data.mdb"
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
-#: What tells that a file is no good, or that another version of LMDB has made it.
+#: Errors that mean that a file is damaged, or that another version of LMDB has made it.
 DAMAGED = (
     DamagedEntry,
     lmdb.InvalidError,
@@ -39,8 +39,8 @@ DAMAGED = (
 class Environment:
     """An open environment, and its databases by name.
 
-    LMDB does not sync here: what lies in it survives a killed process, not a crashed host.
-    Errors: one of `DAMAGED` for a file that is not whole.
+    LMDB does not sync here: the data survives a killed process, not a crashed host.
+    Errors: one of `DAMAGED` for an incomplete file.
     """
 
     def __init__(self, path: Path, names: Iterable[bytes]) -> None:
@@ -72,10 +72,10 @@ class Environment:
             raise
 
     def begin(self, *, write: bool = False) -> Txn:
-        """Begin a transaction on the map as it is now."""
+        """Begin a transaction on the current map."""
         try:
             return self.lmdb.begin(write=write)
-        except lmdb.MapResizedError:  # another process has grown it, maybe while this one waited for it
+        except lmdb.MapResizedError:  # another process has grown the map, maybe while this one waited
             self.lmdb.set_mapsize(0)
             return self.lmdb.begin(write=write)
 
@@ -85,25 +85,25 @@ class Environment:
         self.lengthen()
 
     def lengthen(self) -> None:
-        """Make the file as long as the map. What is added is a hole: it takes no space."""
+        """Make the file as long as the map. The added part is a hole: it takes no space."""
         size = self.lmdb.info()["map_size"]
         handle = os.open(self.path / DATA, os.O_RDWR)
         try:
-            # Never shortens it, though another process may have made it longer meanwhile.
+            # This never shortens the file, even if another process has made it longer meanwhile.
             os.posix_fallocate(handle, size - 1, 1)
         finally:
             os.close(handle)
 
     def close(self) -> None:
-        """Close it; no transaction may be open."""
+        """Close the environment; no transaction may be open."""
         self.lmdb.close()
 
 
 def check_length(env: lmdb.Environment, file: Path) -> None:
     """Raise `lmdb.CorruptedError` for a file that was cut.
 
-    What is missing would be mapped all the same, and whoever touches it is killed by SIGBUS.
+    The missing part would be mapped anyway, and a process that reads it is killed by SIGBUS.
     """
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
-    if file.stat().st_size < needed:  # asked last: another process may be growing it
+    if file.stat().st_size < needed:  # read the size last: another process may be growing the file
         raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")

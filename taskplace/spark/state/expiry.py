@@ -1,19 +1,19 @@
-"""Forgetting by event time: when an entry of a store has had its time, and how the ones that have are found.
+"""Expiry by event time: when an entry of a store has expired, and how expired entries are found.
 
 An entry's time is one of its own columns. It has expired when `time + ttl <= watermark`. Watermarks are fixed before
-the batch begins, so every replay and every copy forgets the same entries. An entry without a time (null) never
-expires. All of it holds as far as 64 bits of microseconds go, far beyond the years that Python's `datetime` has: a
-wild time in one row is a time like any other. Times beyond 64 bits count as the nearest within.
+the batch begins, so every replay and every copy expires the same entries. An entry without a time (null) never
+expires. Times may be anywhere within 64 bits of microseconds, far beyond the years of Python's `datetime`, so that a
+wild time in one row causes no error. Times beyond 64 bits count as the nearest time within.
 
-What has expired by the watermark of the batch before is invisible, and rows of it are late. What has expired by the
-batch's own watermark is removed when its rows have been taken, through an index beside the store:
+An entry that has expired by the watermark of the batch before is invisible, and rows for it are late. An entry that
+has expired by the batch's own watermark is removed after the batch's rows were processed. An index finds these entries:
 
     [due, 8 bytes, big-endian][digest of the key, 16 bytes] -> key
 
-`due` is the end of the time slot that the entry's time fell into, so an entry that is updated often is written to
-the index once a slot. An update leaves the older slot's entry behind; when that comes up, it is dropped. Where the time
+`due` is the end of the time slot of the entry's time. So an entry that is updated often is written to the index only
+once per slot. An update leaves the index entry of an older slot behind, which is dropped when it is due. If the time
 is a part of the key, as with windows, it never changes, and `due` is the time itself.
-Removals go through the changelog like any other change: followers replay them, nobody else judges.
+Removals go through the changelog like any other change: the active copy decides, and followers replay.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 
-#: Not a legal character of a store's name, so that no store is ever called like another one's index.
+#: "~" is not legal in a store's name, so no store has the name of another store's index.
 SUFFIX = "~expiry"
-#: How many entries of a store are removed in one batch at most, so that a jump of the watermark stalls nothing.
+#: The most entries of a store that a task removes in one batch, so that a jump of the watermark does not stall it.
 REMOVED_PER_BATCH = 50_000
-#: And how many bytes of encoded keys and values: they are held in memory, and written to the undo record.
+#: The most bytes of encoded keys and values likewise: they are held in memory, and written to the undo record.
 REMOVED_BYTES_PER_BATCH = 64 << 20
 SLOTS = 32
 SECOND = 1_000_000
-#: The limits of 64 bits, and so the first and the last time there is.
+#: The limits of 64 bits: the first and the last possible time.
 FIRST, LAST = -(1 << 63), (1 << 63) - 1
 
 _UNITS = {"s": (SECOND, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
@@ -47,7 +47,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def index_of(store: str) -> str:
-    """Return the name of the index that lies beside a store.
+    """Return the name of a store's expiry index.
 
     >>> index_of("seen")
     'seen~expiry'
@@ -56,7 +56,7 @@ def index_of(store: str) -> str:
 
 
 def as_datetime(micros: int | None) -> datetime | None:
-    """Return microseconds since 1970 (UTC) as a datetime: the first or the last there is for times beyond them.
+    """Return microseconds since 1970 (UTC) as a datetime; times beyond the limits of `datetime` give the nearest limit.
 
     >>> as_datetime(1_000_000)
     datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.timezone.utc)
@@ -72,7 +72,7 @@ def as_datetime(micros: int | None) -> datetime | None:
 
 
 def check_time(kind: pa.DataType, path: str) -> None:
-    """Refuse a column of times that is no timestamp and no date: a number does not say its unit, nor a text its form.
+    """Refuse a time column that is neither a timestamp nor a date: a number has no unit, and a text has no known form.
 
     >>> check_time(pa.int64(), "Tumbling('at').column")
     Traceback (most recent call last):
@@ -85,9 +85,9 @@ cast it before, by the unit that it is in
 
 
 def micros(column: pa.Array | pa.ChunkedArray, path: str = "time") -> tuple[Times, Mask]:
-    """Return times in microseconds since 1970 (UTC), and which there are; a date is its midnight.
+    """Return times in microseconds since 1970 (UTC), and which rows have one; a date counts as its midnight.
 
-    What lies between two microseconds counts as the earlier one. O(rows). Errors: `InputError` for other types.
+    A time between two microseconds counts as the earlier one. O(rows). Errors: `InputError` for other types.
     """
     check_time(column.type, path)
     raw, known, multiplier, divisor = _raw(column)
@@ -103,7 +103,7 @@ def micros(column: pa.Array | pa.ChunkedArray, path: str = "time") -> tuple[Time
 
 
 def _raw(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask, int, int]:
-    """Return times as they are stored, which there are, and what to multiply and divide them by for microseconds."""
+    """Return the stored times, which rows have one, and the multiplier and divisor that give microseconds."""
     kind, whole = column.type, pa.int64()
     if pa.types.is_date32(kind):
         (multiplier, divisor), whole = (DAY, 1), pa.int32()
@@ -121,13 +121,13 @@ def _raw(column: pa.Array | pa.ChunkedArray) -> tuple[Times, Mask, int, int]:
 def expired(column: pa.Array | pa.ChunkedArray, ttl: int, watermark: int | None, path: str = "time") -> Mask:
     """Return which of the entries with these times have expired; `ttl` and `watermark` in microseconds.
 
-    Errors: `InputError` for what is no time, whatever the watermark.
+    Errors: `InputError` for a column that is no time, for any watermark.
     """
     check_time(column.type, path)
     if watermark is None:
         return np.zeros(len(column), np.bool_)
     raw, known, multiplier, divisor = _raw(column)
-    # In Python's integers, which have no limits, and in the times' own unit, so that nothing is rounded.
+    # Computed with Python's unlimited integers in the column's own unit, so that nothing is rounded.
     newest = (watermark - ttl) * divisor // multiplier
     if newest < FIRST:
         return np.zeros(len(column), np.bool_)
@@ -135,7 +135,7 @@ def expired(column: pa.Array | pa.ChunkedArray, ttl: int, watermark: int | None,
 
 
 def slot_starts(times: Times, slot: int) -> Times:
-    """Return the start of the slot that each time falls into; slots follow each other, one starts in 1970.
+    """Return the start of each time's slot; slots follow each other without gaps, and one starts at 1970.
 
     >>> slot_starts(np.array([-1, 0, 7]), 5).tolist()
     [-5, 0, 5]
@@ -145,14 +145,14 @@ def slot_starts(times: Times, slot: int) -> Times:
 
 
 def slot_of(ttl: int) -> int:
-    """Return the length of a time slot: a fraction of the TTL, and a second at least."""
+    """Return the length of a time slot: a fraction of the TTL, but at least a second."""
     return max(ttl // SLOTS, SECOND)
 
 
 def due(times: Times, ttl: int) -> Times:
     """Return the end of each time's slot.
 
-    What ends after the last time there is, is never due.
+    A slot that ends after the last possible time is never due.
     """
     slot = slot_of(ttl)
     left = slot - times % slot
@@ -160,12 +160,12 @@ def due(times: Times, ttl: int) -> Times:
 
 
 def index_key(due_at: int, key: bytes) -> bytes:
-    """Return the index's key for a store's key. They sort by `due_at`."""
+    """Return the index's key for a store's key. Index keys sort by `due_at`."""
     return (due_at + (1 << 63)).to_bytes(8, "big") + hashlib.blake2b(key, digest_size=16).digest()
 
 
 def due_of(index: bytes) -> int:
-    """Return the `due_at` that `index_key` was given.
+    """Return the `due_at` of an index key.
 
     >>> due_of(index_key(-5, b"k"))
     -5

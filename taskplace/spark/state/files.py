@@ -1,8 +1,8 @@
-"""Sealed files of the checkpoint: state changes, snapshots, rows on their way to another subtopology.
+"""Sealed files of the checkpoint: state changes, snapshots, and rows for another subtopology.
 
-A file is written once, under a name that carries its attempt, and is sealed by what the manifest says of it:
-its length and checksum (BLAKE2b, 128 bits). A file that no manifest names does not exist, so a torn write of
-a killed process is never read; a damaged one is told by its seal, before anything is taken from it.
+A file is written once, under a name with its attempt. The manifest has its seal: its length and checksum (BLAKE2b,
+128 bits). Files that no manifest names are never read, so a torn write of a killed process does no harm. The seal is
+checked before any data is used, so a damaged file is detected.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from taskplace.spark.state.keys import LARGEST
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).
 RECORD = pa.schema([("store", pa.uint8()), ("key", pa.binary()), ("value", pa.binary())])
-#: What a piece of a file has at most: so many entries, and so many bytes of keys and values, unless it is one entry.
+#: The most entries, and bytes of keys and values, in a piece of a file; one larger entry is a piece by itself.
 ROWS_PER_BATCH = 65_536
 BYTES_PER_BATCH = 64 << 20
-#: The same of a snapshot: it is written and restored piece by piece, and a piece takes several times as much memory.
+#: The same for a snapshot: it is written and restored piece by piece, and a piece takes several times as much memory.
 SNAPSHOT_BYTES = 8 << 20
 _AT_A_TIME = 1 << 20
 
@@ -40,7 +40,7 @@ READ = pa.ipc.IpcReadOptions(use_threads=False)
 
 
 def write_options(compression: str | None) -> pa.ipc.IpcWriteOptions:
-    """Return how Arrow files of the checkpoint are written."""
+    """Return the options for writing Arrow files of the checkpoint."""
     return pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
 
 
@@ -50,7 +50,7 @@ Value = TypeVar("Value", bytes, bytes | None)
 
 
 def file_name(name: str) -> str:
-    """Return `name` as one path component, whatever is in it.
+    """Return `name` as one path component, with special characters escaped.
 
     >>> file_name("by-aircraft"), file_name("../etc")
     ('by-aircraft', '..%2Fetc')
@@ -59,9 +59,9 @@ def file_name(name: str) -> str:
 
 
 def private_directory(path: Path) -> list[Path]:
-    """Make a directory, and those on the way to it, for this user alone; return those that got a new name in them.
+    """Make a directory and its missing parents, for this user alone; return the directories with a new entry.
 
-    Directories that are there keep their permissions.
+    Existing directories keep their permissions.
     """
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(made):
@@ -70,9 +70,9 @@ def private_directory(path: Path) -> list[Path]:
 
 
 def lasting_directory(path: Path) -> None:
-    """Make a directory, and those on the way to it; none that has anything in it is lost in a crash of the host.
+    """Make a directory and its missing parents, and sync them, so that they survive a crash of the host.
 
-    A directory on the way that may be passed but not read was there before, and is left alone.
+    A parent that this user cannot read existed before, and is not synced.
     """
     for folder in reversed(list(takewhile(_may_be_new, (path, *path.parents)))):
         folder.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ def _may_be_new(folder: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Sealed:
-    """What a file has that was written: its length, its checksum, and how many records."""
+    """The length, the checksum and the number of records of a written file."""
 
     size: int
     checksum: str
@@ -97,7 +97,7 @@ class Sealed:
 
 
 def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0o600) -> None:
-    """Write a new file; with `sync` it survives a crash of the host. Its directory is made if it is missing."""
+    """Write a new file; with `sync` it survives a crash of the host. Makes its directory if it is missing."""
     directories = _write(path, data, sync, mode)
     if sync:
         for directory in directories:
@@ -105,7 +105,7 @@ def write_file(path: Path, data: bytes | pa.Buffer, *, sync: bool, mode: int = 0
 
 
 def _write(path: Path, data: bytes | pa.Buffer, sync: bool, mode: int = 0o600) -> list[Path]:
-    """Write a new file and return the directories that got a new name in them."""
+    """Write a new file and return the directories with a new entry."""
     handle, directories = _open_new(path, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(memoryview(data))
@@ -116,7 +116,7 @@ def _write(path: Path, data: bytes | pa.Buffer, sync: bool, mode: int = 0o600) -
 
 
 def _open_new(path: Path, mode: int = 0o600) -> tuple[int, list[Path]]:
-    """Open a new file and return it, and the directories that got a new name in them."""
+    """Open a new file; return it and the directories with a new entry."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     try:
         return os.open(path, flags, mode), [path.parent]
@@ -126,11 +126,11 @@ def _open_new(path: Path, mode: int = 0o600) -> tuple[int, list[Path]]:
 
 
 def create_exclusively(path: Path, data: bytes) -> None:
-    """Make a file appear with all its bytes, unless there is one; it survives a crash of the host.
+    """Create a file with all its bytes at once, unless the name exists; it survives a crash of the host.
 
-    Over a network the reply to a link may be lost, and the link, asked for again, finds the file that it has made
-    itself: that is told by the file's identity, not by its bytes, which another driver may have written as well.
-    Errors: `FileExistsError`, and whatever was there stays.
+    On a network file system the reply to a link may be lost, so that the repeated link finds its own file. The file's
+    identity shows that. Its bytes do not, because another driver may have written the same bytes.
+    Errors: `FileExistsError`; the existing file stays.
     """
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     directories = _write(staging, data, sync=True)
@@ -143,7 +143,7 @@ def create_exclusively(path: Path, data: bytes) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Make a hard link. Errors: `OSError`, but for one that comes though the link was made."""
+    """Make a hard link. Errors: `OSError`, unless the link was made in spite of the error."""
     try:
         os.link(source, target)
     except OSError:
@@ -159,7 +159,7 @@ def _same_file(one: Path, other: Path) -> bool:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory survive a crash of the host."""
+    """Sync a directory, so that its entries survive a crash of the host."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -168,7 +168,7 @@ def sync_directory(path: Path) -> None:
 
 
 def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
-    """Return a sealed file's bytes. Errors: `CheckpointError` when it is missing, torn or changed."""
+    """Return a sealed file's bytes. Errors: `CheckpointError` if the file is missing, torn or changed."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -181,7 +181,7 @@ def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
 
 
 def open_sealed(path: Path, size: int, checksum: str) -> pa.NativeFile:
-    """Return a sealed file, open to be read in parts; its bytes have been checked. Errors: as `read_sealed`."""
+    """Open a sealed file for reading in parts, after a check of all its bytes. Errors: as `read_sealed`."""
     try:
         file = pa.OSFile(str(path))
     except FileNotFoundError:
@@ -199,7 +199,7 @@ def open_sealed(path: Path, size: int, checksum: str) -> pa.NativeFile:
 
 
 def seal_of(path: Path) -> str:
-    """Return the checksum of a file, which is read in parts."""
+    """Return the checksum of a file; reads it in parts."""
     with pa.OSFile(str(path)) as file:
         return _seal_of(file)
 
@@ -235,10 +235,9 @@ def write_records(
     metadata: dict[str, str],
     compression: str | None,
 ) -> Sealed:
-    """Write a new file of `RECORD` batches, as `encode_records` has them, each when it comes; it is synced.
+    """Write a new file of `RECORD` batches, in the form of `encode_records`, batch by batch, and sync it.
 
-    Takes as much memory as a batch, however many there are. Errors: those of the disk, and of `batches`; then there is
-    no such file.
+    Takes the memory of one batch. Errors: those of the disk, and of `batches`; then the file is removed.
     """
     schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
     handle, directories = _open_new(path)
@@ -261,7 +260,7 @@ def write_records(
 
 
 class _Sealing(io.RawIOBase):
-    """Passes on what is written, and knows its length and checksum."""
+    """Writes to a file, and computes the length and checksum of the data."""
 
     def __init__(self, file: io.BufferedWriter) -> None:
         self.size = 0
@@ -287,7 +286,7 @@ def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
         entries = sorted(written.items())
         if sum(map(len, written)) + sum(map(len, filter(None, written.values()))) > BYTES_PER_BATCH:
             parts = pieces(store, entries)
-        else:  # the usual case, for which nobody needs to look at each entry
+        else:  # the usual case: entries need not be measured one by one
             parts = (entries[at : at + ROWS_PER_BATCH] for at in range(0, len(entries), ROWS_PER_BATCH))
         for part in parts:
             yield record_batch(number, part)
@@ -296,9 +295,9 @@ def _batches(changes: Changes) -> Iterator[pa.RecordBatch]:
 def pieces(
     store: str, entries: Iterable[tuple[bytes, Value]], rows: int | None = None, most: int | None = None
 ) -> Iterator[list[tuple[bytes, Value]]]:
-    """Yield a store's entries in pieces of at most `rows` and `most` bytes (None: what a batch of a file takes).
+    """Yield a store's entries in pieces of at most `rows` entries and `most` bytes (None: the limits of a file).
 
-    An entry that is larger is a piece by itself. Errors: `InputError` for a key or value that no file can hold.
+    A larger entry is a piece by itself. Errors: `InputError` for a key or value that no file can hold.
     """
     rows, most = rows or ROWS_PER_BATCH, most or BYTES_PER_BATCH
     piece: list[tuple[bytes, Value]] = []
@@ -326,7 +325,7 @@ def pieces(
 
 
 def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> pa.RecordBatch:
-    """Return the `RECORD` batch of one store's entries, which are one of its `pieces`."""
+    """Return the `RECORD` batch of one store's entries, which are one of the `pieces`."""
     return pa.record_batch(
         [
             pa.array([store] * len(entries), pa.uint8()),
@@ -338,7 +337,7 @@ def record_batch(store: int, entries: Sequence[tuple[bytes, bytes | None]]) -> p
 
 
 class RecordFile:
-    """The records of a file, piece by piece; a piece is of one store, and as large as whoever wrote it made it."""
+    """The records of a file, piece by piece. A piece has entries of one store; its writer chose the size."""
 
     def __init__(self, data: pa.Buffer | bytes | pa.NativeFile) -> None:
         self._data = pa.py_buffer(data) if isinstance(data, bytes) else data
@@ -349,7 +348,7 @@ class RecordFile:
         return self._reader.num_record_batches
 
     def close(self) -> None:
-        """Close the file, if it is one."""
+        """Close the data, if it is a file."""
         if isinstance(self._data, pa.NativeFile):
             self._data.close()
 

@@ -1,8 +1,8 @@
-"""What is committed of one task's state, and how a copy gets to a point of it.
+"""The committed history of one task's state, and the steps that bring a copy to its end.
 
-A task's history is a chain: each `Change` names the attempt it was made by and the attempt it was made
-*from*. A copy carries its `Position` in that chain. `next_step` compares the two and says the one thing to
-do next; it is the whole of recovery, and it is a pure function:
+A task's history is a chain: each `Change` names the attempt that made it and the attempt that it was made
+*from*. A copy stores its `Position` in that chain. `next_step` compares the two and returns the next step. This pure
+function is the whole of recovery:
 
 - READY      the copy is at the target;
 - ROLL_BACK  its last batch is not part of history (its attempt lost, or its driver died before the
@@ -25,11 +25,11 @@ from taskplace.spark.messages import EMPTY, Change, History, Position, Snapshot
 
 
 class NoWay(CheckpointError):
-    """Nothing that is left of a history leads to its end."""
+    """The remaining files of a history do not lead to its end."""
 
 
 class Action(enum.Enum):
-    """What a copy has to do next."""
+    """The next action of a copy."""
 
     READY = "ready"
     ROLL_BACK = "roll back"
@@ -39,9 +39,10 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An action and what it needs: the change to replay, or the snapshot to load (None: start empty).
+    """An action with its input: the change to replay, or the snapshot to load (None: start empty).
 
-    `unknown` tells a restore of a copy that is nowhere in history from one that is merely the cheaper way.
+    `unknown`: the copy is restored because its position is not in the history. Without it, the restore is only the
+    cheaper way.
     """
 
     action: Action
@@ -51,11 +52,11 @@ class Step:
 
 
 def next_step(at: Position, undo: Position | None, history: History) -> Step:
-    """Return what a copy at `at`, whose undo record leads to `undo`, does next to reach `history.end`.
+    """Return the next step of a copy at `at`, whose undo record leads to `undo`, towards `history.end`.
 
     Repeating it reaches READY after at most 2 + len(history.changes) steps: after a roll-back or a restore
     the copy is in history, and each replay moves one change on. O(len(history.changes)).
-    Errors: `NoWay` if a restore is needed and neither a snapshot nor the first change is there.
+    Errors: `NoWay` if a restore is needed and there is neither a snapshot nor the first change.
     """
     target = history.end
     if at.attempt == target.attempt:
@@ -70,9 +71,9 @@ def next_step(at: Position, undo: Position | None, history: History) -> Step:
 
 
 def without(history: History, damaged: Change | Snapshot) -> History | None:
-    """Return a history with the same end that does without a damaged file; None if there is none.
+    """Return a history with the same end that does not need a damaged file; None if that is impossible.
 
-    A change is done without by the snapshots that cover it, a snapshot by an older one and the changes since.
+    Snapshots that cover a damaged change replace it; an older snapshot and the changes since replace a damaged one.
     """
     if isinstance(damaged, Snapshot):
         around = History(history.changes, tuple(s for s in history.snapshots if s != damaged))
@@ -99,7 +100,7 @@ def _cheaper_snapshot(pending: Sequence[Change], snapshots: Sequence[Snapshot]) 
     behind = sum(change.records for change in pending)
     ahead = {change.attempt for change in pending}
     for snapshot in reversed(snapshots):
-        if snapshot.attempt not in ahead:  # from there, no change might lead on
+        if snapshot.attempt not in ahead:  # there may be no change that continues from there
             continue
         rest = sum(change.records for change in pending if change.version > snapshot.version)
         if snapshot.records + rest < behind:

@@ -1,11 +1,11 @@
-"""Entries as they lie in LMDB: with keys of any length, though its own end at 511 bytes, and with a checksum.
+"""The form of entries in LMDB: keys of any length, although LMDB allows 511 bytes, and a checksum.
 
-A key of at most `SHORT` bytes is stored as it is. A longer one is stored under its first bytes and a digest,
-511 bytes in all, with the whole key in front of its value; only long keys have that length, so the two never
-meet.
+A key of at most `SHORT` bytes is stored unchanged. A longer key is stored as its first bytes and a digest,
+511 bytes in all, and the whole key is put before its value. Only long keys have that length, so the two forms never
+collide.
 
-LMDB itself has no checksums, so each value has one in front, of what it lies under and of itself: a bit that a disk
-has flipped is found before it is taken for state.
+LMDB has no checksums. So each value begins with a checksum over its stored key and itself: a bit that a disk has
+flipped is detected before the value is used.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LMDB_MAX = 511
 DIGEST = 32
 SHORT = LMDB_MAX - DIGEST
 CHECKSUM = 4
-#: What Arrow takes as one string or binary value, bytes. A key or a value that is longer could not get into a file.
+#: The longest string or binary value of Arrow, bytes. A longer key or value could not be written to a file.
 LARGEST = 2**31 - 2
-#: What LMDB takes as one value, bytes.
+#: The longest value of LMDB, bytes.
 LARGEST_STORED = 2**32 - 1
 
 
 class DamagedEntry(CheckpointError):
-    """An entry of a copy is not what was written."""
+    """An entry of a copy differs from what was written."""
 
 
 def physical(key: bytes) -> bytes:
@@ -44,12 +44,12 @@ def physical(key: bytes) -> bytes:
 
 
 def checked(key: bytes, value: bytes) -> bytes:
-    """Return `value` with the checksum that tells whether it still is what was stored under `key`."""
+    """Return `value` with its checksum in front, computed over `key` and `value`."""
     return crc32(value, crc32(key)).to_bytes(CHECKSUM, "little") + value
 
 
 def verified(key: bytes, raw: bytes) -> bytes:
-    """Return the value that `checked` was given. Errors: `DamagedEntry` if key or value have changed since.
+    """Return the value without its checksum. Errors: `DamagedEntry` if key or value have changed since `checked`.
 
     >>> verified(b"k", checked(b"k", b"value"))
     b'value'
@@ -69,7 +69,7 @@ def store_entry(key: bytes, value: bytes) -> tuple[bytes, bytes]:
 
 
 def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
-    """Return the (key, value) that `store_entry` was given. Errors: `DamagedEntry` if they have changed since.
+    """Return the original (key, value) of a stored entry. Errors: `DamagedEntry` if it has changed since.
 
     >>> restore_entry(*store_entry(b"k" * 600, b"v")) == (b"k" * 600, b"v")
     True
@@ -82,9 +82,9 @@ def restore_entry(stored: bytes, raw: bytes) -> tuple[bytes, bytes]:
 
 
 def restore_all(entries: Iterable[tuple[bytes, bytes]], count: int) -> Iterator[tuple[bytes, bytes]]:
-    """Yield what `store_entry` was given, of `count` entries in the order of their keys.
+    """Yield the original (key, value) of `count` stored entries, in the order of their stored keys.
 
-    Errors: `DamagedEntry` if some have changed, are lost, or are not where a search would find them.
+    Errors: `DamagedEntry` if an entry has changed, is lost, or is out of order, where a search would not find it.
     """
     number, last = 0, b""
     for stored, raw in entries:

@@ -1,4 +1,4 @@
-"""What a copy knows of itself: one record in its environment, written with every transaction that changes the copy."""
+"""The metadata of a copy: one record in its environment, written with every transaction that changes the copy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from taskplace.spark.messages import FORMAT, Meta
 from taskplace.spark.state.keys import DamagedEntry, checked, verified
 
 MAX_STORES = 64
-#: The database that has it and the undo record, and their keys there.
+#: The database of the metadata and the undo record, and their keys.
 META, POSITION, UNDO = b"meta", b"position", b"undo"
 
 
 @cache
 def boot_id() -> str:
-    """Return what tells one boot of this host from another."""
+    """Return the id of the host's current boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -26,12 +26,12 @@ def boot_id() -> str:
 
 
 def encode_meta(meta: Meta) -> bytes:
-    """Return the record, with its checksum; it names this boot of the host too."""
+    """Return the record with the current boot and format, and its checksum."""
     return checked(POSITION, structs.replace(meta, boot=boot_id(), format=FORMAT).encode())
 
 
 def decode_meta(raw: bytes) -> Meta | None:
-    """Return what a copy knows of itself; None if that is damaged, of another boot, or of another format."""
+    """Return a copy's metadata; None if the record is damaged, or is of another boot or another format."""
     try:
         meta = Meta.decode(verified(POSITION, raw))
     except (DamagedEntry, ValueError):

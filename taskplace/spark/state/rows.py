@@ -1,10 +1,10 @@
-"""Rows as bytes: how Arrow columns become keys and values of a store, and come back.
+"""Encodes Arrow columns as rows of bytes, the keys and values of a store, and decodes them.
 
 One row is `[null bitmap][fixed part][variable part]`: every fixed-width column has its bytes in the fixed
 part, every string or binary column has its length there (uint32) and its bytes in the variable part.
 The encoding is canonical (a null is all zeros, `-0.0` is `0.0`, there is one NaN), so equal rows are equal
-bytes and a row can be a key. Encoding and decoding run on whole columns in numpy; only rows that are wide, where that
-costs more than it saves, are cut and joined one by one.
+bytes and a row can be a key. Encoding and decoding work on whole columns in numpy. Only wide rows, for which that is
+slower, are cut and joined one by one.
 
 Non-goals: ordering (bytes do not sort like values) and nested types.
 """
@@ -30,14 +30,14 @@ Lengths = npt.NDArray[np.int64]
 Slices = TypeVar("Slices", bytes, memoryview)
 LENGTH = np.dtype("<u4")
 
-#: Bytes that are encoded or decoded at a time: numpy takes a number or two of 8 bytes for where each of them goes.
+#: The bytes that are encoded or decoded at a time: numpy needs one or two 8-byte positions for each byte.
 AT_A_TIME = 1 << 20
-#: Rows that have more in their variable part, bytes on average, are cut and joined one by one.
+#: If the variable part has more bytes than this on average, rows are cut and joined one by one.
 WIDE = 128
 
 
 def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store") -> pa.Schema:
-    """Return the Arrow schema that `columns` (name -> type or type name) describes.
+    """Return the Arrow schema of `columns` (name -> type or type name).
 
     The names are those of a sink's schema (`column_types.parse`). Errors: `InputError` with the nearest name.
 
@@ -70,7 +70,7 @@ def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store")
 
 
 def table_given(rows: object, path: str) -> None:
-    """Refuse rows that are no Arrow table."""
+    """Refuse rows that are not an Arrow table. Errors: `InputError`."""
     if not isinstance(rows, pa.Table | pa.RecordBatch):
         raise InputError(
             path, found=rows, expected="a pyarrow.Table", hint="pa.Table.from_pylist(rows) makes one"
@@ -78,9 +78,9 @@ def table_given(rows: object, path: str) -> None:
 
 
 def column_of(rows: pa.Table | pa.RecordBatch, name: str, path: str) -> pa.ChunkedArray:
-    """Return a column by its name. Errors: `InputError` with the columns that there are and the nearest of them.
+    """Return a column by its name. Errors: `InputError` with the existing columns and the nearest one.
 
-    A table without rows may have been made from nothing: it is taken for what is wanted, whatever columns it has.
+    A table without rows may lack columns (such as `pa.table({})`), so it gives an empty column for any name.
     """
     table_given(rows, path)
     if not rows.num_rows:
@@ -94,10 +94,10 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str, path: str) -> pa.Chunk
 
 
 def check_cast(found: pa.DataType, wanted: pa.DataType, path: str, column: str = "") -> None:
-    """Refuse to read a number or a text as a time, or a time as a number: neither says its unit.
+    """Refuse to read a number or a text as a time, or a time as a number, because the unit is unknown.
 
-    Arrow would: an integer becomes a timestamp in the store's unit, and a timestamp the number of its own. `column` is
-    where the values come from, if it is called otherwise.
+    Arrow would do it: an integer becomes a timestamp in the store's unit, and a timestamp a number in its own unit.
+    `column` is the name of the source column, if it differs.
 
     >>> check_cast(pa.int64(), pa.timestamp("us"), "stores.seen.value.at")
     Traceback (most recent call last):
@@ -109,7 +109,7 @@ cast it before: a number does not say its unit
     if pa.types.is_null(found) or pa.types.is_temporal(found) == pa.types.is_temporal(wanted):
         return
     if pa.types.is_temporal(found) and not _is_number(wanted):
-        return  # as text, a time says all there is
+        return  # a time as text loses nothing
     what = "a number does not say its unit" if _is_number(found) or _is_number(wanted) else "parse it"
     shown = f"{column!r}, {found}" if column else str(found)
     raise InputError(path, found=shown, expected=str(wanted), hint=f"cast it before: {what}")
@@ -136,7 +136,7 @@ class RowCodec:
     """
 
     def __init__(self, schema: pa.Schema, path: str = "") -> None:
-        """`path` says in errors whose rows these are, such as "stores.delays.key"."""
+        """`path` names the rows in errors, such as "stores.delays.key"."""
         self.schema = schema
         self._path = path
         self._bitmap = (len(schema) + 7) // 8
@@ -146,7 +146,7 @@ class RowCodec:
         self._variable = [i for i, field in enumerate(self._fields) if field.variable]
 
     def encode(self, table: pa.Table | pa.RecordBatch) -> list[bytes]:
-        """Return one `bytes` per row of `table`, whose columns are taken by name and cast to the schema.
+        """Return one `bytes` per row of `table`; its columns are found by name and cast to the schema.
 
         O(bytes), in time and in memory. Errors: `InputError` for a missing column, a value that does not fit its type,
         or a row of 2 GiB.
@@ -192,9 +192,9 @@ class RowCodec:
         return _slices(out.tobytes(), offsets)
 
     def canonical(self, table: pa.Table | pa.RecordBatch) -> pa.Table:
-        """Return the schema's columns of `table`, with equal values for what is encoded to equal bytes.
+        """Return the schema's columns of `table`, with values that are equal exactly if their encodings are.
 
-        Grouping by them forms the groups that are one key in a store. O(rows). Errors: as `encode`.
+        Rows that are grouped by these columns have one key in a store. O(rows). Errors: as `encode`.
         """
         columns = []
         for field in self.schema:
@@ -206,7 +206,7 @@ class RowCodec:
         return pa.table(columns, schema=self.schema)
 
     def decode(self, rows: Sequence[bytes]) -> pa.Table:
-        """Return the table that `rows` encode, its columns in one chunk each if all is less than 2 GiB.
+        """Return the table that `rows` encode; each column is one chunk if the rows have less than 2 GiB.
 
         O(bytes), in time and in memory. Errors: `CheckpointError` for rows of another layout.
         """
@@ -272,7 +272,7 @@ class RowCodec:
         return fixed[:, self._starts[i] : self._starts[i] + self._fields[i].width].copy()
 
     def _lengths(self, fixed: Bytes) -> Lengths:
-        """Return how many bytes each row says its variable part has."""
+        """Return the length of each row's variable part, by the lengths in its fixed part."""
         total = np.zeros(len(fixed), np.int64)
         for i in self._variable:
             total += self._raw(fixed, i).view(LENGTH).reshape(len(fixed))
@@ -359,7 +359,7 @@ class _Field:
 
     def join(self, data: Bytes | bytes, lengths: Lengths, validity: pa.Buffer | None) -> pa.Array:
         offsets = _offsets(lengths)
-        if offsets[-1] > LARGEST:  # their places are int32
+        if offsets[-1] > LARGEST:  # Arrow's offsets are int32
             raise CheckpointError(
                 f"{self._path}: found values of {offsets[-1]} bytes, expected at most {LARGEST} bytes in one array"
             )
@@ -368,7 +368,7 @@ class _Field:
 
 
 def canonical_floats(column: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.floating]:
-    """Return the values, nulls as 0; what compares equal, and every NaN, is one value."""
+    """Return the values with nulls as 0, one NaN, and 0.0 for -0.0."""
     values = column.to_numpy(zero_copy_only=False).astype(column.type.to_pandas_dtype())
     values[column.is_null().to_numpy(zero_copy_only=False)] = 0
     values[np.isnan(values)] = np.nan
@@ -384,7 +384,7 @@ def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 def _portions(
     columns: Sequence[pa.Array | pa.ChunkedArray], start: int, count: int
 ) -> Iterator[tuple[int, int]]:
-    """Yield (start, count) of runs of rows that have at most `AT_A_TIME` bytes, if they are not one row."""
+    """Yield (start, count) of runs of rows with at most `AT_A_TIME` bytes; a larger row is a run by itself."""
     if count <= 1 or sum(column.slice(start, count).nbytes for column in columns) <= AT_A_TIME:
         yield start, count
         return
@@ -394,7 +394,7 @@ def _portions(
 
 
 def _validity(fixed: Bytes, i: int) -> pa.Buffer | None:
-    """Return which rows have a value in a column, as Arrow has it; None for all."""
+    """Return Arrow's validity bitmap of a column; None if no row is null."""
     nulls = (fixed[:, i // 8] >> np.uint8(i % 8)) & 1
     return pa.py_buffer(np.packbits(nulls ^ 1, bitorder="little")) if nulls.any() else None
 

@@ -1,12 +1,11 @@
 """A processor's view of one store: Arrow tables in and out, over a task's copy.
 
-Writes of a batch are kept in memory, last value per key, and reach the copy and the changelog in one piece
+The writes of a batch stay in memory, the last value per key. They reach the copy and the changelog together
 when the batch's attempt is sealed. Reads see them at once.
 
-A store may forget by event time (`taskplace.spark.state.expiry`), by two watermarks. By the one of the batch before,
-`late`, rows are late and entries are no longer visible. By the batch's own, `now`, entries expire and are removed,
-after the batch's rows have been written. So a row never meets a store that has forgotten what the row may still
-change.
+A store may expire entries by event time (`taskplace.spark.state.expiry`), with two watermarks. By the watermark of the
+batch before, `late`, rows are late and entries are invisible. By the batch's own watermark, `now`, entries expire and
+are removed, after the batch's rows were written. So an entry is never removed before a row that may still change it.
 """
 
 from __future__ import annotations
@@ -28,20 +27,19 @@ from taskplace.spark.state.files import Changes, pieces
 from taskplace.spark.state.rows import RowCodec, arrow_schema, column_of
 
 SCAN_ROWS = 65_536
-#: How many bytes of encoded keys and values are decoded at once; a decoded piece needs several times as much.
+#: The bytes of encoded keys and values that are decoded at once; a decoded piece needs several times as much.
 SCAN_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class StoreSchema:
-    """What a store holds: its name, the columns of its key and of its value, and whether it has a changelog.
+    """The schema of a store: its name, the columns of its key and of its value, and whether it has a changelog.
 
-    With a `ttl` (microseconds; 0: none), entries expire so long after the time in their column `time`. A store that was
-    removed and came back has another `incarnation`: what its records were before is not its own.
+    With a `ttl` (microseconds; 0: none), an entry expires `ttl` after the time in its column `time`. A store that was
+    removed and came back has another `incarnation`, so that it does not read its old records.
 
-    `meaning` says what the numbers in it are, as (what, how) in order, such as ("total", "sum"): state that was made
-    with one meaning is not worth anything under another, though its columns be the same. The store itself does not
-    look at it.
+    `meaning` says how the values were computed, as sorted (what, how), such as ("total", "sum"). State with one meaning
+    is wrong under another, even if the columns are the same. The driver compares meanings; the store does not.
     """
 
     name: str
@@ -55,10 +53,10 @@ class StoreSchema:
 
     @classmethod
     def of(cls, name: str, options: Mapping[str, object], *, logged: bool = True) -> StoreSchema:
-        """Return the schema that a topology's store was declared with: `key` and `value`, name -> type, for one that
-        forgets `retention_ms` and `time`, and maybe `meaning`, text -> text.
+        """Return the schema of a topology's store from its options.
 
-        Errors: `InputError` naming the store when either is missing, or a type is unknown or not a flat one.
+        Options: `key` and `value`, name -> type; for expiry, `retention_ms` and `time`; optionally `meaning`,
+        text -> text. Errors: `InputError` naming the store if an option is missing, or a type is unknown or not flat.
 
         >>> columns = {"key": {"k": "string"}, "value": {"total": "int64"}}
         >>> StoreSchema.of("s", columns | {"meaning": {"total": "sum"}}).meaning
@@ -102,12 +100,12 @@ class StoreSchema:
 
     @property
     def database(self) -> str:
-        """The name under which it lies in copies and changelogs; "~" is not legal in a store's own name."""
+        """The store's name in copies and changelogs; "~" is not legal in a store's own name."""
         return f"{self.name}~{self.incarnation}" if self.incarnation else self.name
 
     @property
     def databases(self) -> tuple[str, ...]:
-        """Its name there, and its index's if it forgets."""
+        """The store's name in copies, and that of its expiry index if it has a `ttl`."""
         return (self.database, expiry.index_of(self.database)) if self.ttl else (self.database,)
 
     def expired(self, keys: pa.Table, values: pa.Table, watermark: int | None) -> expiry.Mask:
@@ -153,20 +151,20 @@ class Store:
         #: This batch's writes: encoded key -> encoded value, None for a deletion.
         self.writes: dict[bytes, bytes | None] = {}
         self._index: dict[bytes, bytes | None] = {}
-        #: By key, values that had expired and were not removed yet when a row of this batch took their place.
+        #: By key: expired values that were not removed yet when a row of this batch replaced them.
         self._displaced: dict[bytes, bytes] = {}
-        #: What went by `expire`, key and value columns, with that whose place was taken since it expired.
+        #: The entries that `expire` removed, and the displaced ones: key and value columns.
         self.gone = pa.schema([*schema.key, *schema.value]).empty_table()
-        #: How many rows were not taken because they had expired before they came.
+        #: The number of rows that were dropped as late.
         self.late = 0
         #: Whether `expire` has been called in this batch.
         self.expired = False
-        #: The least time of what `expire` has left for the next batch (microseconds); None if nothing is left.
+        #: The least time of the entries that `expire` left for the next batch (microseconds); None if none is left.
         self.held: int | None = None
 
     @property
     def _slot(self) -> int:
-        """How long before it is due in the index an entry's time may lie."""
+        """The longest time between an entry's time and its `due` in the index."""
         return 0 if self.schema.time in self.schema.key.names else expiry.slot_of(self.schema.ttl)
 
     @property
@@ -176,17 +174,17 @@ class Store:
 
     @property
     def expiring(self) -> bool:
-        """Whether `expire` has left some for the next batch."""
+        """Whether `expire` left expired entries for the next batch."""
         return self.held is not None
 
     def changes(self) -> Changes:
-        """Return what this batch changes, by the name under which it lies in the copy."""
+        """Return the changes of this batch, by the store's name in the copy."""
         written = {self._name: self.writes, self._index_name: self._index}
-        # In order, as changelog, undo record and copy want it: they sort again, which is next to nothing then.
+        # Sorted here once: changelog, undo record and copy sort again, which is cheap for sorted input.
         return {name: dict(sorted(entries.items())) for name, entries in written.items() if entries}
 
     def get_many(self, keys: pa.Table) -> tuple[pa.Table, npt.NDArray[np.bool_]]:
-        """Return the values of `keys` (a table with the key columns), and which of them there are.
+        """Return the values of `keys` (a table with the key columns), and which keys exist.
 
         Shapes: as many rows as `keys`, in its order; the rows of absent keys hold nulls.
         O(rows x log size). A key may appear several times.
@@ -199,7 +197,7 @@ class Store:
         return values, np.fromiter((value is not None for value in raw), np.bool_, len(raw))
 
     def contains_many(self, keys: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return for each of `keys` whether the store has it."""
+        """Return, for each of `keys`, whether the store has it."""
         if self.schema.ttl:
             return self.get_many(keys)[1]
         raw = self._get(self._keys.encode(keys))
@@ -208,8 +206,8 @@ class Store:
     def put_many(self, rows: pa.Table) -> None:
         """Set the value of each key; `rows` has the key and the value columns. The last row of a key wins. O(rows).
 
-        A row that has expired already counts as `late` and is not taken: its key keeps what it has, be it from this
-        batch or from before. So the last row of a key wins that has not expired.
+        A row that has already expired counts as `late` and is dropped: its key keeps its value, from this batch or
+        from before. So the last row of a key that has not expired wins.
         """
         keys, values = self._keys.encode(rows), self._values.encode(rows)
         if not self.schema.ttl:
@@ -224,9 +222,9 @@ class Store:
         self._enter(rows[self.schema.time], last)
 
     def _enter(self, column: pa.ChunkedArray, rows: Mapping[bytes, int]) -> None:
-        """Enter keys in the index, unless they are there for that slot; `rows` tells each key's row."""
+        """Add keys to the expiry index, unless it has them for that slot; `rows` has the row of each key."""
         times, known = expiry.micros(column)
-        # A time in the key is there for good; such entries (windows!) go when they expire, and not a slot later.
+        # A time in the key never changes, so such entries (windows) are removed when they expire, not a slot later.
         ends = expiry.due(times, self.schema.ttl) if self._slot else times
         wanted = {expiry.index_key(int(ends[row]), key): key for key, row in rows.items() if known[row]}
         new = [entry for entry in wanted if self._index.get(entry) is None]
@@ -234,14 +232,14 @@ class Store:
         self._index.update(
             (entry, wanted[entry])
             for entry, key in zip(new, there, strict=True)
-            if key is None or entry in self._index  # not there, or removed by `expire` in this batch
+            if key is None or entry in self._index  # missing, or removed by `expire` in this batch
         )
 
     def _displace(self, keys: Iterable[bytes]) -> None:
-        """Keep what has expired of these keys, before they are written for the first time in this batch.
+        """Remember expired values of these keys, before the keys are written for the first time in this batch.
 
-        Nobody sees it, but it is in the copy still, and whoever sends on what expires has not sent it. A time in the
-        key comes with each row of it, so such a row is late and takes nobody's place.
+        Such a value is invisible but still in the copy, and a processor that emits expired entries has not emitted it
+        yet. If the time is in the key, a row for an expired entry is itself late, so it replaces nothing.
         """
         if self._late is None or not self._slot:
             return
@@ -254,25 +252,25 @@ class Store:
             self._displaced.update(entry for entry, old in zip(found, stale, strict=True) if old)
 
     def is_late(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return which rows (with the column `time`) had expired before they came, and count them as late."""
+        """Return which rows (with the column `time`) are late, and count them."""
         stale = self.schema.expired(rows, rows, self._late)
         self.late += int(stale.sum())
         return stale
 
     def delete_many(self, keys: pa.Table) -> None:
-        """Remove `keys`; one that is not there is fine. O(rows)."""
+        """Remove `keys`; missing keys are allowed. O(rows)."""
         encoded = self._keys.encode(keys)
         if self.schema.ttl:
             self._displace(encoded)
         self.writes.update(dict.fromkeys(encoded))
 
     def expire(self, limit: int | None = None, limit_bytes: int | None = None) -> None:
-        """Remove what has expired by `now`, this batch's own writes included; `gone` has it then. O(entries removed).
+        """Remove entries that have expired by `now`, with those of this batch; `gone` has them. O(entries removed).
 
-        `limit` entries at most (`expiry.REMOVED_PER_BATCH`), and as many as have `limit_bytes` of encoded keys and
-        values (`expiry.REMOVED_BYTES_PER_BATCH`); one at least. What is left goes with the next batches. The runtime
-        calls it after the last node that uses the store; a processor that sends on what has expired calls it itself,
-        when it has written its rows. It works once a batch.
+        Removes at most `limit` entries (`expiry.REMOVED_PER_BATCH`) and `limit_bytes` of encoded keys and values
+        (`expiry.REMOVED_BYTES_PER_BATCH`), but at least one entry. The next batches remove the rest. The runtime
+        calls it after the last node that uses the store; a processor that emits expired entries calls it itself,
+        after it has written its rows. A second call in a batch does nothing.
         """
         if self.expired:
             return
@@ -301,9 +299,9 @@ class Store:
             self.gone = pa.concat_tables(gone)
 
     def _due(self, by: int) -> Iterator[tuple[bytes, bytes, bytes | None]]:
-        """Yield what the index has that is due, in its order: the entry, the key, and the value if there is one.
+        """Yield the due entries of the index in order: the index entry, the key, and the value if the key exists.
 
-        Values are read ahead, more and more of them as they turn out to be small.
+        Values are read ahead in growing chunks, as long as they are small.
         """
         stored = takewhile(lambda item: expiry.due_of(item[0]) <= by, self._copy.scan(self._index_name))
         written = sorted(
@@ -339,7 +337,7 @@ class Store:
         return [self.writes[key] if key in self.writes else stored[key] for key in keys]
 
     def _decoded(self, raw: Sequence[bytes | None]) -> pa.Table:
-        """Return values as a table, with a row of nulls where there is none."""
+        """Return values as a table, with a row of nulls for a missing value."""
         return self._values.decode([self._null_row() if value is None else value for value in raw])
 
     def _null_row(self) -> bytes:

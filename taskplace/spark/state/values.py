@@ -1,27 +1,27 @@
-"""Python values as columns: what a function returns, or a key that is looked up, as an Arrow table.
+"""Converts Python values to Arrow columns: the results of a function, or a key for a lookup.
 
-**Idea.** Arrow makes a column of almost anything: 1.5 becomes 1 in an integer column, half past nine becomes a day.
-Here a value has to be of the column's kind, and the column has to hold it exactly.
+**Idea.** Arrow converts almost any value: 1.5 becomes 1 in an integer column, a datetime becomes a date.
+Here a value must be of the column's kind, and the column must hold it exactly.
 
-| column | takes | refused, beside what is out of range |
+| column | takes | refused, beside values out of range |
 |---|---|---|
 | integers | int | float and Decimal, also 2.0; bool |
 | floats | float, as the nearest value; int, if exact | Decimal, bool; finite values that would become infinite |
-| decimals | int, Decimal | float, bool; more digits behind the point than the type has |
+| decimals | int, Decimal | float, bool; more fractional digits than the type has |
 | date | date | datetime |
-| timestamp | datetime without a zone | datetime with a zone, date; what is finer than the unit |
-| timestamp with a zone | datetime with any zone, or without: then it is UTC's | date; what is finer than the unit |
-| time of day, duration | time without a zone, timedelta | what is finer than the unit |
+| timestamp | datetime without a zone | datetime with a zone, date; a value finer than the unit |
+| timestamp with a zone | datetime with any zone, or without: then it is UTC | date; a value finer than the unit |
+| time of day, duration | time without a zone, timedelta | a value finer than the unit |
 | list, map, struct | list, tuple, dict ... of such values | |
 
 Properties:
-- whether a value fits goes by its type wherever it can: what fits today fits on every day. So 2.0 is no integer;
+- where possible, the type of a value decides, so that the answer is the same every day. So 2.0 is not an integer;
 - numpy's numbers count as Python's, pandas' Timestamp and Timedelta as datetime and timedelta, and Arrow's scalars as
   their values. None is null; NaT and NA are not;
-- a time without a zone counts as UTC's, as it does wherever columns are cast;
-- O(values). Columns whose values have just the usual types are not looked at value by value.
+- a time without a zone counts as UTC, as in casts of columns;
+- O(values). Columns whose values all have the usual types are not checked value by value.
 
-Errors: `InputError` with the column, the value, the type, and what to do.
+Errors: `InputError` with the column, the value, the type, and the remedy.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from taskplace.errors import InputError
 
 T = pa.types
 _FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
-#: What a unit is short of, in microseconds.
+#: The length of each unit, in microseconds.
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 _NONE = type(None)
-#: By the width of a float, up to where it holds every integer.
+#: By the width of a float: the largest number up to which it holds every integer.
 _WHOLE = {16: 2**11, 32: 2**24, 64: 2**53}
 
 
@@ -82,14 +82,14 @@ def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.Ch
 
 
 def _plain(value: Any) -> Any:
-    """Return what Arrow's scalars and numpy's integers stand for."""
+    """Return the Python value of an Arrow scalar or a numpy integer."""
     if isinstance(value, pa.Scalar):
         return value.as_py()
     return int(value) if isinstance(value, np.integer) and not isinstance(value, np.timedelta64) else value
 
 
 def _check(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
-    """Refuse values that Arrow would cut to fit a column of this type."""
+    """Refuse values that Arrow would silently change to fit a column of this type."""
     if T.is_nested(kind):
         return _check_nested(values, kind, path)
     if T.is_dictionary(kind) or T.is_run_end_encoded(kind):
@@ -99,7 +99,7 @@ def _check(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
     usual, fits = _RULES.get(_family(kind), ((), None))
     if fits is None:
         return None
-    # By type first: an integer column has ints and nothing else, so nothing of it is looked at.
+    # Check the types first: if all values have the usual types, they need not be checked one by one.
     if set(map(type, values)) <= {*usual, _NONE}:
         return None
     for value in values:
@@ -109,7 +109,7 @@ def _check(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
 
 
 def _check_nested(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
-    """Judge the values within lists, maps and structs; whether they are such is Arrow's to judge."""
+    """Check the values inside lists, maps and structs; Arrow itself refuses values that are none of these."""
     present = [value for value in values if value is not None]
     if T.is_struct(kind):
         structs = [_as_dict(value) for value in present]
@@ -175,7 +175,7 @@ def _in_dates(value: Any, kind: pa.DataType) -> bool:
 
 
 def _in_timestamps(value: Any, kind: pa.DataType) -> bool:
-    if isinstance(value, np.datetime64):  # of another unit, Arrow refuses it
+    if isinstance(value, np.datetime64):  # Arrow refuses another unit
         return not np.isnat(value)
     if not isinstance(value, dt.datetime) or value != value:  # NaT
         return False
@@ -193,12 +193,12 @@ def _in_durations(value: Any, kind: pa.DataType) -> bool:
 
 
 def _as_fine(micros: int, value: Any, kind: pa.DataType) -> bool:
-    """Return whether a unit holds so many microseconds, and the nanoseconds of pandas' own values."""
+    """Return whether the column's unit holds these microseconds, and the nanoseconds of a pandas value."""
     nanos = getattr(value, "nanosecond", 0) or getattr(value, "nanoseconds", 0)
     return micros % _MICROS[kind.unit] == 0 and (kind.unit == "ns" or not nanos)
 
 
-#: By family: types whose values Arrow itself holds exactly or refuses, and the rule for any other value.
+#: By family: the types whose values Arrow converts exactly or refuses, and the rule for values of other types.
 _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]] = {
     "integer": ((int,), _in_integers),
     "float64": ((int, float), _in_floats),
@@ -206,7 +206,7 @@ _RULES: Mapping[str, tuple[tuple[type, ...], Callable[[Any, pa.DataType], bool]]
     "decimal": ((int, Decimal), _in_decimals),
     "date": ((dt.date,), _in_dates),
     "timestamp": ((), _in_timestamps),
-    "instant": ((dt.datetime,), _in_timestamps),  # of any zone, to the microsecond
+    "instant": ((dt.datetime,), _in_timestamps),  # with any zone, to the microsecond
     "time": ((), _in_times),
     "duration": ((), _in_durations),
 }
@@ -225,7 +225,7 @@ _WORDS = {
 
 
 def _remedy(value: Any, kind: pa.DataType) -> str:
-    """Return what to do about a value that a column does not hold."""
+    """Return the remedy for a value that a column cannot hold."""
     family = "timestamp" if T.is_timestamp(kind) else _family(kind)
     if value is not None and (type(value).__name__ in ("NaTType", "NAType")):
         return "None is null"

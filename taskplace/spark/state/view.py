@@ -1,7 +1,7 @@
-"""A copy as it was at its last committed point, for reading beside whatever writes to it.
+"""A read-only view of a copy at its last committed point; attempts may write to the copy meanwhile.
 
-LMDB gives a reader a snapshot of its own, so nobody waits. What is at most one uncommitted batch ahead is
-taken back in memory, from the copy's undo record.
+LMDB gives each reader a snapshot, so neither side waits. The copy may be one uncommitted batch ahead; the view undoes
+that batch in memory, with the copy's undo record.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from taskplace.spark.state.meta import MAX_STORES, META, POSITION, UNDO, decode_
 class View:
     """One store of a copy, read-only, at `position`: the newest point of `history` that the copy has.
 
-    Use as a context manager. Errors: `CheckpointError` when there is no copy, or none that is in history.
+    Use as a context manager. Errors: `CheckpointError` if the copy is missing, unusable or not in the history.
     """
 
     def __init__(self, path: Path, store: str, history: History) -> None:
@@ -35,7 +35,7 @@ class View:
             raise CheckpointError(f"{path.name}: no copy that can be read ({error})") from None
         try:
             check_length(self._env, path / DATA)
-            self._env.reader_check()  # the slots of readers that were killed
+            self._env.reader_check()  # clears the slots of readers that were killed
             self._txn = self._env.begin()
             meta_db = self._env.open_db(META, txn=self._txn, create=False)
             self.position, undone = self._committed(meta_db, history, path.name, store)
@@ -85,7 +85,7 @@ class View:
         return found
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Return the value of each key, None where there is none. O(keys x log size).
+        """Return the value of each key, None for a missing key. O(keys x log size).
 
         Errors: `CheckpointError` if an entry is damaged; so does `scan`.
         """

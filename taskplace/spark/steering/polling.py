@@ -10,7 +10,7 @@ STOP_SECONDS = 30.0
 
 
 class PollingThread:
-    """Calls `step` repeatedly on its own thread. `step` returns the seconds to wait before the next call, or None to end."""
+    """Calls `step` repeatedly on its own thread. `step` returns the seconds until the next call, or None to end."""
 
     def __init__(self, name: str, step: Callable[[], float | None]) -> None:
         self._step = step
