@@ -1,7 +1,7 @@
 """Reads durations: the one parser for code, YAML and the command line.
 
 A text is one or more numbers with their units, largest unit first: "10 minutes", "1.5 h", "250 ms", "1 day 2 hours".
-A `timedelta` is taken as it is. A bare number is taken where the name says its unit (`retention_ms`, `*.ms`).
+A `timedelta` is accepted as well. A bare number is accepted if the name contains its unit (`retention_ms`, `*.ms`).
 Elsewhere a bare number is still read as milliseconds, which is deprecated and logged; zero needs no unit.
 
 Properties:
@@ -9,7 +9,7 @@ Properties:
 - a negative duration is always refused, and zero unless the caller allows it;
 - months and years are refused: they have no fixed length.
 
-Errors: `InputError` with the path, what was found, what was expected, and the spelling that was probably meant.
+Errors: `InputError` with the path, the value found, the value expected, and the spelling that was probably intended.
 
 >>> milliseconds("1.5 h", "ttl"), milliseconds(timedelta(minutes=1), "ttl"), milliseconds(250, "retention_ms")
 (5400000, 60000, 250)
@@ -36,12 +36,12 @@ from taskplace.errors import InputError
 
 log = logging.getLogger(__name__)
 
-#: What a parameter that takes a duration accepts.
+#: The type of a parameter that takes a duration.
 Duration: TypeAlias = str | timedelta | int | float
 
 #: The longest duration, in milliseconds: its microseconds fit into 64 bits.
 MOST = (2**63 - 1) // 1000
-#: The end of names that say the unit of a bare number.
+#: The endings of names that contain the unit of a bare number.
 NAMED = ("_ms", ".ms")
 
 #: Microseconds of each unit, the largest unit first, and the names of the unit.
@@ -58,7 +58,7 @@ _UNITS: tuple[tuple[Fraction, tuple[str, ...]], ...] = (
 _NAMES = {name: rank for rank, (_, names) in enumerate(_UNITS) for name in names}
 _LOOSE = ("mo", "mon", "month", "months", "y", "yr", "yrs", "year", "years", "quarter", "quarters")
 _PART = re.compile(r"\s*([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+))\s*([^\W\d_]*)\s*")
-_LONGEST = 100  # letters of a text that are looked at
+_LONGEST = 100  # longer texts are refused
 
 _EXPECTED = "a duration with its unit, such as '10 minutes'"
 
@@ -66,7 +66,7 @@ _EXPECTED = "a duration with its unit, such as '10 minutes'"
 def milliseconds(duration: object, path: str, *, zero: bool = False) -> int:
     """Return a duration in milliseconds, above 0 or, with `zero`, at least 0. O(1).
 
-    `path` is where it was given, for errors; a bare number is taken without a word if it ends in `_ms` or `.ms`.
+    `path` names the parameter in errors. If it ends in `_ms` or `.ms`, a bare number is accepted without a warning.
 
     >>> milliseconds("1 day 2 hours", "ttl"), milliseconds("0 minutes", "grace", zero=True)
     (93600000, 0)
@@ -94,7 +94,7 @@ a month has no fixed length: give it in days, such as '30 days'
 
 
 def _of_text(text: str, path: str) -> Fraction:
-    """Return the microseconds that a text says."""
+    """Return the microseconds of a text."""
     if len(text) > _LONGEST:
         raise InputError(path, found=f"a text of {len(text)} letters", expected=_EXPECTED)
     total, at, before = Fraction(0), 0, -1
@@ -105,14 +105,14 @@ def _of_text(text: str, path: str) -> Fraction:
         if part is None or rank is None or rank <= before or (before >= 0 and part[1][0] in "+-"):
             raise InputError(path, found=text, expected=_EXPECTED, hint=_hint(text, name))
         number, at, before = Fraction(part[1].rstrip(".")), part.end(), rank
-        if number < 0:  # refused, whether the sign is of the whole or of its first part
+        if number < 0:  # the caller refuses it
             return number
         total += number * _UNITS[rank][0]
     return total
 
 
 def _rank(name: str) -> int | None:
-    """Return the place of a unit among all; M is not m, as it means months elsewhere."""
+    """Return the index of a unit in `_UNITS`. "M" is not a unit, because elsewhere it means months."""
     return _NAMES.get(name if len(name) == 1 else name.lower())
 
 
@@ -135,7 +135,7 @@ def _of_number(number: object, path: str) -> Fraction:
 
 @lru_cache(maxsize=1000)
 def _deprecated(path: str, number: str) -> None:
-    """Say once that a bare number has no unit."""
+    """Warn, once per parameter and number, that a bare number has no unit."""
     text = f"{path}: found {number}, read as '{number} ms'; a number without a unit is deprecated: write "
     text += f"'{number} ms', or did you mean '{number} seconds'?"
     log.warning("%s", text)
@@ -143,7 +143,7 @@ def _deprecated(path: str, number: str) -> None:
 
 
 def _hint(text: str, name: str) -> str:
-    """Return what was probably meant by a text that is no duration."""
+    """Return a hint with the probably intended spelling of a text that is not a duration."""
     bare = text.strip()
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", bare):
         return (

@@ -1,7 +1,8 @@
-"""Directories as people write them: a path, or a file: URI, of this host.
+"""Reads the directories of a configuration: a path, or a file: URI, of this host.
 
-`file://host/path` names a directory of another host; taken for a local one, a stream would run beside its own state and
-never say so. So is a URI of another scheme, which as a path would be a directory called "s3:".
+`file://host/path` names a directory of another host. If it were read as a local path, a stream would silently start
+with empty state. The same holds for a URI of another scheme, which as a path would be a directory named "s3:". Both are
+refused.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _HOSTS = ("", "localhost")
 
 
 def is_uri(text: str) -> bool:
-    """Return whether a text is a URI, not a path.
+    """Return whether a text is a URI and not a path.
 
     >>> [is_uri(text) for text in ("s3://bucket/x", "file:/x", "dbfs:/x", "/data/a:b", "a:b/c", "data")]
     [True, True, True, False, False, False]
@@ -32,10 +33,10 @@ def local_path(
     expected: str = "a path, or a file:// URI, of this host",
     error: type[InputError] = InputError,
 ) -> Path:
-    """Return the absolute local path that is named by a path or a file: URI. `what` names it in errors.
+    """Return the absolute local path of a path or a file: URI. `what` names the parameter in errors.
 
-    Errors: `InputError`, or the given kind of it, for another scheme, another host, a URI with more than a path, and
-    for what is no path at all.
+    Errors: `InputError`, or the given subclass, for another scheme, another host, a URI with more than a path, and
+    for a value that is not a path.
 
     >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
     (PosixPath('/data/my state'), PosixPath('/data'))
@@ -69,7 +70,7 @@ def local_path(
 
 
 def _of_home(path: str, what: str, text: str, error: type[InputError]) -> Path:
-    """Return a path with ~ taken for the home directory, as a shell and a configuration file have it."""
+    """Return a path with ~ expanded to the home directory, as in a shell."""
     try:
         return Path(path).expanduser()
     except RuntimeError:

@@ -1,12 +1,12 @@
-"""What is secret among options, and how it is kept out of errors, logs and representations.
+"""Keeps secrets in options out of errors, logs and representations.
 
-**Idea.** An error echoes what it found; of a Kafka source, that may be a password. What an option holds is told by its
-name: `kafka.ssl.key.password`, `fs.s3a.secret.key`, all of `kafka.sasl.*`. In text it is told by `name=value`, as in a
-JAAS configuration or in `--set`, and by what stands before the @ of a URI.
+**Idea.** An error shows the value that it found, and in the options of a Kafka source that may be a password. The name
+of an option identifies a secret: `kafka.ssl.key.password`, `fs.s3a.secret.key`, all of `kafka.sasl.*`. In a text, a
+secret is found by `name=value`, as in a JAAS configuration or in `--set`, and before the @ of a URI.
 
-Properties: hides too much rather than too little below `input`, `options` and `conf`, where names are Spark's and
-Kafka's own; elsewhere only what has an unmistakable name, since `key` is a word of topologies, too.
-Non-goals: secrets whose names do not show it; what Spark itself writes to its log (see `spark.redaction.regex`).
+Properties: below `input`, `options` and `conf`, where names are those of Spark and Kafka, it hides rather too much than
+too little. Elsewhere it hides only values with an unmistakable name, because `key` is also a word of topologies.
+Non-goals: secrets whose names do not show it; Spark's own log (see `spark.redaction.regex`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _PAIR = re.compile(
     re.IGNORECASE,
 )
 _IN_URI = re.compile(r"(\w+://[^/\s:@]*:)[^/\s@]+@")
-#: Of a URI that is signed, and of a header.
+#: The signature of a signed URI, and the token of a header.
 _SIGNED = re.compile(r"([?&](?:sig|signature|x-amz-signature)=|\bBearer\s+)[^&\s'\"]+", re.IGNORECASE)
 
 
 def is_secret(path: str) -> bool:
-    """Return whether the name of an option, or a path in a configuration that ends in it, is that of a secret.
+    """Return whether the name of an option, or a configuration path that ends in it, is that of a secret.
 
     >>> [is_secret(name) for name in ("input.a.options.kafka.ssl.key.password", "spark.conf.fs.s3a.access.key")]
     [True, True]
@@ -42,12 +42,12 @@ def is_secret(path: str) -> bool:
     at = next((i for i, part in enumerate(parts) if part in _OPTIONS), None)
     if at is not None:
         return _has(parts[at + 1 :], _AMONG_OPTIONS)
-    if {"schema", "topology"} & set(parts):  # what is said of a column called `password` is its type
+    if {"schema", "topology"} & set(parts):  # the value of a column named `password` is a type
         return False
     of_source = parts[0] in (
         "input",
         "output",
-    )  # an option that was written beside the others, not among them
+    )  # an option that was written outside of `options` by mistake
     return _has(parts[2:], _AMONG_OPTIONS) if of_source else _has(parts, _PLAIN)
 
 
@@ -59,7 +59,7 @@ def _has(parts: list[str], words: tuple[str, ...]) -> bool:
 
 
 def redacted(value: Any, path: str = "") -> Any:
-    """Return a value without its secrets, for showing; `path` says where it was found.
+    """Return a value without its secrets, for display; `path` is its place in the configuration.
 
     >>> redacted({"format": "kafka", "options": {"kafka.sasl.jaas.config": "x", "subscribe": "a"}}, "input.a")
     {'format': 'kafka', 'options': {'kafka.sasl.jaas.config': '(hidden)', 'subscribe': 'a'}}
@@ -76,7 +76,7 @@ def redacted(value: Any, path: str = "") -> Any:
 
 
 def scrubbed(text: str) -> str:
-    """Return a text without the secrets that show in it.
+    """Return a text with its secrets hidden.
 
     >>> scrubbed('LoginModule required username="u" password="p\\\\"q";')
     'LoginModule required username="u" password=(hidden);'

@@ -1,28 +1,28 @@
-"""The configuration of an application: one YAML file, read and judged whole before anything starts.
+"""The configuration of an application: one YAML file, read and checked completely before anything starts.
 
-The file has sections, and each section has keys. A key is one word, with its dots: `snapshot.interval` in the section
+The file has sections, and each section has keys. A key may contain dots: `snapshot.interval` in the section
 `runtime`. docs/configuration.md lists all keys with their types, defaults and units.
 
-    application    what runs: its id, and its class
+    application    the id and the class of the application
     spark          how Spark is started
-    checkpoint     where progress, changelogs and snapshots are committed
-    state          where executors keep their copies
+    checkpoint     the directory of manifests, changelogs and snapshots
+    state          the executors' directory of copies
     placement      Kafka's keys, verbatim (`taskplace.model.config`)
     runtime        how a batch runs
-    topology       the stream (`taskplace.spark.yaml_application`)
-    input, output  what the application class reads; without one, where sources come from and sinks go to
+    topology       the topology (`taskplace.spark.yaml_application`)
+    input, output  keys of the application class; without a class, the inputs of sources and the outputs of sinks
     chaos          a list of {batch, kill}: executors to kill, for drills
     report         how progress is shown
 
-Errors: `ConfigError` with the path, what was found, what was expected and the nearest known key.
+Errors: `ConfigError` with the path, the value found, the value expected and the nearest known key.
 
-An override names a key by its path: `runtime.snapshot.bytes=1000`. It may lead into nested values
-(`topology.sources.flights.partitions=6`, `input.flights.path=/in`); at each step the longest key that is there is
-taken, and what is left is one key.
+An override names a key by its path: `runtime.snapshot.bytes=1000`. The path may lead into nested values
+(`topology.sources.flights.partitions=6`, `input.flights.path=/in`). At each level the longest existing key that matches
+is used; the rest of the path is one key.
 
-YAML that could be meant in two ways is refused with its line (`taskplace.yamls`).
+Ambiguous YAML is refused with its line (`taskplace.yamls`).
 
-Non-goals: no environment variables, no includes, no templates. `--set key=value` is for the odd change.
+Non-goals: no environment variables, no includes, no templates. `--set key=value` is for single changes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DECLARED = "taskplace.spark.yaml_application:Declared"  # the class of an applic
 
 
 def shown(settings: Any) -> str:
-    """Return how settings are represented: without their secrets."""
+    """Return the representation of settings, without their secrets."""
     values = {part.name: redacted(getattr(settings, part.name), part.name) for part in fields(settings)}
     return f"{type(settings).__name__}({', '.join(f'{name}={value!r}' for name, value in values.items())})"
 
@@ -72,7 +72,7 @@ class Directory:
 
 
 class ExecutorName:
-    """The id of an executor, or the one with most active tasks."""
+    """The id of an executor, or the executor with the most active tasks."""
 
     def __str__(self) -> str:
         return f"{MOST_ACTIVE!r} or an executor id"
@@ -218,10 +218,10 @@ _KNOWN = (*SECTIONS, *FREE, "chaos")
 
 @dataclass(frozen=True)
 class Settings:
-    """All an application may be told, valid by construction when it comes from `load` or `from_mapping`.
+    """The whole configuration of an application; values from `load` or `from_mapping` are checked.
 
     `checkpoint_dir` is an absolute path or a URI with a scheme; `state_dir` is an absolute local path.
-    Relative ones are taken from the current directory.
+    Relative paths are relative to the current directory.
 
     >>> app = {"id": "demo", "class": "shop.orders:Orders"}
     >>> settings = Settings.from_mapping({"application": app, "report": {"progress": "plain"}})
@@ -249,12 +249,12 @@ class Settings:
 
     @classmethod
     def load(cls, path: str | Path, overrides: Sequence[str] = ()) -> Settings:
-        """Read the YAML file at `path`; `overrides` are "key=value" lines that win over the file."""
+        """Read the YAML file at `path`; `overrides` are "key=value" texts with priority over the file."""
         return cls.from_mapping(read(Path(path)), overrides)
 
     @classmethod
     def from_mapping(cls, document: Mapping[str, Any], overrides: Sequence[str] = ()) -> Settings:
-        """Judge a document that was read already; `overrides` as for `load`."""
+        """Check a parsed document and return its settings; `overrides` as for `load`."""
         if not isinstance(document, Mapping):
             raise ConfigError("settings", found=document, expected="a mapping with the key 'application'")
         if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
@@ -311,7 +311,7 @@ def _build(document: Mapping[str, Any]) -> Settings:
 
 
 def _renamed(runtime: Any) -> Any:
-    """Return the section `runtime` with a key of the version before under its new name and unit."""
+    """Return the section `runtime` with a key of the previous version under its new name and unit."""
     old = "follower.share.percent"
     if not isinstance(runtime, Mapping) or old not in runtime:
         return runtime
@@ -325,7 +325,7 @@ def _renamed(runtime: Any) -> Any:
 
 
 def _is_section(name: str) -> bool:
-    """Return whether a name is that of a section. Errors: `ConfigError` with the right spelling."""
+    """Return whether a name is the name of a section. Errors: `ConfigError` with the correct spelling."""
     if name in _KNOWN:
         return True
     section, _, rest = name.partition(".")
@@ -348,7 +348,7 @@ def _free(section: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def absolute(directory: str) -> str:
-    """Return a path as seen from the current directory; a URI as it is."""
+    """Return a path as an absolute path; a URI unchanged."""
     return directory if is_uri(directory) else str(Path(directory).expanduser().absolute())
 
 

@@ -1,15 +1,15 @@
-"""Reads YAML text as strictly as a configuration wants it: what could be meant in two ways is refused, with its line.
+"""Reads YAML strictly: ambiguous values are refused with an error that names the line.
 
-YAML 1.1, which the parser speaks, reads words as something else than they look like. Here
+The parser implements YAML 1.1, which reads some words as other values than they look like. Here
 - `yes`, `no`, `on` and `off` are text as keys, and refused as values: write true or false, or quote them;
 - dates are text, as in YAML 1.2;
 - numbers with a leading zero (octal) or with colons (base 60) are refused: quote them, or give the number;
 - a key given twice is refused, also the merge key `<<`;
-- a tag says what a value looks like already (`!!int 5`), or makes a text of it (`!!str 5`); any other tag, and
+- a tag may repeat the type of a value (`!!int 5`), or make it a text (`!!str 5`); any other tag, and
   `!!int abc`, is refused.
 
-A document that refers to itself, is nested deeper than `DEEPEST`, or has more than `MOST` values once its aliases are
-followed is refused before anything is made of it.
+A document is refused before it is converted if it contains itself, is nested deeper than `DEEPEST`, or has more than
+`MOST` values with its aliases expanded.
 
 Errors: `InputError` with the line.
 
@@ -38,16 +38,16 @@ _STR, _BOOL, _INT, _FLOAT, _NULL, _MAP, _SEQ = (
     f"{_YAML}{name}" for name in ("str", "bool", "int", "float", "null", "map", "seq")
 )
 _TIMESTAMP = f"{_YAML}timestamp"
-#: Tags that only a plain `<<` and `=` have; as keys they are read, and elsewhere the parser refuses them.
+#: The tags of a plain `<<` and `=`; they are allowed as keys, and the parser refuses them elsewhere.
 _SIGNS = {f"{_YAML}merge": "<<", f"{_YAML}value": "="}
 _LOOSE_BOOL = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
 
 
 def load(text: str, path: str) -> Any:
-    """Return the value of a YAML document; `path` says in errors where it is from. O(values)."""
+    """Return the value of a YAML document; `path` names the document in errors. O(values)."""
     try:
-        loader = _Loader(text)  # looks for letters that YAML does not allow
+        loader = _Loader(text)  # checks for characters that YAML does not allow
         node = loader.get_single_node()
         if node is None:
             return None
@@ -64,7 +64,7 @@ def load(text: str, path: str) -> Any:
         ) from None
     except InputError:
         raise
-    except (ValueError, OverflowError) as error:  # an escape of no letter
+    except (ValueError, OverflowError) as error:  # an escape without a character
         raise InputError(path, found=str(error), expected="values that can be read") from None
 
 
@@ -79,14 +79,14 @@ _Loader.yaml_implicit_resolvers = {
 
 
 class _Check:
-    """Goes through the nodes of a document, as written, each once."""
+    """Checks the nodes of a document, each once."""
 
     def __init__(self, path: str, loader: _Loader) -> None:
         self._path, self._loader = path, loader
-        self._sizes: dict[int, tuple[int, int]] = {}  # by node, how many values it is, and how deep
+        self._sizes: dict[int, tuple[int, int]] = {}  # by node: its number of values, and its depth
 
     def values(self, node: yaml.Node, above: tuple[int, ...], room: int) -> tuple[int, int]:
-        """Return how many values a node is, aliases followed, and how deep; refuse what is too much, or unclear."""
+        """Return a node's number of values, with aliases expanded, and its depth; check the limits and each value."""
         if id(node) in above:
             raise self._error(
                 node, "an alias to what it is itself in", "values that do not contain themselves"
@@ -136,7 +136,7 @@ class _Check:
             raise self._error(node, f"the tag {_short(node.tag)}", expected)
 
     def _scalar(self, node: yaml.Node) -> None:
-        """Refuse a word that means two things, and one that is not what its tag says."""
+        """Refuse an ambiguous word, and a value that does not match its tag."""
         if node.tag == _BOOL and _LOOSE_BOOL.fullmatch(node.value):
             raise self._error(node, node.value, "true or false, or a text in quotes")
         if node.tag == _INT and _OCTAL.fullmatch(node.value):

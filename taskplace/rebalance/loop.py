@@ -1,15 +1,15 @@
-"""The rebalance loop: look, decide whether to plan, plan, and put the plan in force under a new generation.
+"""The rebalance loop: decides whether to plan, plans, and puts the plan in force under a new generation.
 
-Suggest, then decide: the rules of `taskplace.rebalance.triggers` suggest; only the loop plans. It is driven
-from outside, between two batches, and keeps no thread; time comes from the clock it is given.
+The rules of `taskplace.rebalance.triggers` suggest plans; only the loop plans. The caller drives the loop between two
+batches; the loop has no thread, and takes the time from a given clock.
 
 Properties:
 - A plan is verified before it is in force (`taskplace.plan` does it). If it is not valid, the assignment in force
-  stays, the reason is logged, and the next probing rebalance tries again; a first plan has to be valid.
-- A generation changes when, and only when, the assignment does.
-- The same trigger for a situation that planning could not improve does not come again before the next
-  probing interval: a warm-up that has caught up and stays one is not a reason for ever.
-- A warm-up or standby that stands still for `patience` probing rebalances is parked, and its task planned elsewhere.
+  stays, the reason is logged, and the next probing rebalance tries again. The first plan must be valid.
+- The generation changes exactly when the assignment changes.
+- If a plan for an event did not change the assignment, the same event is ignored until the assignment changes. So a
+  warm-up that has caught up and stays a warm-up does not cause a plan at every look. The probing timer still plans.
+- A warm-up or standby without progress for `patience` probing rebalances is parked, and its task planned elsewhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Planner = Callable[[Problem], Plan]
 
 @dataclass(frozen=True)
 class Decision:
-    """A plan that was made: why, under which generation it is in force, and whether it changed anything."""
+    """A plan with its triggers, its generation, and whether it changed the assignment."""
 
     plan: Plan
     generation: int
@@ -51,7 +51,7 @@ class Decision:
 class RebalanceLoop:
     """Holds the assignment in force, and decides when to change it.
 
-    Lifetime: `plan` and `generation` change together, in `look`; `_ignored` is emptied by every other trigger.
+    Lifetime: `plan` and `generation` change together, in `look`. A changed assignment empties `_ignored`.
 
     >>> from taskplace.model.ids import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
@@ -84,10 +84,10 @@ class RebalanceLoop:
     def look(
         self, tasks: Sequence[Task], instances: Iterable[Instance], *, because: Sequence[Trigger] = ()
     ) -> Decision | None:
-        """Plan if there is a reason to; return what was decided, or None.
+        """Plan if there is a reason; return the decision, or None.
 
-        `instances` carry capacity, tags, draining and lags; their roles are filled in from the plan in force.
-        `because` names reasons from outside, such as an executor lost within a batch; with one it always plans.
+        `instances` have capacity, tags, draining and lags; their roles are filled in from the plan in force.
+        `because` has reasons from the caller, such as an executor lost within a batch; with one, the loop always plans.
         """
         present = self.with_roles(instances)
         situation = Situation(
@@ -105,7 +105,9 @@ class RebalanceLoop:
             return None
         problem = situation.problem
         if any(trigger.kind == "probing" for trigger in fresh):
-            problem = self._watch.observe(problem)  # by the timer alone: between two batches, nobody gets far
+            problem = self._watch.observe(
+                problem
+            )  # only on the timer: copies progress little between two batches
         else:
             problem = with_parked(problem, self._watch.by_instance())
         try:
@@ -126,8 +128,13 @@ class RebalanceLoop:
         return Decision(plan, self.generation, (*because, *fresh), changed)
 
     def with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
-        """Return instances with the roles that they have by the plan in force, sorted by id."""
-        return with_roles(instances, self.plan.assignment if self.plan else {})
+        """Return the instances with their roles in the plan in force, sorted by id."""
+        in_force = self.plan.assignment if self.plan else {}
+        return tuple(
+            replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)
+            for instance in sorted(instances, key=lambda i: i.id)
+            for roles in (in_force.get(instance.id, Roles()),)
+        )
 
 
 def _roles(plan: Plan) -> dict[str, Roles]:
@@ -135,6 +142,6 @@ def _roles(plan: Plan) -> dict[str, Roles]:
 
 
 def _default_planner(problem: Problem) -> Plan:
-    from taskplace.planner import plan  # loads the solver, on first use
+    from taskplace.planner import plan  # imported on first use, because it loads the solver
 
     return plan(problem)

@@ -25,7 +25,7 @@ class ProbingSchedule:
         self._clock = clock
 
     def planned(self, *, followup: bool) -> None:
-        """Take note of a plan: arm the timer anew if it wants a follow-up, stop it if not."""
+        """Note a new plan: restart the timer if the plan needs a follow-up, else stop it."""
         self.next_at = self._clock() + self.interval if followup else None
 
     def due(self) -> bool:

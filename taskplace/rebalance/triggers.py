@@ -1,16 +1,16 @@
-"""Reasons to plan again. Each rule compares what was planned for with what is there now, and suggests.
+"""Reasons to plan again. Each rule compares the input of the last plan with the current situation.
 
-| rule | says |
+| rule | reason |
 |---|---|
-| `start` | nothing is in force yet |
-| `membership` | instances came, went, or changed their capacity or tags |
+| `start` | no plan is in force yet |
+| `membership` | instances joined, left, or changed their capacity or tags |
 | `drain` | an instance began or ended draining |
 | `tasks` | tasks appeared or disappeared |
 | `caught up` | a warm-up has caught up, so that a move can be finished (event) |
 | `overtaken` | a task is active on a lagging copy, and another copy has caught up (event) |
 | `probing` | the step is not the target, or an owner lags, and the probing interval is over (timer) |
 
-Balance depends on members and tasks alone (KIP-441), so while none of these holds, no plan can be better.
+Balance depends on members and tasks only (KIP-441). So without one of these reasons, no plan can be better.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from topology.ids import TaskId
 
 
 class Trigger(NamedTuple):
-    """A reason to plan, for people and for tests.
+    """A reason to plan, for logs and tests.
 
     >>> str(Trigger("membership", "executor-3 joined"))
     'membership: executor-3 joined'
@@ -46,7 +46,7 @@ class Trigger(NamedTuple):
 
 @dataclass(frozen=True)
 class Situation:
-    """What the rules look at: the plan in force and what it was made for, and what is there now."""
+    """The input of the rules: the plan in force, the input of that plan, and the current instances and tasks."""
 
     config: PlacementConfig
     plan: Plan | None
@@ -73,7 +73,7 @@ def start(now: Situation) -> Iterator[Trigger]:
 
 
 def membership(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan when the instances are not those planned for; identities count, not numbers."""
+    """Suggest a plan if the instances differ from those of the last plan; identities count, not numbers."""
     if now.plan is None:
         return
     before = {i.id: i for i in now.planned_instances}
@@ -88,7 +88,7 @@ def membership(now: Situation) -> Iterator[Trigger]:
 
 
 def drain(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan when draining was asked for or taken back."""
+    """Suggest a plan if a drain was requested or taken back."""
     before = {i.id for i in now.planned_instances if i.draining}
     for instance in now.instances:
         if now.plan is not None and instance.draining != (instance.id in before):
@@ -96,7 +96,7 @@ def drain(now: Situation) -> Iterator[Trigger]:
 
 
 def tasks(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan when the tasks are not those planned for."""
+    """Suggest a plan if the tasks differ from those of the last plan."""
     found = frozenset(task.id for task in now.tasks)
     if now.plan is not None and found != now.planned_tasks:
         added, gone = len(found - now.planned_tasks), len(now.planned_tasks - found)
@@ -104,8 +104,8 @@ def tasks(now: Situation) -> Iterator[Trigger]:
 
 
 def caught_up(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan when a warm-up has caught up; one suggestion for all of them."""
-    if now.plan is None or not any(roles.warmup for roles in now.plan.assignment.values()):
+    """Suggest a plan if a warm-up has caught up; one suggestion for all warm-ups."""
+    if now.plan is None:
         return
     c = now.problem.columns
     if ready := _named(c, c.caught & (c.lag != NO_COPY) & (c.role == WARMUP)):
@@ -113,8 +113,8 @@ def caught_up(now: Situation) -> Iterator[Trigger]:
 
 
 def overtaken(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan when a standby or warm-up has caught up before the owner of its task; one for all of them."""
-    if now.plan is None or not any(roles.standby or roles.warmup for roles in now.plan.assignment.values()):
+    """Suggest a plan if a standby or warm-up has caught up before the owner of its task; one suggestion for all."""
+    if now.plan is None or now.config.unbounded:  # then every owner counts as caught up
         return
     c = now.problem.columns
     lags = c.stateful & (c.owner >= 0) & ~caught_at(c, c.owner)
@@ -126,7 +126,7 @@ def overtaken(now: Situation) -> Iterator[Trigger]:
 
 
 def probing(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan when the interval is over and there is something left to do."""
+    """Suggest a plan if the probing interval is over and the last plan needs a follow-up."""
     if now.probing_due and now.plan is not None and now.plan.followup:
         yield Trigger(
             "probing", f"every {now.config.probing_rebalance_interval_ms} ms while moves are pending"
@@ -141,4 +141,4 @@ def _named(c: Columns, rows: Bools) -> list[tuple[TaskId, str]]:
 
 
 RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)
-EVENTS = ("caught up", "overtaken")  # kinds that go on being suggested while the situation lasts
+EVENTS = ("caught up", "overtaken")  # kinds that are suggested again as long as the situation lasts

@@ -1,7 +1,7 @@
-"""What a person sees while a stream runs.
+"""Reports the progress of a stream to its user.
 
-- `events`: what the runtime tells, plain values;
-- `words`: the same numbers in the same words, wherever they are shown;
+- `events`: the events of the runtime, as plain values;
+- `words`: the texts for events, the same in all reporters;
 - `plain`: lines, for logs and continuous integration;
 - `terminal`: a progress bar and a table that stay in place.
 """

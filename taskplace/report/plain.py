@@ -12,7 +12,7 @@ from taskplace.report import words
 class PlainReporter:
     """Writes lines and flushes each, so that a log can be followed.
 
-    A stream that is gone (a closed pipe) silences the reporter; the run goes on.
+    If the stream is gone (a closed pipe), the reporter writes nothing more; the run goes on.
 
     >>> import sys
     >>> PlainReporter(sys.stdout).failure(ExecutorLost("executor-1", 10, 8))
@@ -39,7 +39,7 @@ class PlainReporter:
         self._write(text)
 
     def summary(self, summary: Summary) -> None:
-        """Write the whole run; the check's answer stands last, where one looks first."""
+        """Write the summary of the run, with the result of the check as the last line."""
         rows = [f"  {label:<36}{value:>14}" for label, value in words.summary_rows(summary)]
         phases = [
             f"  {name:<36}{took:>14}{share:>7}" for name, took, share in words.phase_rows(summary.phases)

@@ -1,4 +1,4 @@
-"""A view that stays in place: a progress bar, the placement per executor, events scrolling above."""
+"""A terminal view that stays in place: a progress bar and the placement per executor, with events above."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.text import Text
 from taskplace.model.events import BatchDone, ExecutorLost, InstanceView, Rebalanced, Summary
 from taskplace.report import words
 
-WIDTH = 44  # of every table at least, so that titles stay on one line
+WIDTH = 44  # the least width of a table, so that titles stay on one line
 
 
 class TerminalReporter:
@@ -30,7 +30,7 @@ class TerminalReporter:
         self.console = console or Console(file=stream)
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(*columns, console=self.console)
-        # The clock of the bar starts here: what comes before the first batch is time a person waits, too.
+        # The bar's clock starts here, so that it includes the time before the first batch.
         self._bar = self._progress.add_task("batches", total=None)
         self._last: BatchDone | None = None
         self._live: Live | None = None
@@ -58,7 +58,7 @@ class TerminalReporter:
         self._print(Text(text, style="dim"))
 
     def summary(self, summary: Summary) -> None:
-        """Print the whole run; the check's answer stands last, where one looks first."""
+        """Print the summary of the run, with the result of the check as the last line."""
         self.close()
         self.console.print(summary_table(summary))
         if summary.phases:
@@ -123,7 +123,7 @@ def summary_table(summary: Summary) -> Table:
 
 
 def phase_table(summary: Summary) -> Table:
-    """Return where a batch's time went."""
+    """Return the median seconds of a batch per phase."""
     table = Table(
         title="where a batch's time goes (median)", title_justify="left", min_width=WIDTH, show_header=False
     )

@@ -1,7 +1,7 @@
-"""The words for what happened, the same on a terminal and in a log.
+"""The texts for events, the same on a terminal and in a log.
 
-Every function returns text or rows of text, and nothing here knows where they will stand. Batches are named
-by their ids, which count from 0, as they are in the configuration, in Spark and in the output's directories.
+Every function returns text or rows of text, independent of where they are shown. Batches are named
+by their ids, which count from 0, as in the configuration, in Spark and in the output's directories.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def count(number: int, one: str, many: str = "") -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as a person says them.
+    """Return seconds in a readable unit.
 
     >>> duration(0.0123), duration(4.06), duration(151.4)
     ('12 ms', '4.1 s', '2 min 31 s')
@@ -60,7 +60,7 @@ def batch_line(event: BatchDone) -> str:
 
 
 def instance_text(view: InstanceView) -> str:
-    """Return the roles on an instance in one phrase; what there is none of is left out, but for actives."""
+    """Return the roles on an instance in one phrase; counts of 0 are left out, except for actives."""
     if not view.alive:
         return "lost"
     parts = [f"{view.active} active"]
@@ -71,7 +71,7 @@ def instance_text(view: InstanceView) -> str:
 
 
 def rebalance_line(event: Rebalanced) -> str:
-    """Return one line for a rebalance: why, what it did, and whether more is to come.
+    """Return one line for a rebalance: its reason, its moves, and whether more will follow.
 
     >>> rebalance_line(Rebalanced(5, 10, "executor 1 lost", ("0_3",), promotions=1, followup=True))
     'rebalance at batch 10, generation 5: executor 1 lost; 1 move, 1 promotion; more to come'
@@ -85,7 +85,7 @@ def rebalance_line(event: Rebalanced) -> str:
 
 
 def move_lines(event: Rebalanced) -> list[str]:
-    """Return the first moves, and how many more there are."""
+    """Return the first moves, and the number of further moves."""
     rest = len(event.moves) - MOVES_SHOWN
     return [*event.moves[:MOVES_SHOWN], *([f"... and {count(rest, 'more move')}"] if rest > 0 else [])]
 
@@ -105,7 +105,7 @@ def loss_line(event: ExecutorLost) -> str:
 
 
 def summary_rows(summary: Summary) -> list[tuple[str, str]]:
-    """Return what the summary says, label and value."""
+    """Return the rows of the summary: label and value."""
     return [
         ("batches", f"{summary.batches:,}"),
         ("rows", f"{summary.rows:,}"),
@@ -121,7 +121,7 @@ def summary_rows(summary: Summary) -> list[tuple[str, str]]:
 
 
 def phase_rows(phases: Mapping[str, float]) -> list[tuple[str, str, str]]:
-    """Return where a batch's time went: phase, seconds, share of the whole.
+    """Return the time of a batch by phase: phase, seconds, share of the whole.
 
     >>> phase_rows({"state": 1.5, "commit": 0.5})
     [('state', '1.5 s', '75 %'), ('commit', '0.5 s', '25 %')]
@@ -135,7 +135,7 @@ def phase_rows(phases: Mapping[str, float]) -> list[tuple[str, str, str]]:
 
 
 def check_line(summary: Summary) -> str:
-    """Return the answer to "is the result right?"."""
+    """Return the result of the check in one line."""
     if summary.check is None:
         return "not checked"
     return summary.check if summary.ok else f"FAILED: {summary.check}"

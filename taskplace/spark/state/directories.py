@@ -59,7 +59,7 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
 def check_commits(path: Path, what: str) -> None:
     """Refuse a directory whose file system has no hard links, exclusive creates, renames or syncs of directories.
 
-    A directory that is not there is judged by the nearest one above it.
+    For a missing directory, the nearest existing parent is tried.
     Errors: `InputError` naming the directory and what was tried; `OSError` for a full disk.
     """
     with _Probe(
@@ -102,7 +102,7 @@ def check_copies(path: Path, what: str) -> None:
 
 
 class _Probe:
-    """A directory to try things in, that is gone afterwards; an error says what was tried last, and where."""
+    """A temporary directory for the trial. An error names the operation that failed, and the directory."""
 
     def __init__(self, path: Path, what: str, needed: str) -> None:
         self._what, self._needed = what, needed
@@ -111,7 +111,7 @@ class _Probe:
         self._tried = "make a directory"
 
     def tries(self, what: str) -> None:
-        """Say what is tried next."""
+        """Name the operation that is tried next."""
         self._tried = what
 
     def __enter__(self) -> _Probe:
@@ -137,7 +137,7 @@ class _Probe:
         )
 
     def _remove_abandoned(self) -> None:
-        """Remove what a process has left that was killed while it tried."""
+        """Remove the directories of processes that were killed during their trial."""
         with suppress(OSError):
             for left in self._folder.glob(f"{PROBE}*"):
                 with suppress(OSError):
@@ -146,12 +146,12 @@ class _Probe:
 
 
 def reason(error: OSError | lmdb.Error) -> str:
-    """Return what the system says of an error, without the name of the file that it was tried with."""
+    """Return the system's text for an error, without the file name of the trial."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def _is_there(folder: Path) -> bool:
     try:
         return folder.exists()
-    except OSError:  # it cannot even be looked at; so much the less can anything be made in it
+    except OSError:  # unreadable: the trial will fail in it, with a clear error
         return True

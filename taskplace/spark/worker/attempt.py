@@ -1,10 +1,9 @@
-"""One attempt of one task at one batch: bring the copy to its base, process, seal, commit locally, report.
+"""Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally, report.
 
-The order of the end matters. The changelog, boundary and staged output are sealed in the checkpoint first;
-then the copy commits, with an undo record; last comes the report, a file of its own beside Spark's result, so
-that the driver finds finished attempts even when it had to cancel the job. Nothing of it counts before a
-manifest names the attempt: an attempt that lost, or whose driver died, leaves files nobody refers to and a
-copy that the next descriptor rolls back.
+The order of the last steps matters. First the attempt seals changelog, boundary and staged output in the checkpoint.
+Then the copy commits, with an undo record. Last comes the report: a file beside Spark's result, so that the driver
+finds finished attempts even after it cancelled the job. An attempt counts only when a manifest names it. An attempt
+that lost, or whose driver died, leaves files that no manifest names, and a copy that the next descriptor rolls back.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ from taskplace.spark.worker.guard import guarded, seen, told_when_full
 from taskplace.spark.worker.program import Outputs, Program
 from topology import TaskId
 
-#: How long an attempt that landed on an executor without a copy waits to be cancelled.
+#: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
 ELSEWHERE_SECONDS = 1.5
 
-#: The column of the united input that says which source a row is from.
+#: The column of the united input that names the source of a row.
 TAG = "__topic"
 
 
 def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
     """Run the attempts of one Spark partition and yield their reports, encoded.
 
-    An element is a descriptor and its Arrow batches, or the descriptor alone when nothing comes from Spark.
+    An element is a descriptor with its Arrow batches, or only the descriptor if the stage has no external input.
     """
     for element in elements:
         descriptor, batches = (element, ()) if setting.schema is None else element
@@ -67,10 +66,10 @@ def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> It
 def run_attempt(
     program: Program, setting: Setting, descriptor: Descriptor, batches: Sequence[bytes]
 ) -> Report:
-    """Run one attempt and return its report, which is also in the checkpoint by then.
+    """Run one attempt and return its report, which it has also written to the checkpoint.
 
-    Errors: `Fenced` when newer work has touched the copy; `CheckpointError` for damaged files; what a
-    processor raises.
+    Errors: `Fenced` if the copy has seen a newer fence; `CheckpointError` for damaged files; the exception of a
+    processor.
     """
     clock = _Clock()
     subtopology, partition = descriptor.task
@@ -84,7 +83,7 @@ def run_attempt(
     def process(copy: Copy | None, recovery: Recovery) -> Report:
         clock.lap("position")
         faults.point("attempt.positioned")
-        attempt = f"{setting.epoch}-{uuid.uuid4().hex}"  # a new one also when a full map makes it run again
+        attempt = f"{setting.epoch}-{uuid.uuid4().hex}"  # a new id also for a second run after a full map
         stores = (
             {name: Store(schema, copy, late.get(schema.database)) for name, schema in program.stores.items()}
             if copy is not None
@@ -141,7 +140,7 @@ def run_attempt(
                 guarded(path, identity.executor()[1], root / called_off(setting, subtopology)),
                 Copy(path, program.databases, fence=fence) as copy,
             ):
-                recovery = Recovery()  # one for all runs: what was restored before the map was full counts
+                recovery = Recovery()  # one for all runs, so that work before a full map is counted
                 report = copy.growing(
                     lambda: process(copy, copy.bring_to(descriptor.history, root, recovery))
                 )
@@ -156,12 +155,12 @@ def run_attempt(
 
 
 def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descriptor, instance: str) -> None:
-    """Wait a moment before restoring a whole copy on an executor that was not planned for it.
+    """Wait a moment before restoring a whole copy on an executor that was not planned for the task.
 
-    When an executor dies, Spark starts its tasks anywhere at once, and the driver is about to cancel that and
-    to promote standbys. An attempt that restored meanwhile would win now and then, and cost what it was not
-    meant to. If the round is not called off, Spark had another reason, and the attempt goes on.
-    Errors: `Fenced` when the driver has called the round off.
+    When an executor dies, Spark at once restarts its tasks anywhere. The driver will cancel the round and promote
+    standbys. Without the wait, an attempt that restores a whole copy could win instead of a standby. If the driver
+    does not cancel the round, Spark had another reason to move the task, and the attempt continues.
+    Errors: `Fenced` if the driver has cancelled the round.
     """
     if descriptor.instance in ("", instance) or descriptor.history.end == EMPTY:
         return
@@ -231,7 +230,7 @@ def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
 
 
 def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-    """Return the rows of each sink that got some, as they are staged. Errors: `InputError` for what does not fit."""
+    """Return the rows to stage, for each sink with rows. Errors: `InputError` for rows that do not fit the schema."""
     return {
         sink: schemas.fitted(rows, sink, setting.sinks.get(sink))
         for sink, rows in sinks.items()
@@ -253,7 +252,7 @@ def _sealed_outputs(
     for sink, rows in outputs.sinks.items():
         data = schemas.parquet(rows, sink)
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
-        write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; where it lies is private
+        write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; its directory is private
         sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))
     return boundaries, sinks
 

@@ -1,8 +1,8 @@
-"""Rows on their way from one subtopology to the next: one sealed file per attempt, one slice per partition.
+"""Boundary files: the rows that pass from one subtopology to the next, one file per attempt, one slice per partition.
 
-This is the repartition topic. The writer hashes the rows as Spark would and lays the partitions one behind
-another; the reader of a partition reads its slice of every *winning* attempt's file. Rows cross as data, not
-as an RDD, so nothing downstream can make Spark run a stateful task again.
+A boundary file implements the repartition topic. The writer hashes the rows as Spark would, and writes the partitions
+one after the other. The reader of a partition reads its slice of every *winning* attempt's file. The rows are files,
+not an RDD, so nothing downstream can make Spark run a stateful task again.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ TURNS = 16
 
 
 def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
-    """Write the boundaries that a stage reads. They are many: a slice per writer and reader."""
+    """Write the list of boundaries that a stage reads; it has a slice for each pair of writer and reader."""
     data = encoded(topics)
-    write_file(root / file, data, sync=False)  # as what it lists
+    write_file(root / file, data, sync=False)  # not synced, like the files that it lists
     return Listing(file, len(data), seal(data))
 
 
-@lru_cache(maxsize=1)  # the tasks of a stage that one worker runs read the same
+@lru_cache(maxsize=1)  # all tasks of a stage read the same list
 def read_listing(root: Path, listing: Listing) -> Mapping[str, Sequence[Boundary]]:
-    """Return what `write_listing` was given. Errors: `CheckpointError` for a file that is missing or damaged."""
+    """Return the boundaries of a list. Errors: `CheckpointError` for a missing or damaged file."""
     data = read_sealed(root / listing.file, listing.size, listing.checksum).to_pybytes()
     return decoded(dict[str, tuple[Boundary, ...]], data)
 
@@ -51,10 +51,10 @@ def write(
     seed: int = 0,
     topic: str = "",
 ) -> Boundary:
-    """Write `rows` by partition of their key into `root/file` (none, if there are no rows). O(bytes).
+    """Write `rows` by partition of their key into `root/file`; write no file without rows. O(bytes).
 
-    Without a key they are spread evenly, in runs; `seed` decides who gets which. `topic` is named in errors.
-    Errors: `InputError` for a column of the key that is missing, or of a type that is not hashed.
+    Without a key, rows are spread evenly in runs; `seed` decides the order. `topic` is for errors.
+    Errors: `InputError` for a missing key column, or one of a type that cannot be hashed.
     """
     where = f"repartition {topic!r}" if topic else "repartition"
     if rows.num_rows and (missing := set(key) - set(rows.column_names)):
@@ -80,7 +80,7 @@ def write(
     view = memoryview(data)
     write_file(
         root / file, data, sync=False
-    )  # needed until this batch is committed, and made again after a crash
+    )  # not synced: it is needed only until this batch is committed, and made again after a crash
     slices = {
         p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
@@ -88,7 +88,7 @@ def write(
 
 
 def _by_key(rows: pa.Table, key: Sequence[str], partitions: int, where: str) -> npt.NDArray[np.int32]:
-    """Return the partition of each row. Errors: `InputError` with the column whose type is not hashed."""
+    """Return the partition of each row. Errors: `InputError` with the column whose type cannot be hashed."""
     for name in key:
         try:
             partition_of([_hashable(rows[name].slice(0, 0))], partitions)
@@ -99,14 +99,14 @@ def _by_key(rows: pa.Table, key: Sequence[str], partitions: int, where: str) -> 
 
 
 def _hashable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return a key's column; one without a type is of nulls, which hash the same in every type."""
+    """Return a key column in a type that can be hashed. A column without a type has only nulls, so any type will do."""
     return column.cast(pa.int32()) if pa.types.is_null(column.type) else column
 
 
 def _spread(rows: pa.Table, partitions: int, seed: int) -> npt.NDArray[np.int64]:
-    """Return the partitions of rows without a key: KIP-794's, in bytes.
+    """Return the partitions of rows without a key, in turns measured in bytes (KIP-794).
 
-    A turn is `batch.size` as Kafka has it, or less, so that each partition gets some turns of these rows.
+    A turn is Kafka's `batch.size`, or less, so that each partition gets several turns of these rows.
     """
     sizes = _bytes(rows)
     turn = min(PartitionerConfig().turn, max(1, int(sizes.sum()) // (TURNS * partitions)))
@@ -115,7 +115,7 @@ def _spread(rows: pa.Table, partitions: int, seed: int) -> npt.NDArray[np.int64]
 
 
 def _bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
-    """Return the bytes of each row: those of its texts and binaries, and its share of the other columns."""
+    """Return the size of each row in bytes: its texts and binaries, and the average of the other columns."""
     total = np.full(rows.num_rows, 1, np.int64)
     for column in rows.columns:
         if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
@@ -128,14 +128,13 @@ def _bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
 def read(root: Path, boundaries: Iterable[Boundary], partition: int, topic: str = "") -> pa.Table:
     """Return one partition's rows of all `boundaries`, in their order.
 
-    All partitions get the same columns, those that hold the rows of every writer (`taskplace.spark.worker.unify`).
-    Errors: `CheckpointError` for a file that is missing or damaged; `InputError` when writers disagree about
-    the columns.
+    All partitions get the same schema, which holds the rows of every writer (`taskplace.spark.worker.unify`).
+    Errors: `CheckpointError` for a missing or damaged file; `InputError` if the writers' columns cannot be united.
     """
     boundaries = list(boundaries)
     if not boundaries:
         raise CheckpointError("an internal topic has no writer")
-    # A writer that had rows knows its columns for certain; an empty table may have been made from nothing.
+    # Only writers with rows count: an empty table may lack columns, or have wrong types.
     writers = [boundary for boundary in boundaries if boundary.slices] or boundaries[:1]
     where = f"repartition {topic!r}" if topic else "repartition"
     schema = united([(_writer(boundary.file), _schema(boundary.schema)) for boundary in writers], where)

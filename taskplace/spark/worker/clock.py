@@ -1,13 +1,13 @@
-"""Watermarks along one subtopology's operators, in one task and one batch.
+"""Computes the watermarks of one subtopology's operators, in one task and one batch.
 
-**Idea.** A watermark comes in with each topic. Behind an operator it is that of its slowest input. One thing holds it
-back: windows that are due and have not all been sent, since a batch sends no more than a limit. Their rows will follow,
-so for whoever comes behind, time has not gone beyond the oldest of them.
+**Idea.** Each topic has a watermark. The watermark behind an operator is that of its slowest input. Due windows that
+are not sent yet hold it back: a batch sends a limited number of windows, and the rows of the others will follow. So
+behind the operator, time is not beyond the oldest of these windows.
 
-A store goes by its operator's watermark, less the operator's `lag` (`taskplace.spark.processors.times`). It never goes
-back behind `late`, the watermark that it went by in the batch before.
+A store's watermark is that of its operator's input, less the operator's `lag` (`taskplace.spark.processors.times`). It
+never goes back below `late`, the store's watermark in the batch before.
 
-Units: microseconds since 1970 (UTC); None: unknown yet. A store is named as it lies in copies.
+Units: microseconds since 1970 (UTC); None: unknown yet. Stores have the names of their databases in copies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def slowest(watermarks: Iterable[Watermark]) -> Watermark:
-    """Return the watermark of the slowest; None if one is unknown, or there are none.
+    """Return the smallest watermark; None if one is unknown, or there are none.
 
     >>> slowest([5, 3]), slowest([5, None]), slowest([])
     (3, None, None)
@@ -34,12 +34,12 @@ def slowest(watermarks: Iterable[Watermark]) -> Watermark:
 
 
 def forward(late: Watermark, now: Watermark) -> Watermark:
-    """Return what a store goes by: `now`, but never behind `late`."""
+    """Return the watermark of a store: `now`, but never below `late`."""
     return max((w for w in (late, now) if w is not None), default=None)
 
 
 class Clock:
-    """Tells each operator of a task its watermark, given those of the topics; asked parents first."""
+    """Computes the watermark of each operator of a task from those of the topics. Call it for parents first."""
 
     def __init__(self, topics: Mapping[str, Watermark]) -> None:
         self._topics = topics
@@ -53,7 +53,7 @@ class Clock:
         return slowest(self._behind[parent] for parent in operator.parents)
 
     def at(self, operator: Operator) -> Watermark:
-        """Return the watermark that an operator goes by: its input's, less its lag."""
+        """Return the watermark of an operator: that of its input, less its lag."""
         before = self.before(operator)
         return None if before is None else before - operator.lag
 
@@ -62,15 +62,17 @@ class Clock:
         return self._behind[operator.name]
 
     def of_store(self, operator: Operator, schema: StoreSchema, late: Watermark) -> Watermark:
-        """Return what a store goes by, as far as this operator and those before it say."""
+        """Return the watermark of a store, given this operator and the earlier ones that use the store."""
         now = self.at(operator)
-        if schema.database in self._stores:  # of several operators that share it, the slowest counts
+        if (
+            schema.database in self._stores
+        ):  # several operators share the store: the smallest watermark counts
             now = slowest((now, self._stores[schema.database]))
         self._stores[schema.database] = now
         return forward(late, now)
 
     def passed(self, operator: Operator, sent_by_time: Iterable[Store] = ()) -> None:
-        """Take note that an operator has run; `sent_by_time` are its stores of which it sends on what expires."""
+        """Note that an operator has run. `sent_by_time`: its stores whose expired entries it emits."""
         found = self.before(operator)
         for store in sent_by_time:
             if found is not None and store.held is not None:

@@ -1,7 +1,7 @@
-"""Column types that Parquet keeps and Spark reads, and how they are written as text.
+"""The column types of staged files, which Parquet can store and Spark can read, and their names as text.
 
-Idea: what is staged for a sink has to be readable by every Spark, for ever. `readable` says as what a column of any
-Arrow type is staged; `text` is the written form of these types, in declarations, manifests and errors, and
+Idea: every Spark must be able to read what is staged for a sink. `readable` returns the type as which a column of any
+Arrow type is staged. `text` returns the name of such a type in declarations, manifests and errors, and
 `taskplace.spark.state.column_types.parse` reads it.
 
 | Arrow | staged as |
@@ -13,7 +13,7 @@ Arrow type is staged; `text` is the written form of these types, in declarations
 | date64 | date |
 | timestamps of any unit, with and without a zone | timestamp (UTC), timestamp_ntz: microseconds |
 | decimals of at most 38 digits | decimal(p, s) |
-| dictionary, run-end encoded, extension types | as their values are |
+| dictionary, run-end encoded, extension types | the type of their values |
 | lists, maps, structs with fields | the same, of such types |
 | null | null: no type yet |
 
@@ -49,11 +49,11 @@ _SAME = {
 
 
 class Unreadable(ValueError):
-    """A type that Parquet cannot keep, or Spark not read; the message says what to do."""
+    """A type that Parquet cannot store, or Spark cannot read; the message has the remedy."""
 
 
 def readable(kind: pa.DataType) -> pa.DataType:
-    """Return as what a column of this type is staged. Errors: `Unreadable`."""
+    """Return the type as which a column of this type is staged. Errors: `Unreadable`."""
     kind = plain(kind)
     if kind in _SAME:
         return kind
@@ -82,7 +82,7 @@ def readable(kind: pa.DataType) -> pa.DataType:
 
 
 def check_names(names: Sequence[str], what: str = "columns") -> None:
-    """Refuse names that Spark does not tell apart. Errors: `Unreadable`."""
+    """Refuse names that are equal for Spark. Errors: `Unreadable`."""
     if not names:
         raise Unreadable(f"{what}: none; Parquet keeps no rows without")
     seen: dict[str, str] = {}
@@ -92,7 +92,7 @@ def check_names(names: Sequence[str], what: str = "columns") -> None:
 
 
 def untyped(kind: pa.DataType) -> bool:
-    """Return whether a type, or a part of it, is not known yet."""
+    """Return whether a type, or a part of it, is unknown (null)."""
     if is_list(kind):
         return untyped(kind.value_type)
     if T.is_map(kind):
@@ -103,7 +103,7 @@ def untyped(kind: pa.DataType) -> bool:
 
 
 def text(kind: pa.DataType) -> str:
-    """Return the written form of a type that `readable` gave."""
+    """Return the name of a type that `readable` returned."""
     if T.is_timestamp(kind):
         return "timestamp_ntz" if kind.tz is None else "timestamp"
     if T.is_date32(kind):

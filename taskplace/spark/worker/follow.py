@@ -1,7 +1,7 @@
-"""A visit to an executor: let its standbys and warm-ups follow their changelogs, snapshot, clean up, report.
+"""A visit to an executor: its standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
 
-One visit takes one slot of an executor for about its budget, and does what there is time for; the driver sends the
-next when it has the report, while a batch runs not at once (`Followers.orders`). Only committed files are applied.
+A visit takes one slot of an executor for about its time budget. The driver sends the next visit after the report; while
+a batch runs, it waits first (`Followers.orders`). Only committed files are applied.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def visit(orders: Orders) -> Visit:
-    """Carry out `orders` on this executor, or nothing, if Spark brought them to another one."""
+    """Carry out `orders`, or nothing if Spark ran the visit on another executor than the ordered one."""
     start = time.monotonic()
     executor_id, owner = identity.executor()
     instance = f"executor-{executor_id}"
@@ -53,12 +53,12 @@ def visit(orders: Orders) -> Visit:
         nonlocal deadline
         now = time.monotonic()
         if deadline is None:
-            # A snapshot is read and checked before its first piece: that should not be most of the visit.
+            # A snapshot is read and checked before its first piece; the budget grows so that pieces follow as well.
             deadline = start + orders.budget + 2 * (now - start)
         return now < deadline
 
     for left, (task, history) in zip(reversed(range(len(orders.follow))), orders.follow.items(), strict=True):
-        # One step at least, whatever the budget.
+        # At least one step, for any budget.
         _follow(home / str(task), task, history, root, orders, in_time, done)
         if left and not in_time():
             done.unfinished = True
@@ -80,7 +80,7 @@ def visit(orders: Orders) -> Visit:
 
 
 def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:
-    """Yield the directories of an executor that are named after a task; marks and what people put there are not."""
+    """Yield the directories of an executor that are named after a task, without marks and other files."""
     for path in sorted(home.glob("*_*")):
         with suppress(ValueError):
             yield TaskId.parse(path.name), path
@@ -142,9 +142,10 @@ def _snapshot(path: Path, task: TaskId, history: History, root: Path, orders: Or
             with told_when_full(root), closing(pieces):
                 made = write_records(staging, stores, batches, metadata, orders.compression)
         if (root / file).exists() and seal_of(root / file) != made.checksum:
-            # Of a topology with other stores, which never committed, or damaged; a manifest may name it all the same.
+            # The existing file is damaged, or from a topology with other stores that never committed. A manifest may
+            # name it, so it stays.
             file = snapshot_file(task, at.version, f"{at.attempt}-{made.checksum[:8]}")
-        staging.rename(root / file)  # one with these very bytes may be there, named by a manifest
+        staging.rename(root / file)  # replaces only a file with the same bytes
         sync_directory(staging.parent)
         faults.point("snapshot.written")
     except DAMAGED as error:
@@ -161,7 +162,7 @@ def _snapshot(path: Path, task: TaskId, history: History, root: Path, orders: Or
 
 
 def _remove(copy: Path) -> None:
-    """Remove a copy. It is renamed first: an attempt that has just been given the task begins a new one."""
+    """Remove a copy. It is renamed first, so that an attempt of the same task can start a new copy meanwhile."""
     gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         copy.rename(gone)

@@ -1,12 +1,12 @@
-"""Spark's own hash of a key, so that internal topics and Spark's shuffles put a key in the same partition.
+"""Computes Spark's hash of a key, so that internal topics and Spark's shuffles put a key in the same partition.
 
 `spark_hash` equals Spark SQL's `hash(k1, k2, ...)` (Murmur3, x86, 32 bits, seed 42; the hash of one column
 is the seed of the next; a null leaves it unchanged), on whole columns in numpy. Strings and binaries are
-hashed four bytes at a time, then the remaining bytes one by one as *signed* bytes: this is where Spark
-differs from the published Murmur3, and why no library fits.
+hashed four bytes at a time, then the remaining bytes one by one as *signed* bytes. In this last step Spark
+differs from the published Murmur3, so no library can be used.
 
-`partition_of` equals `pmod(hash(keys), n)`. A row whose key is null thus belongs to one fixed partition,
-that of the seed; it is kept, as Spark does, not dropped, as Kafka Streams does.
+`partition_of` equals `pmod(hash(keys), n)`. So all rows with a null key go to one fixed partition, that of the seed.
+They are kept, as in Spark, and not dropped, as in Kafka Streams.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from taskplace.spark.state.rows import canonical_floats
 #: Written into manifests: a checkpoint made with another hash must not be continued.
 HASH_VERSION = "spark-murmur3-42/1"
 SEED = 42
-#: As what a key without a type is hashed, which is of nulls: they hash the same in every type.
+#: The name of the type of a key column with only nulls; nulls have the same hash in every type.
 UNTYPED = "null"
 
 Words = npt.NDArray[np.uint32]
-#: A round of numpy costs as much as so many rows hashed by themselves.
+#: A numpy round costs about as much as hashing this many rows one by one.
 FEW = 32
-#: Bytes of one row that are hashed at a time: Python's integers take several times as much. A multiple of 4.
+#: The bytes of one row that are hashed at a time: Python's integers take several times as much. A multiple of 4.
 AT_A_TIME = 1 << 20
 _C1, _C2 = np.uint32(0xCC9E2D51), np.uint32(0x1B873593)
 
@@ -63,7 +63,7 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np.
 
 
 def hashed_as(kind: pa.DataType) -> str:
-    """Return what a key of this type is hashed as; keys of which this differs may go to different partitions.
+    """Return the type as which a key is hashed; keys with different results may go to different partitions.
 
     >>> hashed_as(pa.int16()), hashed_as(pa.int64()), hashed_as(pa.timestamp("us", tz="UTC"))
     ('int32', 'int64', 'timestamp[us]')
@@ -116,10 +116,10 @@ def _hash_long(values: npt.NDArray[np.int64], seed: Words) -> Words:
 
 
 def _hash_bytes(array: pa.Array, seed: Words) -> Words:
-    """Return the hashes of strings or binaries. O(bytes), whatever the mix of their lengths.
+    """Return the hashes of strings or binaries. O(bytes), for any mix of lengths.
 
-    Each round takes one word of all rows that still have one. Rows are in order of length, so these are the first ones;
-    when only a few are left, each is hashed by itself.
+    Each round mixes in one word of all rows that still have one. Rows are sorted by length, so these are the first
+    rows. When only a few are left, each is hashed separately.
     """
     if not len(array):
         return seed
@@ -134,7 +134,7 @@ def _hash_bytes(array: pa.Array, seed: Words) -> Words:
     at, hashes = starts[order], seed[order]
     few = int(longest[FEW]) if len(longest) > FEW else 0  # rounds that more than `FEW` rows have a word for
     left = len(order) - np.searchsorted(longest[::-1], np.arange(few), "right")
-    # What begins at each byte, read as a word; its first byte is the lowest.
+    # The word that begins at each byte, little-endian.
     words = np.ndarray((max(0, len(data) - 3),), "<u4", data, strides=(1,))
     for block, rows in enumerate(left.tolist()):
         hashes[:rows] = _mix(hashes[:rows], words[at[:rows] + 4 * block])

@@ -1,11 +1,10 @@
-"""Which executor is this Python worker part of, and which state directory is its own.
+"""Finds the executor of this Python worker, and the executor's state directory.
 
-Spark tells a Python worker nothing of its executor, but the executor's JVM is its ancestor and carries
-`--executor-id` in its command line. Every executor owns one directory under `state.dir`; the owner is a
-process (id and start time, so that a recycled id is not mistaken for it). An executor that has no directory
-yet takes over one whose owner, and all of whose workers, are proven gone on the same boot; of several, the one
-that was used last. That is how a replacement executor, or a restarted driver's executors, find the copies of
-their predecessors.
+Spark does not tell a Python worker its executor. But the executor's JVM is an ancestor process with `--executor-id` in
+its command line. Every executor owns one directory under `state.dir`. The owner is a process (id and start time, so
+that a reused id is not mistaken for it). An executor without a directory takes over one from the same boot whose owner
+and workers are all proven dead; of several, the one that was used last. So a replacement executor, or the executors of
+a restarted driver, find the copies of their predecessors.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from taskplace.spark.state.files import file_name, private_directory, write_file
 from taskplace.spark.state.meta import boot_id
 
 OWNER, WORKERS, ORPHANED = "owner.json", "workers", "orphaned"
-#: What a copy that is being removed is called.
+#: The prefix of the name of a copy that is being removed.
 REMOVED = ".removed-"
 
 
 def owner_of(process: psutil.Process) -> Owner:
-    """Return what tells a process from all others of this host, ever."""
+    """Return the identity of a process: unique on this host, also across restarts."""
     return Owner(process.pid, _started(process), boot_id(), pid_namespace())
 
 
 def alive(owner: Owner) -> bool:
-    """Return whether this very process still runs, as far as can be told from here."""
+    """Return whether this exact process still runs; True if that cannot be determined."""
     if owner.boot != boot_id():
         return False
-    if owner.namespace != pid_namespace():  # of another container: nothing is proven of it
+    if owner.namespace != pid_namespace():  # in another container: its death cannot be proven
         return True
     try:
         process = psutil.Process(owner.pid)
@@ -53,7 +52,7 @@ def alive(owner: Owner) -> bool:
 
 @cache
 def pid_namespace() -> str:
-    """Return what tells process ids of one container from those of another."""
+    """Return the namespace of process ids, which differs between containers."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -91,14 +90,14 @@ def _command(process: psutil.Process) -> list[str]:
 
 @cache
 def home(root: Path, spark_app: str) -> Path:
-    """Return this executor's own state directory under `root`, taking over an orphaned one if there is one."""
+    """Return this executor's state directory under `root`; take over an orphaned one if it has none yet."""
     executor_id, owner = executor()
     path = root / file_name(f"{spark_app}.{executor_id}")
     with _locked(root):
         found = _read(path / OWNER)
         if (
             found is not None and found.boot != boot_id()
-        ):  # its copies are of no use: see `taskplace.spark.state.copy`
+        ):  # copies of another boot cannot be used: see `taskplace.spark.state.copy`
             shutil.rmtree(path)
         if not path.exists():
             check_copies(root, "state_dir")
@@ -114,7 +113,7 @@ def home(root: Path, spark_app: str) -> Path:
 
 
 def _tidy(path: Path) -> None:
-    """Remove notes of workers that have gone, and copies whose removal was cut short: workers come and go for ever."""
+    """Remove the files of dead workers, and copies whose removal was interrupted, so that they do not accumulate."""
     for file in (path / WORKERS).glob("*"):
         worker = _read(file)
         if worker is not None and not alive(worker):
@@ -124,9 +123,9 @@ def _tidy(path: Path) -> None:
 
 
 def _adopt(root: Path, path: Path, owner: Owner) -> None:
-    """Make the orphaned directory that was used last `path`: its copies have least to catch up.
+    """Rename the orphaned directory that was used last to `path`: its copies have the least to catch up.
 
-    Copies of another boot are of no use, and are removed.
+    Copies of another boot cannot be used, and are removed.
     """
     orphans = []
     for candidate, former in _orphans(root):
@@ -136,7 +135,7 @@ def _adopt(root: Path, path: Path, owner: Owner) -> None:
             shutil.rmtree(candidate, ignore_errors=True)
     if orphans:
         freshest = max(orphans, key=_last_commit)
-        # Killed between the two, it is an orphan with an owner again, under its old name.
+        # If this process is killed before the rename, the directory is an orphan again, under its old name.
         _write(freshest / OWNER, owner)
         (freshest / ORPHANED).unlink(missing_ok=True)
         freshest.rename(path)
@@ -144,9 +143,10 @@ def _adopt(root: Path, path: Path, owner: Owner) -> None:
 
 
 def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
-    """Remove directories that were found so long ago to have no owner, or none that can be told; return their names.
+    """Remove directories that have had no known owner for longer than this; return their names.
 
-    The first time that one is found it is marked. When its copies were written tells nothing: a stream may be quiet.
+    A directory is marked when it is first found without an owner. The age of its copies does not matter, because a
+    stream may be quiet.
     """
     removed = []
     with _locked(root):
@@ -158,7 +158,7 @@ def remove_orphans(root: Path, older_than_seconds: float) -> list[str]:
 
 
 def _orphans(root: Path) -> Iterator[tuple[Path, Owner]]:
-    """Yield the directories that had an owner, and nobody lives who may be using them."""
+    """Yield the directories whose owner and workers are all dead."""
     for candidate in sorted(root.iterdir()):
         owner = _read(candidate / OWNER)
         if owner is not None and not alive(owner) and not any(alive(w) for w in _workers(candidate)):
@@ -166,7 +166,7 @@ def _orphans(root: Path) -> Iterator[tuple[Path, Owner]]:
 
 
 def _torn(root: Path) -> Iterator[Path]:
-    """Yield the directories whose owner cannot be read, and that no worker uses: what a crash of the host leaves."""
+    """Yield the directories with an unreadable owner and no living worker, as a crash of the host leaves them."""
     for candidate in sorted(root.iterdir()):
         torn = (candidate / OWNER).exists() and _read(candidate / OWNER) is None
         if torn and not any(alive(worker) for worker in _workers(candidate)):
@@ -174,7 +174,7 @@ def _torn(root: Path) -> Iterator[Path]:
 
 
 def _orphaned_for(path: Path) -> float:
-    """Return for how many seconds a directory is known to be an orphan, by a clock that nobody sets."""
+    """Return for how many seconds a directory is known to be an orphan, by the monotonic clock."""
     mark, now = path / ORPHANED, time.monotonic()
     with suppress(OSError, ValueError):
         found = Orphaned.decode(mark.read_bytes())
@@ -186,10 +186,10 @@ def _orphaned_for(path: Path) -> float:
 
 
 def _last_commit(path: Path) -> float:
-    """Return when a copy in a directory was last written; 0 without copies.
+    """Return the time when a copy in a directory was last written; 0 without copies.
 
-    The directory's own time is another matter: an adoption that was cut short changes it, and an executor that never
-    had a task has a new one.
+    The directory's own time cannot be used: an interrupted adoption changes it, and a directory that never had a copy
+    may be new.
     """
     return max((file.stat().st_mtime for file in path.glob("*/data.mdb")), default=0.0)
 
@@ -205,7 +205,7 @@ def _write(path: Path, owner: Owner) -> None:
     staging = path.with_name(f".{path.name}")
     staging.unlink(missing_ok=True)
     write_file(staging, owner.encode(), sync=False)
-    staging.replace(path)  # whole or not at all, whenever this process is killed
+    staging.replace(path)  # atomic, so that a kill never leaves a partial file
 
 
 def _read(path: Path) -> Owner | None:
@@ -219,10 +219,10 @@ def _make(root: Path) -> None:
     """Make a directory of copies for this user alone. Errors: `InputError` for one that others can write."""
     try:
         for folder, shared in ((root.parent, True), (root, False)):
-            check_owner(folder, "state_dir", shared=shared)  # before anything is made in it, and
-            folder.parent.mkdir(parents=True, exist_ok=True)  # of others too
+            check_owner(folder, "state_dir", shared=shared)  # check before anything is made in it
+            folder.parent.mkdir(parents=True, exist_ok=True)  # parents may belong to others
             private_directory(folder)
-            check_owner(folder, "state_dir", shared=shared)  # if another process was faster
+            check_owner(folder, "state_dir", shared=shared)  # check again: another process may have made it
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -1,4 +1,4 @@
-"""Reading a store where its copies are: some keys, or all of it into a file. Changes nothing."""
+"""Reads a store on the executor that has the copy: some keys, or the whole store into a file. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One node of a subtopology, in a form that travels to executors."""
+"""One node of a subtopology, in the form that is sent to executors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from topology.node import Kind
 
 @dataclass(frozen=True)
 class Operator:
-    """One node: what it is, whose output it takes, and what it runs; as to time see `taskplace.spark.worker.clock`."""
+    """One node: its kind, its parents and its processor. For its times see `taskplace.spark.worker.clock`."""
 
     name: str
     kind: Kind
@@ -19,9 +19,9 @@ class Operator:
     key: tuple[str, ...] = ()
     partitions: int = 0
     processor: object = None
-    #: Of a sink: names of columns that its target keeps for itself, in lower case.
+    #: Of a sink: column names that its target reserves, in lower case.
     reserved: tuple[str, ...] = ()
-    #: How far the time by which it forgets lies behind the watermark of its input, in microseconds.
+    #: How far the node's time column is behind the watermark of its input, in microseconds.
     lag: int = 0
-    #: The column of its output that it declares as event time; "" if it declares none.
+    #: The output column that the node declares as event time; "" if it declares none.
     event_time: str = ""

@@ -1,4 +1,4 @@
-"""What one subtopology does to a batch, in a form that travels to executors."""
+"""The program of one subtopology: its operators and stores, in the form that is sent to executors."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from taskplace.spark.worker.unify import concat
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a run gave: rows per sink, rows per internal topic, and how far time has gone.
+    """The output of a run: rows per sink, rows per internal topic, and watermarks.
 
-    `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic's rows.
+    `watermarks`: of each store that expires entries; `behind`: of each internal topic's rows.
     """
 
     sinks: Mapping[str, pa.Table]
@@ -37,8 +37,8 @@ class Outputs:
 class Program:
     """The operators of one subtopology, parents first, and the layout of its stores.
 
-    `external` has the topics read from Spark, and the tag of each in the united input; `internal` those read
-    from boundaries.
+    `external` has the topics read from Spark, with the tag of each in the united input; `internal` has the topics
+    read from boundary files.
     """
 
     subtopology: int
@@ -47,27 +47,30 @@ class Program:
     external: Mapping[str, int] = field(default_factory=dict)
     internal: tuple[str, ...] = ()
     repartitions: Mapping[str, Operator] = field(default_factory=dict)
-    #: Per external topic that has one, the column of its event time.
+    #: By external topic with an event time: the column.
     event_times: Mapping[str, str] = field(default_factory=dict)
-    #: Per co-partition group, the topics read here and the key columns of each.
+    #: By co-partition group: the topics that are read here, with the key columns of each.
     groups: tuple[tuple[tuple[str, tuple[str, ...]], ...], ...] = ()
 
-    #: Where state is kept by what a topic is split by.
+    #: The nodes that keep state by the key of a topic.
     splits: tuple[Split, ...] = ()
 
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
-        """Raise `InputError` if rows of one key would not meet: for co-partitioned topics whose keys have different
-        types, and for keys that are kept as types which do not tell all of their values apart."""
+        """Check that all rows of a state key reach this task.
+
+        Errors: `InputError` for co-partitioned topics with different key types, and for a state key whose type merges
+        values of the topic's key.
+        """
         check_splits(
             self.splits,
             {
                 topic: {field.name: field.type for field in rows.schema}
                 for topic, rows in inputs.items()
-                if rows.num_rows  # an empty table may have been made from nothing
+                if rows.num_rows  # an empty table may have columns of any type
             },
         )
         for group in self.groups:
-            # An empty table may have been made from nothing, and have columns of any type.
+            # Only tables with rows count: an empty table may have columns of any type.
             some = [(topic, key) for topic, key in group if inputs[topic].num_rows]
             types = {topic: [hashed_as(inputs[topic][name].type) for name in key] for topic, key in some}
             if any(len({*kinds} - {UNTYPED}) > 1 for kinds in zip(*types.values(), strict=True)):
@@ -79,12 +82,12 @@ class Program:
 
     @property
     def databases(self) -> tuple[str, ...]:
-        """The names under which its stores lie in a copy, those of their indexes too."""
+        """The names of its stores in a copy, with those of their expiry indexes."""
         return tuple(name for store in self.stores.values() for name in store.databases)
 
     @property
     def logged(self) -> frozenset[str]:
-        """Those of `databases` that have a changelog."""
+        """The `databases` that have a changelog."""
         return frozenset(name for store in self.stores.values() if store.logged for name in store.databases)
 
     @property
@@ -94,16 +97,16 @@ class Program:
 
     @property
     def forgets(self) -> bool:
-        """Whether a store of it has a time to live."""
+        """Whether one of its stores expires entries."""
         return any(store.ttl for store in self.stores.values())
 
     @property
     def every_batch(self) -> bool:
-        """Whether its tasks have to run in batches that bring them no rows."""
+        """Whether its tasks must also run in batches without rows for them."""
         return any(runs_every_batch(operator.processor) for operator in self.operators)
 
     def newest(self, inputs: Mapping[str, pa.Table]) -> dict[str, int]:
-        """Return the newest event time (microseconds) of each topic that has one and brought rows."""
+        """Return the newest event time (microseconds) of each topic that has event times and rows."""
         found = {}
         for topic, column in self.event_times.items():
             times, known = micros(inputs[topic][column], f"sources.{topic}.event_time")
@@ -113,7 +116,7 @@ class Program:
 
     @property
     def stateful(self) -> bool:
-        """Whether there is anything to keep."""
+        """Whether it has a store."""
         return bool(self.stores)
 
     def run(
@@ -127,7 +130,7 @@ class Program:
     ) -> Outputs:
         """Run all operators on a batch's rows of one partition; `watermarks` are those of the topics that it reads.
 
-        What has expired in a store goes when the last operator that uses it has run.
+        Expired entries of a store are removed after the last operator that uses it has run.
         """
         rows: dict[str, pa.Table] = {}
         sinks: dict[str, pa.Table] = {}
@@ -192,10 +195,10 @@ class Program:
     def watermarks(
         self, topics: Mapping[str, Watermark], late: Mapping[str, Watermark]
     ) -> tuple[dict[str, Watermark], dict[str, Watermark]]:
-        """Return what each store that forgets goes by, and the watermark of each internal topic that is written here.
+        """Return the watermarks of stores that expire entries, and of the internal topics that are written here.
 
-        That is how it is in a task in which nothing holds time back; `run` says how it was. `topics`: the watermarks of
-        the topics that are read; `late`: what each store went by in the batch before.
+        These hold for a task in which nothing holds time back; `run` returns the actual ones. `topics`: the watermarks
+        of the topics that are read; `late`: the watermark of each store in the batch before.
         """
         clock = Clock(topics)
         found: dict[str, Watermark] = {}
@@ -208,7 +211,7 @@ class Program:
 
     @staticmethod
     def _named(operator: Operator, rows: pa.Table) -> pa.Table:
-        """Return a sink's rows. Errors: `InputError` for names that Spark, which ignores case, would mix up."""
+        """Return a sink's rows. Errors: `InputError` for column names that differ only by case."""
         taken = dict.fromkeys(operator.reserved, "the sink's own")
         for name in rows.column_names if rows.num_rows else ():
             if (other := taken.get(name.lower())) is not None:

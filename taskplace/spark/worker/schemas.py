@@ -1,18 +1,18 @@
-"""The schema of a sink: what its rows are staged as, so that a committed batch can always be published.
+"""Stages rows under the schema of their sink, so that a committed batch can always be published.
 
-Idea: a sink has one schema, declared with it or taken from the first batch that has rows, and every task of every batch
-stages just that. Rows that do not fit are refused in their task, before anything of it can be committed.
+Idea: a sink has one schema, which is declared or taken from the first batch with rows. Every task of every batch
+stages its rows under that schema. Rows that do not fit are refused in their task, before the batch can be committed.
 
 Properties:
-- Types that hold all values of the rows' types are no matter (`taskplace.spark.worker.unify`), nor is the order of the
-  columns, nor how values are packed (`taskplace.spark.worker.columns`).
-- Whether rows fit goes by their types, not by their values: what fits today fits on every day. But for one thing: a
-  value that Spark cannot hold at all (a timestamp between two microseconds, or millions of years away).
-- A schema that is declared with a float takes integers as well, as far as it holds them exactly; that is asked for.
-- A column of nothing but nulls may have no type. It gets the sink's; while the sink has none either, the column is left
-  out of the files, and its name goes into their metadata (`UNTYPED`).
+- Rows fit if the sink's types hold all values of their types (`taskplace.spark.worker.unify`). The order of the columns
+  and the layout of the values do not matter (`taskplace.spark.worker.columns`).
+- Types decide, not values, so the answer is the same every day. There is one exception: a value that Spark cannot hold
+  at all (a timestamp between two microseconds, or millions of years away).
+- A declared float column also accepts integers, as far as it holds them exactly.
+- A column with only nulls may have no type; it gets the sink's type. While the sink's column has no type either, the
+  column is left out of the files, and its name is in their metadata (`UNTYPED`).
 
-Errors: `InputError` naming the sink, the column, both types, and what to do.
+Errors: `InputError` naming the sink, the column, both types, and the remedy.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from taskplace.spark.worker.columns import Unreadable, check_names, readable, te
 from taskplace.spark.worker.unify import cast, common, converted
 
 T = pa.types
-#: In the metadata of a staged file: the columns that it leaves out, with their places, as JSON.
+#: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.
 UNTYPED = b"taskplace.untyped"
 
 
 def declare(sink: str, given: object) -> SinkSchema:
-    """Return the schema that a sink was declared with. Errors: `InputError` naming the column."""
+    """Return the declared schema of a sink. Errors: `InputError` naming the column."""
     path = f"sinks.{sink}.schema"
     expected = "columns, such as {'k': 'string', 'n': 'int64'}"
     if isinstance(given, pa.Schema):
@@ -67,7 +67,7 @@ def declare(sink: str, given: object) -> SinkSchema:
 
 @lru_cache(maxsize=256)
 def arrow(columns: Columns) -> pa.Schema:
-    """Return a sink's columns as Arrow's; those without a type are of type null.
+    """Return a sink's columns as an Arrow schema; columns without a type are of type null.
 
     >>> arrow((("k", "string"), ("n", "int64"))).types
     [DataType(string), DataType(int64)]
@@ -76,12 +76,12 @@ def arrow(columns: Columns) -> pa.Schema:
 
 
 def columns_of(schema: pa.Schema) -> Columns:
-    """Return the columns of a schema whose types are `readable`'s."""
+    """Return the columns of a schema that has only `readable` types."""
     return tuple((field.name, text(field.type)) for field in schema)
 
 
 def fits(fixed: pa.DataType, found: pa.DataType, *, declared: bool = False) -> pa.DataType | None:
-    """Return as what a column is staged, given the sink's type and the rows'; None if it does not fit.
+    """Return the type as which a column is staged, given the sink's type and the rows' type; None if it does not fit.
 
     >>> fits(pa.int64(), pa.int32()), fits(pa.int64(), pa.float64()), fits(pa.float64(), pa.int64(), declared=True)
     (DataType(int64), None, DataType(double))
@@ -92,9 +92,9 @@ def fits(fixed: pa.DataType, found: pa.DataType, *, declared: bool = False) -> p
 
 
 def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
-    """Return the rows as they are staged: with the sink's columns and types, and no more metadata.
+    """Return the rows with the sink's columns and types, without metadata, as they are staged.
 
-    `fixed` is None in the first batch. A column without a type, here and in `fixed`, is of type null.
+    `fixed` is None in the first batch. A column without a type, in the rows and in `fixed`, has the type null.
     """
     found = _readable(rows.schema, sink)
     if fixed is not None:
@@ -160,7 +160,7 @@ def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> 
 
 
 def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
-    """Return what to do about rows that do not fit, with the schema to be declared if they were meant."""
+    """Return the remedy for rows that do not fit, with the schema to declare if the new columns are intended."""
     meant = _meant(fixed, given)
     if meant is None:
         return f"{first}; for another schema give the sink another name"
@@ -168,7 +168,7 @@ def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
 
 
 def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
-    """Return the schema that `fixed` may become, and rows of `given` fit; None if there is none."""
+    """Return a schema that `fixed` can be widened to and that fits rows of `given`; None if there is none."""
     before = arrow(fixed.columns)
     if set(before.names) - set(given.names):
         return None
@@ -184,7 +184,7 @@ def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
 
 
 def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
-    """Return a file with what `fitted` gave. Errors: `InputError` for what Parquet cannot hold."""
+    """Return a Parquet file with rows from `fitted`. Errors: `InputError` for rows that Parquet cannot hold."""
     left_out = [(i, field.name) for i, field in enumerate(rows.schema) if T.is_null(field.type)]
     if left_out and len(left_out) < rows.num_columns:
         rows = rows.drop_columns([name for _, name in left_out])
@@ -200,5 +200,5 @@ def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
 
 
 def left_out(metadata: Mapping[bytes, bytes] | None) -> Iterable[tuple[int, str]]:
-    """Return the columns, with their places, that a file leaves out as they have no type yet."""
+    """Return the columns that a file leaves out because they have no type yet, with their positions."""
     return [(place, name) for place, name in json.loads((metadata or {}).get(UNTYPED, b"[]"))]

@@ -1,13 +1,13 @@
 """Refuses casts that would spread one key's state over several tasks.
 
-**Idea.** What rows are split by has to be a function of the key that state is kept by. A store's key has the columns of
-the topic's key, cast to declared types. If the cast makes one value of two ("7" and "07" as an integer), those two lie
-in different tasks, each with a state of its own. And topics that meet in one store have to be hashed alike.
+**Idea.** The state's key must determine the partition of a row. A store's key has the columns of the topic's key, cast
+to declared types. If the cast merges two values ("7" and "07" as an integer), their rows are in different tasks, and
+each task has a part of the state. Also, topics that share a store must be hashed by the same types.
 
-Properties: types are judged, not values. A source is judged before anything starts. A repartition's types are known
-when rows come: a task judges them before it writes anything. The type in which a topic was split is compared with the
-type in which the store keeps the column of that name, whatever lies between the two. A column without a type, as pandas
-makes of nothing but nulls, is not judged: nulls go to one partition whatever their type.
+Properties: types are checked, not values. The driver checks sources before the stream starts. The types of a
+repartition are known only when rows come, so a task checks them before it writes anything. The type by which a topic
+was split is compared with the type in which the store keeps the column of that name, whatever nodes are in between. A
+column without a type (pandas makes one from only nulls) is not checked: nulls of any type go to one partition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from taskplace.spark.worker.hashing import hashed_as
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A node that keeps state by what one of its topics is split by: `columns`, in the topic's order, as kept."""
+    """A node that keeps state by the key of a topic. `columns`: the key's columns in order, with the store's types."""
 
     node: str
     store: str
@@ -33,14 +33,14 @@ class Split:
 
 
 def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.DataType]]) -> None:
-    """Refuse splits whose rows of one key would lie in several tasks; `types`: by topic, of the columns that are known.
+    """Check that the rows of each state key are in one task. `types`: by topic, the types of its known columns.
 
-    A topic that is not among `types` is not judged. O(splits x columns). Errors: `InputError` with node, column, both
-    types, and what to do.
+    A topic that is not in `types` is not checked. O(splits x columns). Errors: `InputError` with node, column, both
+    types, and the remedy.
     """
     met: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}
     for split in splits:
-        # A column without a type has nothing but nulls, which are hashed the same in every type.
+        # A column without a type has only nulls, which have the same hash in every type.
         found = {
             name: kind for name, kind in types.get(split.topic, {}).items() if not pa.types.is_null(kind)
         }

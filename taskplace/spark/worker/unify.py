@@ -1,15 +1,15 @@
-"""Tables of several writers under one schema, without a loss.
+"""Unites the tables of several writers under one schema, without loss.
 
-Idea: tasks, parents of a merge and batches may name one column in several types that hold the same values: int32 and
-int64, a text and its dictionary, or no type at all, which is what a column of nothing but nulls has. `common` is the
-one type that holds all values of both; `united` does that for whole schemas, and `concat` for tables.
+Idea: tasks, parents of a merge, and batches may give one column different types for the same values: int32 and
+int64, a text and its dictionary, or no type at all (a column with only nulls). `common` returns the type that holds all
+values of both; `united` does that for whole schemas, and `concat` for tables.
 
 Properties:
-- The answer goes by types and never by values: what fits in one batch fits in every batch. Only a time that its finer
+- Types decide, never values, so the answer is the same for every batch. Only a time that its finer
   unit cannot hold is refused by its value.
-- Columns go by name; the first table gives the order. A column that one table lacks is an error, not a null.
-- Numbers stay of their kind: integers and floats never meet, nor numbers and texts, dates and timestamps, or timestamps
-  with and without a time zone.
+- Columns are matched by name; the first table gives the order. A column that one table lacks is an error, not a null.
+- Kinds of types are never mixed: integers and floats, numbers and texts, dates and timestamps, or timestamps
+  with and without a time zone have no common type.
 
 Non-goals: what a sink may hold (`taskplace.spark.worker.schemas`).
 """
@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 from taskplace.errors import InputError
 
 T = pa.types
-#: What each type of integers holds, narrow ones first.
+#: The range of each integer type, narrow types first.
 INTEGERS = {
     kind: ((-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1))
     for bits in (8, 16, 32, 64)
@@ -41,7 +41,7 @@ PANDAS = "integers with a null among them come out of pandas as float64: use pd.
 def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.DataType | None:
     """Return the narrowest type that holds all values of both; None if there is none.
 
-    Without `grow` it has to be `one`, but for parts of it that have no type yet.
+    Without `grow` the result must be `one`, except for parts of it that have no type yet.
 
     >>> common(pa.int32(), pa.int64()), common(pa.int64(), pa.float64()), common(pa.null(), pa.string())
     (DataType(int64), None, DataType(string))
@@ -70,7 +70,7 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves, whatever they are packed or called as.
+    """Return the type of the values themselves, without dictionary, run-end encoding or extension type.
 
     >>> plain(pa.dictionary(pa.int8(), pa.string()))
     DataType(string)
@@ -85,7 +85,7 @@ def plain(kind: pa.DataType) -> pa.DataType:
 
 
 def is_list(kind: pa.DataType) -> bool:
-    """Return whether values are lists, of any layout."""
+    """Return whether a type is a list type, of any layout."""
     return any(
         test(kind)
         for test in (T.is_list, T.is_large_list, T.is_fixed_size_list, T.is_list_view, T.is_large_list_view)
@@ -93,7 +93,7 @@ def is_list(kind: pa.DataType) -> bool:
 
 
 def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
-    """Return a column as another type; values that this cannot hold are an error. O(bytes), if the types differ.
+    """Return a column as another type. O(bytes) if the types differ; a value that the type cannot hold is an error.
 
     Errors: `pa.ArrowException`.
     """
@@ -105,7 +105,7 @@ def converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
 def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "") -> pa.Schema:
     """Return the schema that holds the rows of all `schemas`, each given with the name of its writer.
 
-    `more`: what else to do about types that do not fit, than to cast.
+    `more`: a remedy besides a cast, for the error about types that do not fit.
     Errors: `InputError` naming `where`, the column, both writers and both types.
     """
     name, first = schemas[0]
@@ -132,7 +132,7 @@ def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "")
 
 
 def cast(*kinds: pa.DataType) -> str:
-    """Return what to do about types that do not fit together."""
+    """Return the remedy for types that have no common type."""
     numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in kinds} == {True}
     return f"cast it in the processor ({PANDAS})" if numbers else "cast it in the processor"
 
@@ -140,7 +140,7 @@ def cast(*kinds: pa.DataType) -> str:
 def concat(tables: Sequence[tuple[str, pa.Table]], where: str) -> pa.Table:
     """Return the rows of all tables, each given with the name of its writer, in their order.
 
-    A table without rows says nothing: it may have been made from nothing, and have columns of any type.
+    A table without rows is ignored, because it may have columns of any type.
     Errors: as `united`.
     """
     some = [(name, table) for name, table in tables if table.num_rows]
@@ -286,7 +286,7 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
             mask=array.is_null(),
         )
     if T.is_map(kind) and T.is_map(to):
-        array = array.take(pa.array(range(len(array))))  # of its own, and nothing under nulls
+        array = array.take(pa.array(range(len(array))))  # a copy without data under nulls
         return pa.MapArray.from_arrays(
             array.offsets,
             _converted(array.keys, to.key_type),
@@ -298,7 +298,7 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _offsets(array: pa.Array, large: bool) -> pa.Array:
-    """Return where the lists of an array lie in what `flatten` gives, which leaves out what is under nulls."""
+    """Return the offsets of an array's lists in the result of `flatten`, which omits values under nulls."""
     lengths = pc.fill_null(pc.list_value_length(array), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int64()))
     return pa.concat_arrays([pa.array([0], pa.int64()), ends]).cast(pa.int64() if large else pa.int32())
