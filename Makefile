@@ -6,7 +6,7 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
-# Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/state"
+# Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
 # One worker per core; one of them runs all tests with Spark, first (tests/conftest.py).
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder
