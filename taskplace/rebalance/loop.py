@@ -107,7 +107,7 @@ class RebalanceLoop:
         if any(trigger.kind == "probing" for trigger in fresh):
             problem = self._watch.observe(
                 problem
-            )  # only on the timer: copies progress little between two batches
+            )  # only on the timer: copies progress little between batches
         else:
             problem = with_parked(problem, self._watch.by_instance())
         try:
@@ -129,12 +129,7 @@ class RebalanceLoop:
 
     def with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
         """Return the instances with their roles in the plan in force, sorted by id."""
-        in_force = self.plan.assignment if self.plan else {}
-        return tuple(
-            replace(instance, active=roles.active, standby=roles.standby, warmup=roles.warmup)
-            for instance in sorted(instances, key=lambda i: i.id)
-            for roles in (in_force.get(instance.id, Roles()),)
-        )
+        return with_roles(instances, self.plan.assignment if self.plan else {})
 
 
 def _roles(plan: Plan) -> dict[str, Roles]:

@@ -105,7 +105,7 @@ def tasks(now: Situation) -> Iterator[Trigger]:
 
 def caught_up(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan if a warm-up has caught up; one suggestion for all warm-ups."""
-    if now.plan is None:
+    if now.plan is None or not any(roles.warmup for roles in now.plan.assignment.values()):
         return
     c = now.problem.columns
     if ready := _named(c, c.caught & (c.lag != NO_COPY) & (c.role == WARMUP)):
@@ -114,7 +114,7 @@ def caught_up(now: Situation) -> Iterator[Trigger]:
 
 def overtaken(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan if a standby or warm-up has caught up before the owner of its task; one suggestion for all."""
-    if now.plan is None or now.config.unbounded:  # then every owner counts as caught up
+    if now.plan is None or not any(roles.standby or roles.warmup for roles in now.plan.assignment.values()):
         return
     c = now.problem.columns
     lags = c.stateful & (c.owner >= 0) & ~caught_at(c, c.owner)
