@@ -41,9 +41,9 @@ class Election:
         """Return the offer; an election needs no metadata."""
         return [Offer("election")]
 
-    def lead(self, found: Round) -> Mapping[str, bytes]:
+    def lead(self, outcome: Round) -> Mapping[str, bytes]:
         """Make the leader the writer; the others get an empty state."""
-        return {name: b"write" if name == found.name else b"" for name in found.members}
+        return {name: b"write" if name == outcome.name else b"" for name in outcome.members}
 
     def accept(self, outcome: Round) -> bool:
         """Return whether this member writes in this generation."""

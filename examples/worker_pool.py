@@ -67,9 +67,9 @@ class Pool:
         """Return the offer: the room of this worker, and the jobs that it runs."""
         return [Offer("jobs", 0, json.dumps({"room": self.room, "running": self.running}).encode())]
 
-    def lead(self, found: Round) -> Mapping[str, bytes]:
+    def lead(self, outcome: Round) -> Mapping[str, bytes]:
         """Assign the jobs by the workers' reports."""
-        said: dict[str, Any] = {name: json.loads(data) for name, data in found.members.items()}
+        said: dict[str, Any] = {name: json.loads(data) for name, data in outcome.members.items()}
         shares = share({n: s["room"] for n, s in said.items()}, {n: s["running"] for n, s in said.items()})
         return {name: json.dumps(jobs).encode() for name, jobs in shares.items()}
 
