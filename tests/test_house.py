@@ -20,6 +20,9 @@ TESTS = ROOT / "tests"
 #: Directories of tests that belong to no package: helpers, checkpoints of earlier versions, random pipelines.
 OF_NO_PACKAGE = {"support", "golden", "differential"}
 LARGEST_TEST_FILE = 15 * 1024  # bytes
+TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
+#: Named in the docs, and of somebody else: kafka-python's and Faust's tests, and a module of a user.
+OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
 
 
@@ -118,3 +121,17 @@ def test_no_test_file_is_large():
         if (size := path.stat().st_size) > LARGEST_TEST_FILE
     }
     assert large == {}
+
+
+def test_the_files_that_the_docs_name_are_there():
+    """Docs name files from the root ("tests/lag/test_index.py"), or from the package ("driver/journal.py")."""
+    there = {str(path.relative_to(ROOT)) for top in TOP for path in (ROOT / top).rglob("*.py")}
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    missing = {
+        f"{page.name}: {name}"
+        for page in pages
+        if page.exists()
+        for name in re.findall(r"(?<![\w./<>*-])([\w/]+\.py)\b", page.read_text())
+        if name not in OF_OTHERS and not any(f"/{path}".endswith(f"/{name}") for path in there)
+    }
+    assert missing == set()
