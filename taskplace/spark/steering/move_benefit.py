@@ -1,12 +1,11 @@
 """Decides whether moves are worth it: what they gain in every batch, against the reloads that they cost once.
 
-There are no standbys, so a task that moves reloads its state from the checkpoint, within a batch. The gain is
-measured by what the goal is made for: the balance of counts where tasks take equally long, and the sorted loads of
-the slots where they do not (see `load_leveling`). Moves are worth it if they pay their reloads back within
-`worth.batches` batches. Gain and cost are seconds of a slot.
+There are no standbys, so a task that moves reloads its state from the checkpoint, within a batch. If tasks take equally
+long, the gain is measured by the balance of counts; otherwise by the sorted loads of the slots (see `load_leveling`).
+Moves are worth it if they pay their reloads back within `worth.batches` batches. Gain and cost are seconds of a slot.
 
-The load of the busiest executor alone is no measure. With 12 tasks on 4 executors and an empty fifth, the largest
-number of tasks is 3 before and after, and the fifth would stay empty for ever.
+The load of the busiest executor alone is not a good measure. With 12 tasks on 4 executors and an empty fifth, the
+largest number of tasks is 3 before and after, and the fifth executor would stay empty for ever.
 
 All moves to a goal are judged together: the first of three moves off the busiest executor alone may gain nothing.
 """
@@ -25,7 +24,7 @@ from topology.ids import TaskId
 
 @dataclass(frozen=True)
 class Verdict:
-    """What `moves` optional moves gain (seconds per batch) and cost (seconds, once), and whether that is worth it.
+    """The gain (seconds per batch) and cost (seconds, once) of `moves` optional moves, and whether they are worth it.
 
     >>> str(Verdict(2, gain=0.5, cost=0.2, worth=True))
     '2 moves gain 0.500 s a batch, cost 0.200 s of reloading: worth it'
@@ -55,9 +54,9 @@ def judge(
 ) -> Verdict:
     """Judge the `optional` moves on the way from `places` to `goal`; all other moves are made anyway.
 
-    `seconds`: what each task takes per batch. `slots`: of each executor that may run tasks. `batches`: see
-    `worth.batches`; 0 makes every move worth it. Filling an executor that has no task at all gains at least half of
-    its lightest task, so no executor stays empty because the tasks elsewhere wait for each other.
+    `seconds`: the time of each task per batch. `slots`: of each executor that may run tasks. `batches`: see
+    `worth.batches`; 0 makes every move worth it. Filling an executor without tasks gains at least half of its lightest
+    task, so that no executor stays empty because every single move gains too little.
 
     >>> tasks = [TaskId(0, p) for p in range(4)]
     >>> verdict = judge(
@@ -75,7 +74,7 @@ def judge(
     gain = max(gained(seconds, before, goal, slots), _filled(seconds, before, goal))
     gain = round(gain, 9)  # without the noise of additions
     cost = costs.reload * len(chosen)
-    measured = costs.task > 0  # before the first batch nothing is measured, and moves can wait for it
+    measured = costs.task > 0  # nothing is measured before the first batch; moves wait for it
     return Verdict(len(chosen), gain, cost, not batches or (measured and gain * batches >= cost))
 
 
@@ -85,22 +84,22 @@ def gained(
     after: Mapping[TaskId, str],
     slots: Mapping[str, int],
 ) -> float:
-    """Return how many seconds per batch are better placed `after` than `before`. O(tasks + slots * log slots).
+    """Return the gain of the placement `after` over `before`, in seconds per batch. O(tasks + slots * log slots).
 
     Tasks that take equally long are judged by count. An executor's share is its part of all slots. The gain is the
-    number of tasks that are no longer above the ceiling of a share, or no longer missing to its floor, whichever is
-    more. It is zero exactly where the engine's balance holds before and after.
+    number of tasks that are no longer above the ceiling of a share, or the number that is no longer missing to its
+    floor, whichever is larger. It is zero exactly where the engine's balance holds before and after.
 
-    Tasks that differ are judged by load. The slots are sorted by what each has to do, busiest first. The first slot
-    that differs tells whether the change is a gain or a loss. Its size is the most that any number of the busiest
-    slots lose, or get in addition.
+    Tasks that take different times are judged by load. The slots are sorted by their load, busiest first. The first
+    slot whose load differs decides whether the change is a gain or a loss. Its size is the largest sum that any number
+    of the busiest slots lose, or get in addition.
 
-    Half of the gain is summed over the subtopologies, since the stages of a query run one after another. The other
-    half is that of all tasks together, since queries run side by side. Where the two disagree in sign, the second
-    half counts only if it changes the busiest slot: `load_leveling` ignores what happens below that, too.
+    Half of the gain is summed over the subtopologies, because the stages of a query run one after another. The other
+    half is that of all tasks together, because queries run in parallel. If the two have different signs, the second
+    half counts only if it changes the busiest slot: `load_leveling` ignores changes below that as well.
 
-    Properties: a move and its reverse gain nothing together. Each task that `load_leveling` hands over is a gain,
-    whatever the slots, because the receiver ends up below what the giver had, and no executor above the busiest one.
+    Properties: a move and its reverse gain nothing together. Each hand-over of `load_leveling` is a gain, for any
+    slots, because the receiver ends up below the giver's load, and no executor ends up above the busiest one.
 
     >>> a, b, c = (TaskId(0, p) for p in range(3))
     >>> there, slots = {a: "x", b: "x", c: "y"}, {"x": 1, "y": 1, "z": 1}
@@ -147,7 +146,7 @@ class _Change:
         return each * (max(less) if sum(less) > 0 else min(less) if sum(less) < 0 else 0)
 
     def by_load(self, tasks: Sequence[TaskId], *, busiest: int | None = None) -> float:
-        """Return the gain of tasks that differ; with `busiest`, on so many of the busiest slots alone."""
+        """Return the gain of tasks that take different times; with `busiest`, only on so many of the busiest slots."""
         had, have = (self._loads(places, tasks)[:busiest] for places in (self.before, self.after))
         lost = [one - other for one, other in zip(had, have, strict=True)]
         first = next((seconds for seconds in lost if abs(seconds) > EXACT), 0.0)
@@ -155,7 +154,7 @@ class _Change:
         return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
 
     def _unbalanced(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> tuple[int, int]:
-        """Return how many of these tasks are above the ceilings of shares, and how many are missing to the floors."""
+        """Return the number of these tasks above the ceilings of shares, and the number missing to the floors."""
         total, number = max(1, sum(self.slots.values())), len(tasks)
         counts = Counter(places[task] for task in tasks)
         above = sum(max(0, counts[name] + number * -own // total) for name, own in self.slots.items())
@@ -163,7 +162,7 @@ class _Change:
         return above, below
 
     def _loads(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> list[float]:
-        """Return what each slot has to do of these tasks, busiest first. The slots of an executor share its work."""
+        """Return the load of each slot from these tasks, busiest first. The slots of an executor share its work."""
         loads = dict.fromkeys(self.slots, 0.0)
         for task in tasks:
             loads[places[task]] += self.seconds[task] / self.slots[places[task]]
@@ -176,7 +175,7 @@ def _filled(
 ) -> float:
     """Return the least gain of filling executors that had no task: half of the lightest task of each.
 
-    Half, as everything that counts over all tasks together.
+    It is half, like the gain of all tasks together.
     """
     used, lightest = set(before.values()), dict[str, float]()
     for task, name in after.items():

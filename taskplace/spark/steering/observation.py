@@ -1,7 +1,7 @@
-"""What a steering round observes: the tasks of the query, the executors, and the tasks of other steered queries.
+"""The observation of a steering round: the tasks of the query, the executors, and the tasks of other steered queries.
 
-All steered queries are one placement problem, since they share the executors. The tasks of this query are numbered
-beside the tasks of the others: its first subtopology has the number `neighbours.base` in the joint problem.
+All steered queries are one placement problem, because they share the executors. In this joint problem, the first
+subtopology of this query has the number `neighbours.base`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ ENGINE = PlacementConfig(acceptable_recovery_lag=0)
 class NeighbourTask(NamedTuple):
     """A task of another steered query, under its number in the joint problem.
 
-    `fixed`: its query has stood down and does not move it. `place` is then where it was at the stand-down, wherever
-    Spark has run it since.
+    `fixed`: its query has stood down and does not move it. `place` is then its place at the stand-down, even if Spark
+    has run it elsewhere since.
     """
 
     task: Task
@@ -65,11 +65,11 @@ class Cluster:
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """What one round observes.
+    """The observation of one round.
 
     `batch`: the last batch that has ended. `places`: the executor on which each task ran last, None if it has not
-    run. `load`: what was measured of each task in this batch, None if nothing was. `ran`: a batch that began after
-    the last moves were sent has ended.
+    run. `load`: the measured load of each task in this batch, None without a measurement. `ran`: a batch that began
+    after the last moves were sent has ended.
     """
 
     batch: int
@@ -87,7 +87,7 @@ class Observation:
 
     @property
     def relevant_neighbours(self) -> list[NeighbourTask]:
-        """The neighbours that are planned with: all but fixed tasks on executors that take no tasks."""
+        """The neighbours that are part of the plan: all except fixed tasks on executors that take no tasks."""
         usable = self.cluster.usable
         return [other for other in self.neighbours.tasks if not other.fixed or other.place in usable]
 
@@ -98,7 +98,7 @@ def joint_problem(seen: Observation, weights: Mapping[TaskId, float]) -> Problem
 
 
 def _tasks(seen: Observation, weights: Mapping[TaskId, float]) -> tuple[Task, ...]:
-    # One record of changelog: the owner's copy is caught up, and no other executor has a copy.
+    # A changelog of one record: the owner's copy is caught up, and no other executor has a copy.
     own = (Task(seen.joint(t), end_offset=1, weight=weights.get(t, 1.0)) for t in sorted(seen.places))
     return (*own, *(other.task for other in seen.relevant_neighbours))
 
@@ -106,7 +106,7 @@ def _tasks(seen: Observation, weights: Mapping[TaskId, float]) -> tuple[Task, ..
 def _instances(seen: Observation) -> tuple[Instance, ...]:
     """Return the executors with the tasks that they run, of all queries.
 
-    A fixed task is barred from all executors but its own: its copies there are declared as parked.
+    A fixed task may run only on its own executor: on all others its copy is declared as parked.
     """
     held: dict[str, list[TaskId]] = {name: [] for name in seen.cluster.slots}
     others = seen.relevant_neighbours
