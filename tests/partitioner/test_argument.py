@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from taskplace.partitioner import UniformStickyPartitioner
 from tests.support.records import config
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
