@@ -22,12 +22,14 @@ Source: KIP-441 (assignment, balance); the exact flow is ours.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network
 from taskplace.model.columns import NONE, Columns, Ints
+from taskplace.model.groups import group_starts
 from taskplace.model.placement import FIXED, OPEN, moved
 from taskplace.model.shares import floors_and_ceilings
 
@@ -55,6 +57,59 @@ def place_actives(c: Columns, base: Ints) -> ActiveTarget:
     they are met as far as they can be, and `balanced` is False.
     """
     return Placement(c, base).solve()
+
+
+class Ways(NamedTuple):
+    """Arcs from tasks to instances, [k]: a task that sends its unit through one of them is placed there."""
+
+    task: Ints
+    inst: Ints
+    arcs: slice
+
+    def seat(self, flow: Ints, place: Ints) -> None:
+        """Write into `place` ([n]) the instances of the tasks that `flow` sends here."""
+        used = flow[self.arcs] > 0
+        place[self.task[used]] = self.inst[used]
+
+
+class _Nodes(NamedTuple):
+    """The numbers of the nodes; -1 where there is none."""
+
+    anywhere: Ints
+    """[subtopologies]"""
+    pair: Ints
+    """[subtopologies, m]"""
+    inst: Ints
+    """[m]"""
+    sink: Ints
+    """[1]"""
+    task: Ints
+    """[n]"""
+
+
+class _OwnArcs(NamedTuple):
+    """The arcs of tasks with a node of their own; `roam` are those of the `roaming` tasks to anywhere."""
+
+    ways: tuple[Ways, ...]
+    roaming: Ints
+    roam: slice
+
+
+class _Crowd(NamedTuple):
+    """Tasks without a node of their own: `settled` at home, in groups of equal price; `roaming` at anywhere.
+
+    `first`: where each group starts. `leave`: one arc for each group, from home to anywhere.
+    """
+
+    settled: Ints
+    roaming: Ints
+    first: Ints
+    leave: slice
+
+    def wanderers(self, flow: Ints) -> Ints:
+        """Return the tasks that go anywhere: all that roam, and of each group the first that leave."""
+        leavers = [self.settled[f : f + k] for f, k in zip(self.first, flow[self.leave], strict=True) if k]
+        return np.concatenate([self.roaming, *leavers])
 
 
 class Placement:
@@ -85,9 +140,9 @@ class Placement:
             return ActiveTarget(place, self.base, 0, 0)
         rows = self._useful_rows()
         for slack in (False, True):
-            found = self._flow(rows, slack)
-            if found is not None:
-                place[self.tasks] = found[self.tasks]
+            best = self._flow(rows, slack=slack)
+            if best is not None:
+                place[self.tasks] = best[self.tasks]
                 moves = int(moved(c, self.base, place).sum())
                 return ActiveTarget(place, self.base, moves, min(moves, self.lower_bound), not slack)
         raise AssertionError("a network with slack always has a flow")
@@ -120,101 +175,122 @@ class Placement:
         useful = usable & np.where(self.base[c.task] == FIXED, fixed_ok, True)
         return np.flatnonzero(useful)
 
-    def _flow(self, rows: Ints, slack: bool) -> Ints | None:
-        c, m, s_count = self.c, self.c.m, self.s_count
-        parked_task = np.unique(c.parked // m)
-        parked_task = parked_task[c.stateful[parked_task]]
-        alone = np.unique(np.concatenate([c.task[rows], parked_task]))  # tasks with a node of their own
-        is_alone = np.zeros(c.n, np.bool_)
-        is_alone[alone] = True
-        places = np.flatnonzero(c.open_slots > 0)
+    def _flow(self, rows: Ints, *, slack: bool) -> Ints | None:
+        """Return [n] the instance of every stateful task at least cost, or None if the bounds cannot be met.
+
+        `rows`: the copy rows with an arc of their own. `slack`: a balance may be missed, at a price above any move.
+        """
+        places = np.flatnonzero(self.c.open_slots > 0)
+        parked = np.unique(self.c.parked // self.c.m)
+        parked = parked[self.c.stateful[parked]]
+        alone = np.unique(np.concatenate([self.c.task[rows], parked]))
         net = Network()
-        anywhere = net.nodes(s_count)
-        pair = np.full((s_count, m), -1, np.int64)
-        pair[:, places] = net.nodes(s_count * len(places)).reshape(s_count, len(places))
-        seat = np.full(m, -1, np.int64)
-        seat[places] = net.nodes(len(places))
-        sink = net.nodes(1)
-        node = np.full(c.n, -1, np.int64)
-        node[alone] = net.nodes(len(alone))
+        nodes = self._nodes(net, places, alone)
         cost = ActiveCosts(
-            c,
+            self.c,
             len(self.tasks),
-            node_count=int(node.max(initial=int(sink[0]))) + 2,
-            share=2 * c.m + 2 if slack else 1,
+            node_count=int(nodes.task.max(initial=int(nodes.sink[0]))) + 2,
+            share=2 * self.c.m + 2 if slack else 1,
         )
-
-        # (subtopology, instance) -> instance -> sink, and anywhere -> (subtopology, instance)
-        grid = pair[:, places]
-        owner_of = np.broadcast_to(seat[places], grid.shape)
-        net.arcs(grid, owner_of, self.high[:, places].ravel(), 0, low=self.low[:, places].ravel())
-        net.arcs(
-            seat[places], sink.repeat(len(places)), self.total_high[places], 0, low=self.total_low[places]
-        )
-        if slack:  # the last resort beside parked pairs: miss a balance, at a price above any move
-            many = len(self.tasks)
-            net.arcs(grid, owner_of, many, cost.miss)
-            net.arcs(owner_of, grid, many, cost.miss)
-            net.arcs(seat[places], sink.repeat(len(places)), many, cost.miss)
-            net.arcs(sink.repeat(len(places)), seat[places], many, cost.miss)
-        entry = net.arcs(
-            np.repeat(anywhere, len(places)), grid, self.high[:, places].ravel() if not slack else
-            len(self.tasks), cost.tie(np.arange(s_count * m).reshape(s_count, m)[:, places]).ravel(),
-        )  # fmt: skip
-        net.supply(sink, -len(self.tasks))
-
-        # Tasks with a node: stay at home, go where a copy is, go anywhere.
-        net.supply(node[alone], 1)
-        homes = alone[self.home[alone] >= 0]
-        stay = net.arcs(node[homes], pair[c.sub[homes], self.home[homes]], 1, 0)
-        go = net.arcs(
-            node[c.task[rows]], pair[c.sub[c.task[rows]], c.inst[rows]], 1, cost.rows(rows, self.base)
-        )
-        roam_tasks = alone[~np.isin(alone, parked_task)]
-        roam = net.arcs(node[roam_tasks], anywhere[c.sub[roam_tasks]], 1, cost.roam(roam_tasks, self.base))
-        wide, at = self.everywhere_but_parked(parked_task, places)
-        reach = net.arcs(node[wide], pair[c.sub[wide], at], 1, cost.roam(wide, self.base))
-
-        # All others: at home, with the cheapest to go first; or straight to anywhere.
-        crowd = self.tasks[~is_alone[self.tasks]]
-        settled = crowd[self.home[crowd] >= 0]
-        roaming = crowd[self.home[crowd] < 0]
-        net.supply(pair[c.sub[settled], self.home[settled]], 1)
-        net.supply(anywhere[c.sub[roaming]], 1)
-        price = cost.roam(settled, self.base)
-        order = np.lexsort((settled, price, self.home[settled], c.sub[settled]))
-        settled, price = settled[order], price[order]
-        key = np.stack([c.sub[settled], self.home[settled], price])
-        first = (
-            np.flatnonzero(np.r_[True, (key[:, 1:] != key[:, :-1]).any(axis=0)])
-            if len(settled)
-            else np.zeros(0, int)
-        )
-        size = np.diff(np.r_[first, len(settled)])
-        leave = net.arcs(
-            pair[c.sub[settled[first]], self.home[settled[first]]],
-            anywhere[c.sub[settled[first]]],
-            size,
-            price[first],
-        )
+        entry = self._balances(net, nodes, places, cost, slack=slack)
+        own = self._own_arcs(net, nodes, cost, rows=rows, alone=alone, parked=parked, places=places)
+        crowd = self._crowd_arcs(net, nodes, cost, alone)
         flow = net.solve()
         if flow is None:
             return None
-
-        place = np.full(c.n, -1, np.int64)
-        place[settled] = self.home[settled]
-        place[homes[flow[stay] > 0]] = self.home[homes[flow[stay] > 0]]
-        used = rows[flow[go] > 0]
-        place[c.task[used]] = c.inst[used]
-        place[wide[flow[reach] > 0]] = at[flow[reach] > 0]
+        place = np.full(self.c.n, -1, np.int64)
+        place[crowd.settled] = self.home[crowd.settled]
+        for way in own.ways:
+            way.seat(flow, place)
+        wanderers = np.sort(np.concatenate([crowd.wanderers(flow), own.roaming[flow[own.roam] > 0]]))
+        self.seat_wanderers(wanderers, flow[entry].reshape(self.s_count, len(places)), places, place)
         # Tasks that had no choice but to roam were given to the solver without their price.
-        self.lower_bound = net.cost // cost.move + int((self.base[roaming] != OPEN).sum())
-        leavers = np.concatenate(
-            [settled[f : f + k] for f, k in zip(first, flow[leave], strict=True) if k] or [roaming[:0]]
-        )
-        wanderers = np.sort(np.concatenate([roaming, leavers, roam_tasks[flow[roam] > 0]]))
-        self.seat_wanderers(wanderers, flow[entry].reshape(s_count, len(places)), places, place)
+        unpriced = int((self.base[crowd.roaming] != OPEN).sum())
+        self.lower_bound = net.cost // cost.move + unpriced
         return place
+
+    def _nodes(self, net: Network, places: Ints, alone: Ints) -> _Nodes:
+        """Add the nodes of the network; `alone`: the tasks with a node of their own."""
+        c, s_count = self.c, self.s_count
+        anywhere = net.nodes(s_count)
+        pair = np.full((s_count, c.m), -1, np.int64)
+        pair[:, places] = net.nodes(s_count * len(places)).reshape(s_count, len(places))
+        inst = np.full(c.m, -1, np.int64)
+        inst[places] = net.nodes(len(places))
+        sink = net.nodes(1)
+        task = np.full(c.n, -1, np.int64)
+        task[alone] = net.nodes(len(alone))
+        return _Nodes(anywhere=anywhere, pair=pair, inst=inst, sink=sink, task=task)
+
+    def _balances(
+        self, net: Network, nodes: _Nodes, places: Ints, cost: ActiveCosts, *, slack: bool
+    ) -> slice:
+        """Add what all tasks share: (subtopology, instance) -> instance -> sink, within both balances, and
+        anywhere -> (subtopology, instance). Return the arcs from anywhere.
+        """
+        count = len(self.tasks)
+        pair = nodes.pair[:, places]
+        inst = nodes.inst[places]
+        inst_of_pair = np.broadcast_to(inst, pair.shape)
+        sink = nodes.sink.repeat(len(places))
+        net.arcs(pair, inst_of_pair, self.high[:, places].ravel(), 0, low=self.low[:, places].ravel())
+        net.arcs(inst, sink, self.total_high[places], 0, low=self.total_low[places])
+        if slack:  # the last resort beside parked pairs
+            net.arcs(pair, inst_of_pair, count, cost.miss)
+            net.arcs(inst_of_pair, pair, count, cost.miss)
+            net.arcs(inst, sink, count, cost.miss)
+            net.arcs(sink, inst, count, cost.miss)
+        number = np.arange(self.s_count * self.c.m).reshape(self.s_count, self.c.m)[:, places]
+        most = count if slack else self.high[:, places].ravel()
+        entry = net.arcs(np.repeat(nodes.anywhere, len(places)), pair, most, cost.tie(number).ravel())
+        net.supply(nodes.sink, -count)
+        return entry
+
+    def _own_arcs(
+        self,
+        net: Network,
+        nodes: _Nodes,
+        cost: ActiveCosts,
+        *,
+        rows: Ints,
+        alone: Ints,
+        parked: Ints,
+        places: Ints,
+    ) -> _OwnArcs:
+        """Add the arcs of tasks with a node of their own: stay at home, go where a copy is, or go anywhere.
+
+        Tasks with parked copies do not go anywhere, but to each instance where they are not parked.
+        """
+        c = self.c
+        net.supply(nodes.task[alone], 1)
+        homes = alone[self.home[alone] >= 0]
+        at_home = self.home[homes]
+        stay = net.arcs(nodes.task[homes], nodes.pair[c.sub[homes], at_home], 1, 0)
+        task, inst = c.task[rows], c.inst[rows]
+        go = net.arcs(nodes.task[task], nodes.pair[c.sub[task], inst], 1, cost.rows(rows, self.base))
+        free = alone[~np.isin(alone, parked)]
+        roam = net.arcs(nodes.task[free], nodes.anywhere[c.sub[free]], 1, cost.roam(free, self.base))
+        wide, at = self.everywhere_but_parked(parked, places)
+        reach = net.arcs(nodes.task[wide], nodes.pair[c.sub[wide], at], 1, cost.roam(wide, self.base))
+        ways = (Ways(homes, at_home, stay), Ways(task, inst, go), Ways(wide, at, reach))
+        return _OwnArcs(ways=ways, roaming=free, roam=roam)
+
+    def _crowd_arcs(self, net: Network, nodes: _Nodes, cost: ActiveCosts, alone: Ints) -> _Crowd:
+        """Add the tasks without a node of their own: at home, where the cheapest leave first; or at anywhere."""
+        c = self.c
+        crowd = self.tasks[~np.isin(self.tasks, alone)]
+        settled = crowd[self.home[crowd] >= 0]
+        roaming = crowd[self.home[crowd] < 0]
+        net.supply(nodes.pair[c.sub[settled], self.home[settled]], 1)
+        net.supply(nodes.anywhere[c.sub[roaming]], 1)
+        price = cost.roam(settled, self.base)
+        order = np.lexsort((settled, price, self.home[settled], c.sub[settled]))
+        settled, price = settled[order], price[order]
+        first = group_starts(c.sub[settled], self.home[settled], price)
+        size = np.diff(np.r_[first, len(settled)])
+        one = settled[first]  # of each group: tasks of one pair and one price
+        leave = net.arcs(nodes.pair[c.sub[one], self.home[one]], nodes.anywhere[c.sub[one]], size, price[first])
+        return _Crowd(settled=settled, roaming=roaming, first=first, leave=leave)
 
     def everywhere_but_parked(self, parked_task: Ints, places: Ints) -> tuple[Ints, Ints]:
         """Return the (task, instance) pairs that tasks with parked copies may roam to."""
