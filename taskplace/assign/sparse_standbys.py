@@ -16,12 +16,14 @@ so the result is that of the full network, and only the few tasks that need it p
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 
 from taskplace.assign.flow import Network
 from taskplace.assign.standby_costs import StandbyCosts, sink_arcs
 from taskplace.model.columns import STANDBY, Bools, Ints
+from taskplace.model.groups import group_starts, rank_in_group
 
 TRIES = 10_000
 """So many exchanges are tried for a place that is wrong."""
@@ -37,17 +39,20 @@ def place_sparse_standbys(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints,
     """Return (tasks, instances) of all standbys; None if the bounds cannot be met."""
     exact = np.zeros(p.c.n, np.bool_)
     while True:
-        found = _solve(p, low, high, exact)
-        if found is None:
+        solved = _SparseNetwork(p, low, high, exact).solve()
+        if solved is None:
             return None
-        kept_task, kept_inst, units, hub, seats = found
-        seating = _Seating(p, kept_task, kept_inst)
+        seating = _Seating(p, solved.kept_task, solved.kept_inst)
         hub_of = _hub_of(p)
-        given = [seating.give(units[hub == h], seats[hub_of[seats] == h]) for h in np.unique(hub).tolist()]
-        stuck = np.unique(np.concatenate([units[:0], *(one[2] for one in given)]))
+        units, seats = solved.units, solved.seats
+        given = [
+            seating.give(units[solved.hub == h], seats[hub_of[seats] == h])
+            for h in np.unique(solved.hub).tolist()
+        ]
+        stuck = np.unique(np.concatenate([units[:0], *(one.stuck for one in given)]))
         if not len(stuck):
-            parts = [(kept_task, kept_inst), *((one[0], one[1]) for one in given)]
-            return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+            tasks = np.concatenate([solved.kept_task, *(one.task for one in given)])
+            return tasks, np.concatenate([solved.kept_inst, *(one.inst for one in given)])
         # Others are about to take the place of those that are stuck: let them know, too, where they can go.
         exact[stuck if len(units) * p.c.m > MANY_ARCS else np.concatenate([stuck, units])] = True
 
@@ -57,74 +62,154 @@ def _hub_of(p: StandbyCosts) -> Ints:
     return np.zeros(p.c.m, np.int64) if p.traffic is None else p.traffic.rack_of
 
 
-def _solve(
-    p: StandbyCosts, low: Ints, high: Ints, exact: Bools
-) -> tuple[Ints, Ints, Ints, Ints, Ints] | None:
-    """Return (tasks, instances) of the standbys that are placed, and the tasks, their hubs, and the places to join."""
-    c, tasks, replicas = p.c, p.tasks, p.replicas
-    places = np.flatnonzero(c.open_slots > 0)
-    count = np.bincount(c.task[p.rows], minlength=c.n)
-    current = c.role[p.rows] == STANDBY
-    standbys = np.bincount(c.task[p.rows[current]], minlength=c.n)
-    alone = exact.copy()  # tasks with a node of their own
-    alone[tasks] |= (count[tasks] > standbys[tasks]) | (standbys[tasks] > replicas) | (p.traffic is not None)
-    own = np.flatnonzero(alone)
+class _Solved(NamedTuple):
+    """What a flow decides: standbys with a place, and units (a task, once per standby) and places to be joined."""
 
-    # A task cannot go to its own active's instance: where that is the one that needs standbys, others should leave.
-    needy = low > np.bincount(c.inst[p.rows[current]], minlength=c.m)
+    kept_task: Ints
+    kept_inst: Ints
+    units: Ints
+    hub: Ints
+    """The "anywhere" that each unit goes through."""
+    seats: Ints
+    """The instance of each place that "anywhere" leads to."""
 
-    def price_to_leave(which: Ints) -> Ints:
-        return p.new(which) + p.ties * needy[p.active[which]]
 
-    net = Network()
-    hubs = 1 if p.traffic is None else p.traffic.racks
-    anywhere, sink = net.nodes(hubs), net.nodes(1)
-    seat = np.full(c.m, -1, np.int64)
-    seat[places] = net.nodes(len(places))
-    node = np.full(c.n, -1, np.int64)
-    node[own] = net.nodes(len(own))
-    entry = net.arcs(anywhere[_hub_of(p)[places]], seat[places], len(tasks), 0)
-    dearest = int(max(price_to_leave(tasks).max(initial=0), p.held.max(initial=0)))
-    sink_arcs(net, seat[places], sink, low[places], high[places], p, dearest)
-    net.supply(sink, -replicas * len(tasks))
+class _OwnArcs(NamedTuple):
+    """The arcs of tasks with a node of their own: to a copy, through "anywhere", and to where no copy is."""
 
-    mine = p.rows[alone[c.task[p.rows]]]
-    to_copy = net.arcs(node[c.task[mine]], seat[c.inst[mine]], 1, p.held[alone[c.task[p.rows]]])
-    roaming = own[~exact[own]]
-    roamer, into = np.repeat(roaming, hubs), np.tile(np.arange(hubs), len(roaming))
-    price = price_to_leave(roamer)
-    if p.traffic is not None:
-        price = price + p.unit * (p.traffic.read * p.traffic.reads[roamer, into] + p.traffic.move)
-    roam = net.arcs(node[roamer], anywhere[into], replicas, price)
-    far_task, far_inst = _everywhere_else(p, np.flatnonzero(exact), places)
-    price = p.new(far_task) + p.spread(far_task, far_inst) + p.crossing(far_task, far_inst)
-    far = net.arcs(node[far_task], seat[far_inst], 1, price)
-    net.supply(node[own], replicas)
+    copy_rows: Ints
+    copies: slice
+    roaming: Ints
+    hub: Ints
+    roam: slice
+    far_task: Ints
+    far_inst: Ints
+    far: slice
 
-    stay = p.rows[~alone[c.task[p.rows]]]  # current standbys of all others
-    net.supply(seat[c.inst[stay]], 1)
-    others = tasks[~alone[tasks]]
-    net.supply(anywhere[0], int((replicas - standbys[others]).sum()))
-    price = price_to_leave(c.task[stay])
-    order = np.lexsort((c.task[stay], price, c.inst[stay]))
-    stay, price = stay[order], price[order]
-    first = _group_starts(c.inst[stay], price)
-    size = np.diff(np.r_[first, len(stay)])
-    leave = net.arcs(seat[c.inst[stay[first]]], anywhere[0].repeat(len(first)), size, price[first])
-    flow = net.solve()
-    if flow is None:
-        return None
 
-    going = _choose(c.task[stay], first, size, flow[leave], c.n)
-    used, reached = mine[flow[to_copy] > 0], flow[far] > 0
-    wandering = [np.repeat(others, replicas - standbys[others]), c.task[stay[going]]]
-    return (
-        np.concatenate([c.task[used], far_task[reached], c.task[stay[~going]]]),
-        np.concatenate([c.inst[used], far_inst[reached], c.inst[stay[~going]]]),
-        np.concatenate([*wandering, np.repeat(roamer, flow[roam])]),
-        np.concatenate([np.zeros(sum(map(len, wandering)), np.int64), np.repeat(into, flow[roam])]),
-        np.repeat(places, flow[entry]),
-    )
+class _Current(NamedTuple):
+    """Current standbys of tasks without a node of their own: copy `rows` in groups of one instance and price.
+
+    `first`, `size`: the groups. `leave`: one arc for each, to "anywhere". `missing`: tasks, once per standby that
+    they lack.
+    """
+
+    rows: Ints
+    first: Ints
+    size: Ints
+    leave: slice
+    missing: Ints
+
+
+class _SparseNetwork:
+    """The network of standbys, to be solved once. `exact` [n]: the tasks with an arc to every instance.
+
+    Tasks have a node of their own if they have other copies than standbys, or too many of these, or are `exact`; with
+    traffic all have one.
+    """
+
+    def __init__(self, p: StandbyCosts, low: Ints, high: Ints, exact: Bools) -> None:
+        c = p.c
+        self.p, self.low, self.high, self.exact = p, low, high, exact
+        copies = np.bincount(c.task[p.rows], minlength=c.n)
+        current = p.rows[c.role[p.rows] == STANDBY]
+        self.standbys = np.bincount(c.task[current], minlength=c.n)
+        has_own = (copies > self.standbys) | (self.standbys > p.replicas) | (p.traffic is not None)
+        self.alone = exact.copy()
+        self.alone[p.tasks] |= has_own[p.tasks]
+        # A task cannot go to its own active's instance: where that is the one that needs standbys, others should
+        # leave.
+        self.needy = low > np.bincount(c.inst[current], minlength=c.m)
+
+        self.net = Network()
+        self.places = np.flatnonzero(c.open_slots > 0)
+        self.hubs = 1 if p.traffic is None else p.traffic.racks
+        self.anywhere, self.sink = self.net.nodes(self.hubs), self.net.nodes(1)
+        self.seat = np.full(c.m, -1, np.int64)
+        self.seat[self.places] = self.net.nodes(len(self.places))
+        self.own = np.flatnonzero(self.alone)
+        self.node = np.full(c.n, -1, np.int64)
+        self.node[self.own] = self.net.nodes(len(self.own))
+
+    def solve(self) -> _Solved | None:
+        """Return the standbys of least cost; None if the bounds cannot be met."""
+        c = self.p.c
+        entry = self._bounds()
+        own = self._own_arcs()
+        current = self._current_arcs()
+        flow = self.net.solve()
+        if flow is None:
+            return None
+        used, reached = own.copy_rows[flow[own.copies] > 0], flow[own.far] > 0
+        task = c.task[current.rows]
+        going = _choose(task, current.first, current.size, flow[current.leave], c.n)
+        stay = current.rows[~going]
+        wandering = np.concatenate([current.missing, task[going]])
+        return _Solved(
+            kept_task=np.concatenate([c.task[used], own.far_task[reached], c.task[stay]]),
+            kept_inst=np.concatenate([c.inst[used], own.far_inst[reached], c.inst[stay]]),
+            units=np.concatenate([wandering, np.repeat(own.roaming, flow[own.roam])]),
+            hub=np.concatenate([np.zeros(len(wandering), np.int64), np.repeat(own.hub, flow[own.roam])]),
+            seats=np.repeat(self.places, flow[entry]),
+        )
+
+    def _price_to_leave(self, tasks: Ints) -> Ints:
+        return self.p.new(tasks) + self.p.ties * self.needy[self.p.active[tasks]]
+
+    def _bounds(self) -> slice:
+        """Add the arcs from "anywhere" to instances, which are returned, and from instances to the sink."""
+        p, places = self.p, self.places
+        entry = self.net.arcs(self.anywhere[_hub_of(p)[places]], self.seat[places], len(p.tasks), 0)
+        dearest = int(max(self._price_to_leave(p.tasks).max(initial=0), p.held.max(initial=0)))
+        sink_arcs(
+            self.net,
+            p,
+            seats=self.seat[places],
+            sink=self.sink,
+            low=self.low[places],
+            high=self.high[places],
+            dearest=dearest,
+        )
+        self.net.supply(self.sink, -p.replicas * len(p.tasks))
+        return entry
+
+    def _own_arcs(self) -> _OwnArcs:
+        """Add the arcs of tasks with a node of their own."""
+        p, c, net = self.p, self.p.c, self.net
+        mine = self.alone[c.task[p.rows]]
+        rows = p.rows[mine]
+        copies = net.arcs(self.node[c.task[rows]], self.seat[c.inst[rows]], 1, p.held[mine])
+        roaming = self.own[~self.exact[self.own]]
+        roaming, hub = np.repeat(roaming, self.hubs), np.tile(np.arange(self.hubs), len(roaming))
+        price = self._price_to_leave(roaming)
+        if p.traffic is not None:
+            price = price + p.unit * (p.traffic.read * p.traffic.reads[roaming, hub] + p.traffic.move)
+        roam = net.arcs(self.node[roaming], self.anywhere[hub], p.replicas, price)
+        task, inst = _everywhere_else(p, np.flatnonzero(self.exact), self.places)
+        price = p.new(task) + p.spread(task, inst) + p.crossing(task, inst)
+        far = net.arcs(self.node[task], self.seat[inst], 1, price)
+        net.supply(self.node[self.own], p.replicas)
+        return _OwnArcs(
+            copy_rows=rows, copies=copies, roaming=roaming, hub=hub, roam=roam,
+            far_task=task, far_inst=inst, far=far,
+        )  # fmt: skip
+
+    def _current_arcs(self) -> _Current:
+        """Add the current standbys of all other tasks at their instances, and what these tasks lack at "anywhere"."""
+        p, c = self.p, self.p.c
+        rows = p.rows[~self.alone[c.task[p.rows]]]
+        self.net.supply(self.seat[c.inst[rows]], 1)
+        others = p.tasks[~self.alone[p.tasks]]
+        missing = np.repeat(others, p.replicas - self.standbys[others])
+        self.net.supply(self.anywhere[0], len(missing))
+        price = self._price_to_leave(c.task[rows])
+        order = np.lexsort((c.task[rows], price, c.inst[rows]))
+        rows, price = rows[order], price[order]
+        first = group_starts(c.inst[rows], price)
+        size = np.diff(np.r_[first, len(rows)])
+        hub = self.anywhere[0].repeat(len(first))
+        leave = self.net.arcs(self.seat[c.inst[rows[first]]], hub, size, price[first])
+        return _Current(rows=rows, first=first, size=size, leave=leave, missing=missing)
 
 
 def _choose(task: Ints, first: Ints, size: Ints, leaving: Ints, n: int) -> Bools:
@@ -148,22 +233,12 @@ def _everywhere_else(p: StandbyCosts, tasks: Ints, places: Ints) -> tuple[Ints, 
     return pair // c.m, pair % c.m
 
 
-def _group_starts(*keys: Ints) -> Ints:
-    """Return where a new group of equal keys starts."""
-    if not len(keys[0]):
-        return np.zeros(0, np.int64)
-    differs = np.zeros(len(keys[0]) - 1, np.bool_)
-    for key in keys:
-        differs |= key[1:] != key[:-1]
-    return np.flatnonzero(np.r_[True, differs])
+class _Given(NamedTuple):
+    """Units in another order with their instances, and the tasks for which no place was found by exchange."""
 
-
-def _rank(key: Ints) -> Ints:
-    """Return, for each entry, how many entries before it have the same key."""
-    order = np.argsort(key, kind="stable")
-    rank = np.empty(len(key), np.int64)
-    rank[order] = np.arange(len(key)) - np.searchsorted(key[order], key[order])
-    return rank
+    task: Ints
+    inst: Ints
+    stuck: Ints
 
 
 class _Seating:
@@ -178,17 +253,18 @@ class _Seating:
             np.concatenate([kept_task * c.m + kept_inst, p.tasks * c.m + p.active[p.tasks], p.excluded])
         )
 
-    def give(self, units: Ints, seats: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return (units in another order, their instances, tasks for which no exchange was found).
+    def give(self, units: Ints, seats: Ints) -> _Given:
+        """Return the units with their instances.
 
         Units of one subtopology and active instance come together, and places in rounds over the instances, so that
         the standbys of one instance are on many. The second unit of a task comes long after its first.
         """
-        order = np.lexsort((units, self.active[units], self.sub[units], _rank(units)))
+        order = np.lexsort((units, self.active[units], self.sub[units], rank_in_group(units)))
         task = units[order]
-        inst = seats[np.lexsort((seats, _rank(seats)))]
+        inst = seats[np.lexsort((seats, rank_in_group(seats)))]
         wrong = self._wrong(task, inst)
-        return task, inst, self._exchange(task, inst, wrong.tolist())
+        stuck = self._exchange(task, inst, wrong.tolist())
+        return _Given(task=task, inst=inst, stuck=stuck)
 
     def _wrong(self, task: Ints, inst: Ints) -> Ints:
         pair = task * self.m + inst

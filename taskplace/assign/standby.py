@@ -67,14 +67,15 @@ def place_standbys(
     for strict, parked in ((True, False), (False, False), (False, True)):
         near = traffic if strict else None
         prices = StandbyCosts(c, active, tasks, replicas, strict=strict, parked=parked, traffic=near)
-        found = solver(prices, low, high)
-        if found is not None and traffic is not None and not strict:
-            load = np.bincount(found[1], minlength=c.m)
+        placed = solver(prices, low, high)
+        if placed is not None and traffic is not None and not strict:
+            load = np.bincount(placed[1], minlength=c.m)
             prices = StandbyCosts(c, active, tasks, replicas, strict=True, parked=parked, traffic=traffic)
-            found = solver(prices, load, load) or found
-        if found is not None:
-            order = np.lexsort((found[1], found[0]))
-            return StandbyTarget(found[0][order], found[1][order], replicas)
+            placed = solver(prices, load, load) or placed
+        if placed is not None:
+            task, inst = placed
+            order = np.lexsort((inst, task))
+            return StandbyTarget(task=task[order], inst=inst[order], replicas=replicas)
     raise AssertionError("without bounds there is always a flow")
 
 
@@ -98,7 +99,15 @@ def _full(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
     to_seat = net.arcs(node[row], seat[column], 1, price[row, column])
     net.supply(node, p.replicas)
     net.supply(sink, -p.replicas * len(tasks))
-    sink_arcs(net, seat[places], sink, low[places], high[places], p, int(price.max()))
+    sink_arcs(
+        net,
+        p,
+        seats=seat[places],
+        sink=sink,
+        low=low[places],
+        high=high[places],
+        dearest=int(price.max()),
+    )
     flow = net.solve()
     if flow is None:
         return None

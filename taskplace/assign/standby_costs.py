@@ -13,6 +13,7 @@ from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
 from taskplace.model.columns import NONE, STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
+from taskplace.model.groups import rank_in_group
 from taskplace.model.reads import changelog_reads, reduced_prices
 
 
@@ -138,11 +139,8 @@ class StandbyCosts:
         """A tie below `ties` for each pair, that sends the standbys of one instance's actives apart."""
         if not hasattr(self, "_first"):
             home = self.active[self.tasks]
-            order = np.argsort(home, kind="stable")
-            rank = np.empty(len(home), np.int64)
-            rank[order] = np.arange(len(home)) - np.searchsorted(home[order], home[order])
             self._first = np.zeros(self.c.n, np.int64)
-            self._first[self.tasks] = home + 1 + rank
+            self._first[self.tasks] = home + 1 + rank_in_group(home)
         return ((insts - self._first[tasks]) % self.c.m) * self.ties // self.c.m
 
     def _held(self, rows: Ints) -> Ints:
@@ -162,9 +160,12 @@ class StandbyCosts:
 
 
 def sink_arcs(
-    net: Network, seats: Ints, sink: Ints, low: Ints, high: Ints, p: StandbyCosts, dearest: int
+    net: Network, p: StandbyCosts, *, seats: Ints, sink: Ints, low: Ints, high: Ints, dearest: int
 ) -> None:
-    """Add the arcs from instances to the sink: bounds if loads must be level, rising prices if not."""
+    """Add the arcs from instances to the sink: bounds if loads must be level, rising prices if not.
+
+    `seats`: the nodes of the instances with open slots. `low`, `high`: their bounds. `dearest`: no standby costs more.
+    """
     to = sink.repeat(len(seats))
     if p.strict:
         net.arcs(seats, to, high, 0, low=low)

@@ -35,6 +35,7 @@ import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.model.columns import Columns, Ints
+from taskplace.model.groups import rank_in_group
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 
@@ -96,9 +97,9 @@ def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
     First as if all shares could be met, which needs few prices; what cannot be met then gets a price.
     """
     for hard_sub in (True, False) if shares.kind_fits else (False,):
-        found = _flow(shares, here, near, hard_kind=shares.kind_fits, hard_sub=hard_sub)
-        if found is not None:
-            return found
+        counts = _flow(shares, here, near, hard_kind=shares.kind_fits, hard_sub=hard_sub)
+        if counts is not None:
+            return counts
     raise AssertionError("level loads can always be met")
 
 
@@ -170,20 +171,10 @@ def _seated(sub: Ints, home: Ints, counts: Ints, goal: Ints | None) -> Ints:
         open_ = np.flatnonzero((at < 0) & (wanted >= 0))
         open_ = open_[np.argsort(~stays[open_], kind="stable")]
         group = sub[open_] * m + wanted[open_]
-        taken = open_[_rank_in_group(group) < counts.ravel()[group]]
+        taken = open_[rank_in_group(group) < counts.ravel()[group]]
         at[taken] = wanted[taken]
         np.add.at(counts, (sub[taken], at[taken]), -1)
     rest = np.flatnonzero(at < 0)
     rest = rest[np.argsort(sub[rest], kind="stable")]
     at[rest] = np.repeat(np.tile(np.arange(m), len(counts)), counts.ravel())
     return at
-
-
-def _rank_in_group(group: Ints) -> Ints:
-    """Return, for each entry, how many entries before it have the same value."""
-    order = np.argsort(group, kind="stable")
-    sorted_group = group[order]
-    first = np.searchsorted(sorted_group, sorted_group)
-    rank = np.empty(len(group), np.int64)
-    rank[order] = np.arange(len(group)) - first
-    return rank
