@@ -289,7 +289,9 @@ class Placement:
         first = group_starts(c.sub[settled], self.home[settled], price)
         size = np.diff(np.r_[first, len(settled)])
         one = settled[first]  # of each group: tasks of one pair and one price
-        leave = net.arcs(nodes.pair[c.sub[one], self.home[one]], nodes.anywhere[c.sub[one]], size, price[first])
+        leave = net.arcs(
+            nodes.pair[c.sub[one], self.home[one]], nodes.anywhere[c.sub[one]], size, price[first]
+        )
         return _Crowd(settled=settled, roaming=roaming, first=first, leave=leave)
 
     def everywhere_but_parked(self, parked_task: Ints, places: Ints) -> tuple[Ints, Ints]:

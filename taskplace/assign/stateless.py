@@ -30,6 +30,7 @@ Source: KIP-441 (stateless tasks must be assigned as well; balance of tasks and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -88,7 +89,7 @@ class _Prices:
             kind = 0 if hard_kind else (2 * sub + move + near) * tasks + 1
             if kind + sub + move + near <= cost_budget(nodes):
                 break
-        return cls(kind, sub, move, near)
+        return cls(kind=kind, sub=sub, move=move, near=near)
 
 
 def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
@@ -104,17 +105,49 @@ def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
 
 
 def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, hard_sub: bool) -> Ints | None:
+    """Return [subtopologies, m] counts of least price; None if the shares that are `hard` cannot be met."""
     places = shares.places
     of_sub = shares.cell_sum
     net = Network()
     pool, seat, sink = net.nodes(len(of_sub)), net.nodes(len(places)), net.nodes(1)
     tasks = int(of_sub.sum())
     price = _Prices.of(tasks, len(of_sub) + len(places) + 1, hard_kind=hard_kind, hard_sub=hard_sub)
+    cells = _cells(shares, here[:, places], near[:, places], price, hard_sub=hard_sub)
+    carried = net.arcs(pool[cells.row], seat[cells.column], cells.size, cells.cost)
+    net.supply(pool, of_sub - cells.fixed.sum(axis=1))
+    net.supply(seat, cells.fixed.sum(axis=0))
+    _add_loads(net, shares, seat, sink, price, hard_kind=hard_kind)
+    net.supply(sink, -tasks)
+    flow = net.solve()
+    if flow is None:
+        return None
+    out = np.zeros_like(here)
+    out[:, places] = cells.fixed
+    np.add.at(out, (cells.row, places[cells.column]), flow[carried])
+    return out
 
-    # subtopology -> instance: the k-th task there costs what its stretch does.
-    low, high = shares.cell_low[:, places], shares.cell_high[:, places]
-    held, goal = here[:, places], near[:, places]
-    whole = np.broadcast_to(of_sub[:, None], held.shape)
+
+class _Cells(NamedTuple):
+    """What goes from subtopologies to instances: an arc for each stretch of equal price, as columns.
+
+    `row`, `column`: its subtopology and instance. `fixed` [subtopologies, instances]: tasks that have to be there,
+    which are counted, and not sent.
+    """
+
+    row: Ints
+    column: Ints
+    size: Ints
+    cost: Ints
+    fixed: Ints
+
+
+def _cells(shares: StatelessShares, held: Ints, goal: Ints, price: _Prices, *, hard_sub: bool) -> _Cells:
+    """Return the arcs from subtopologies to instances: the k-th task there costs what its stretch does.
+
+    `held`, `goal` [subtopologies, instances]: how many are there, and are to be there in the end.
+    """
+    low, high = shares.cell_low[:, shares.places], shares.cell_high[:, shares.places]
+    whole = np.broadcast_to(shares.cell_sum[:, None], held.shape)
     ends = np.sort(np.minimum(np.stack([low, high, held, goal, whole]), whole), axis=0)
     begins = np.concatenate([ends[:1] * 0, ends[:-1]])
     cost = np.where(ends <= held, -price.move, 0) - np.where(ends <= goal, price.near, 0)
@@ -125,35 +158,27 @@ def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, h
         size = np.where(begins >= high, 0, size)
     else:
         cost += np.where(begins >= high, price.sub, 0) - np.where(ends <= low, price.sub, 0)
-    # Tasks that have to be there are counted, not sent.
-    fixed = must.sum(axis=0)
-    kinds, row, column = np.nonzero(size - must)
-    carried = net.arcs(pool[row], seat[column], size[kinds, row, column], cost[kinds, row, column])
-    net.supply(pool, of_sub - fixed.sum(axis=1))
-    net.supply(seat, fixed.sum(axis=0))
+    at = np.nonzero(size - must)
+    return _Cells(row=at[1], column=at[2], size=size[at], cost=cost[at], fixed=must.sum(axis=0))
 
-    # instance -> sink
+
+def _add_loads(
+    net: Network, shares: StatelessShares, seat: Ints, sink: Ints, price: _Prices, *, hard_kind: bool
+) -> None:
+    """Add the arcs from instances to the sink: the total is met; so is the kind if it is `hard`, else at a price."""
+    places = shares.places
+    to = sink.repeat(len(places))
     low, high = shares.low[places], shares.high[places]
     kind_low, kind_high = shares.kind_low[places], shares.kind_high[places]
     if hard_kind:
-        net.arcs(
-            seat, sink.repeat(len(places)), np.minimum(high, kind_high), 0, low=np.maximum(low, kind_low)
-        )
-    else:
-        ends = np.sort(np.minimum(np.stack([low, kind_low, kind_high, high]), high), axis=0)
-        begins = np.concatenate([ends[:1] * 0, ends[:-1]])
-        cost = np.where(begins >= kind_high, price.kind, 0) - np.where(ends <= kind_low, price.kind, 0)
-        for first, last, each in zip(begins, ends, cost, strict=True):
-            must = np.where(last <= low, last - first, 0)
-            net.arcs(seat, sink.repeat(len(places)), last - first, each, low=must)
-    net.supply(sink, -tasks)
-    flow = net.solve()
-    if flow is None:
-        return None
-    out = np.zeros_like(here)
-    out[:, places] = fixed
-    np.add.at(out, (row, places[column]), flow[carried])
-    return out
+        net.arcs(seat, to, np.minimum(high, kind_high), 0, low=np.maximum(low, kind_low))
+        return
+    ends = np.sort(np.minimum(np.stack([low, kind_low, kind_high, high]), high), axis=0)
+    begins = np.concatenate([ends[:1] * 0, ends[:-1]])
+    cost = np.where(begins >= kind_high, price.kind, 0) - np.where(ends <= kind_low, price.kind, 0)
+    for first, last, each in zip(begins, ends, cost, strict=True):
+        must = np.where(last <= low, last - first, 0)
+        net.arcs(seat, to, last - first, each, low=must)
 
 
 def _seated(sub: Ints, home: Ints, counts: Ints, goal: Ints | None) -> Ints:
