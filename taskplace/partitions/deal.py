@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from taskplace.model.groups import rank_in_group
 from taskplace.partitions.columns import Ints
 
 
@@ -35,7 +36,7 @@ class Returns(NamedTuple):
 
 
 def deal(
-    of: Ints, topic: Ints, keeper: Ints, keep: Ints, counts: Ints, returns: Returns | None = None
+    of: Ints, topic: Ints, *, keeper: Ints, keep: Ints, counts: Ints, returns: Returns | None = None
 ) -> Ints:
     """Return the member of each partition, or -1.
 
@@ -43,16 +44,16 @@ def deal(
     `keep`: [K, m] how many each member keeps of each class, without those of `returns`; `counts`: [K, m] how many it
     gets in all, with them.
 
-    >>> deal(np.zeros(3, int), np.zeros(3, int), np.array([0, 0, -1]), np.array([[1, 0]]), np.array([[1, 2]]))
+    >>> keep, counts = np.array([[1, 0]]), np.array([[1, 2]])
+    >>> deal(np.zeros(3, int), np.zeros(3, int), keeper=np.array([0, 0, -1]), keep=keep, counts=counts)
     array([0, 1, 1])
     """
     k, m = counts.shape
     goal = np.full(len(of), -1, np.int64)
     held = np.flatnonzero((of >= 0) & (keeper >= 0))
     hand = of[held] * m + keeper[held]
-    turn = _rank(
-        hand * (int(topic.max(initial=0)) + 1) + topic[held]
-    )  # 0 for its first of a topic, and so on
+    # 0 for its first of a topic, and so on.
+    turn = rank_in_group(hand * (int(topic.max(initial=0)) + 1) + topic[held])
     room = keep.ravel()
     settled = keep
     if returns is not None:
@@ -60,24 +61,23 @@ def deal(
         hand = np.where(kind >= 0, k * m + kind, hand)  # a kind is a hand of its own
         room = np.concatenate([room, returns.stay])
         settled = keep.copy()
-        np.add.at(
-            settled, (returns.group, np.maximum(returns.keeper, 0)), returns.stay
-        )  # without a keeper, none stay
+        # Without a keeper, none stay.
+        np.add.at(settled, (returns.group, np.maximum(returns.keeper, 0)), returns.stay)
         np.add.at(settled, (returns.group, returns.previous), returns.back)
     order = np.lexsort((held, turn, hand))
-    kept = held[order][_rank(hand[order]) < room[hand[order]]]
+    kept = held[order][rank_in_group(hand[order]) < room[hand[order]]]
     goal[kept] = keeper[kept]
     if returns is not None:
         open_ = np.flatnonzero((returns.of >= 0) & (goal < 0))
         kind = returns.of[open_]
-        returned = open_[_rank(kind) < returns.back[kind]]
+        returned = open_[rank_in_group(kind) < returns.back[kind]]
         goal[returned] = returns.previous[returns.of[returned]]
 
     free = np.flatnonzero((of >= 0) & (goal < 0))
     free = free[np.argsort(of[free], kind="stable")]
     places = (counts - settled).ravel()
     place = np.repeat(np.arange(k * m), places)
-    level = _rank(place) + _heights(settled, counts).ravel()[place]
+    level = rank_in_group(place) + _heights(settled, counts).ravel()[place]
     order = np.lexsort((place % m, level, place // m))
     goal[free] = place[order] % m
     return goal
@@ -87,17 +87,3 @@ def _heights(keep: Ints, counts: Ints) -> Ints:
     """Return [K, m] how many partitions a member has when a class is dealt: all it keeps, and the classes before."""
     before = np.cumsum(counts - keep, axis=0) - (counts - keep)
     return np.asarray(before + keep.sum(axis=0), np.int64)
-
-
-def _rank(values: Ints) -> Ints:
-    """Return, for each element, how many equal ones come before it.
-
-    >>> _rank(np.array([7, 3, 7, 7, 3]))
-    array([0, 0, 1, 2, 1])
-    """
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(values) else values
-    rank = np.empty(len(values), np.int64)
-    rank[order] = np.arange(len(values)) - np.repeat(first, np.diff(np.append(first, len(values))))
-    return rank

@@ -90,11 +90,11 @@ def classes(c: Columns) -> Classes:
     group = group.reshape(-1)[c.topic]
     rack_set = c.rack_set if c.misses.any() else 0
     key = np.where(somebody[group], group * len(c.misses) + rack_set, -1)
-    found = np.unique(key)
-    found = found[found >= 0]
-    of = np.where(key >= 0, np.searchsorted(found, key), -1)
-    group, racks = np.divmod(found, len(c.misses))
-    return Classes(of, subscribers[group], c.misses[racks], group)
+    keys = np.unique(key)
+    keys = keys[keys >= 0]
+    of = np.where(key >= 0, np.searchsorted(keys, key), -1)
+    group, racks = np.divmod(keys, len(c.misses))
+    return Classes(of=of, allowed=subscribers[group], misses=c.misses[racks], group=group)
 
 
 def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first: bool = False) -> Ints:
@@ -121,10 +121,18 @@ def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first
         counts = _one_class(int(supply[0]), wanted[0], low, high, base)[None, :]
         kept = np.minimum(wanted, counts)
     else:
-        kept, counts, returns = _flow(k, supply, wanted, returns, low, high, base, costs)
+        floor, last = low - base, np.flatnonzero(high > low)
+        rank = np.unique(low, return_inverse=True)[1]
+        if costs is None:
+            total = int(supply.sum())
+            raise TaskplaceError(
+                f"{total} partitions and {c.m} members are more than the exact modes can take"
+            )
+        question = _Question(k=k, supply=supply, owned=wanted, floor=floor, last=last, rank=rank, costs=costs)
+        kept, counts, returns = _flow(question, returns)
     if settled:
         kept, counts = owned, counts + owned
-    return deal(k.of, c.topic, keeper, kept, counts, returns)
+    return deal(k.of, c.topic, keeper=keeper, keep=kept, counts=counts, returns=returns)
 
 
 def _returns(c: Columns, k: Classes, keeper: Ints, previous: Ints) -> Returns | None:
@@ -137,7 +145,7 @@ def _returns(c: Columns, k: Classes, keeper: Ints, previous: Ints) -> Returns | 
     kind[at] = of.reshape(-1)
     group, keepers = np.divmod(key // c.m, c.m + 1)
     nothing = np.zeros(len(key), np.int64)
-    return Returns(kind, group, keepers - 1, key % c.m, nothing, nothing)
+    return Returns(of=kind, group=group, keeper=keepers - 1, previous=key % c.m, stay=nothing, back=nothing)
 
 
 def _by_group(k: Classes, supply: Ints) -> tuple[Ints, Bools]:
@@ -165,69 +173,114 @@ def _costs(
     lower = returnable + 1
     higher = lower * (total + 1) if k.misses.any() else lower
     miss, move = (higher, lower) if racks_first else (lower, higher)
-    costs = Costs(miss, move, higher * (total + 1))
+    costs = Costs(miss=miss, move=move, level=higher * (total + 1))
     nodes = len(k.group) + len(low) + 1 + (0 if returns is None else len(returns.group))
     return costs if costs.level * len(np.unique(low)) <= cost_budget(nodes) else None
 
 
-def _flow(
-    k: Classes,
-    supply: Ints,
-    owned: Ints,
-    returns: Returns | None,
-    low: Ints,
-    high: Ints,
-    base: Ints,
-    costs: Costs | None,
-) -> tuple[Ints, Ints, Returns | None]:
+class _Question(NamedTuple):
+    """What a flow has to decide; K classes, m members."""
+
+    k: Classes
+    supply: Ints
+    """[K] partitions to assign."""
+    owned: Ints
+    """[K, m] what members may keep, without the partitions of `returns`."""
+    floor: Ints
+    """[m] the least that each member gets."""
+    last: Ints
+    """The members that may get one more than their floor."""
+    rank: Ints
+    """[m] of each member's load: the rank of its floor among all."""
+    costs: Costs
+
+
+class _ClassArcs(NamedTuple):
+    """Arcs from classes to members: `keep` for what a member owns, `more` for any other partition."""
+
+    row: Ints
+    column: Ints
+    keep: slice
+    rows: Ints
+    columns: Ints
+    more: slice
+
+
+class _ReturnArcs(NamedTuple):
+    """Arcs of the kinds of `returns`: to their keepers (those of `stays` have one), and to their previous owners."""
+
+    stays: Ints
+    stay: slice
+    back: slice
+
+
+def _flow(q: _Question, returns: Returns | None) -> tuple[Ints, Ints, Returns | None]:
     """Return kept[class, member] and counts[class, member] of least cost, and `returns` with what becomes of it.
 
-    A member's extra unit costs the more, the higher its floor. These units form the bases of a matroid, where only
-    the order of costs counts, so ranks stand for the differences of squares. `kept` is without those of `returns`.
+    `kept` is without the partitions of `returns`.
     """
-    count, m = owned.shape
-    total = int(supply.sum())
-    if costs is None:
-        raise TaskplaceError(f"{total} partitions and {m} members are more than the exact modes can take")
-    misses = k.misses * np.int64(costs.miss)
-    rank = np.unique(low, return_inverse=True)[1]
+    count, m = q.owned.shape
     net = Network()
     node, member, sink = net.nodes(count), net.nodes(m), net.nodes(1)
-    row, column = np.nonzero(owned)
-    keep = net.arcs(node[row], member[column], owned[row, column], misses[row, column])
-    rows, columns = np.nonzero(k.allowed)
-    more = net.arcs(node[rows], member[columns], supply[rows], misses[rows, columns] + costs.move)
-    floor = low - base
-    net.arcs(member, np.full(m, sink[0]), floor, 0, low=floor)
-    last = np.flatnonzero(high > low)
-    net.arcs(member[last], np.full(len(last), sink[0]), 1, costs.level * rank[last])
-    plain = supply.astype(np.int64)
+    arcs = _class_arcs(net, q, node, member)
+    _add_loads(net, q, member, sink)
+    plain = q.supply.astype(np.int64)
+    back = None
     if returns is not None:
         size = np.bincount(returns.of[returns.of >= 0])
-        kind = net.nodes(len(size))
-        stays = np.flatnonzero(returns.keeper >= 0)
-        keeper, group = returns.keeper[stays], returns.group[stays]
-        stay = net.arcs(kind[stays], member[keeper], size[stays], misses[group, keeper])
-        to_previous = misses[returns.group, returns.previous] + costs.move - 1
-        back = net.arcs(kind, member[returns.previous], size, to_previous)
-        net.arcs(kind, node[returns.group], size, 0)  # anywhere else: from here on as any of the class
-        net.supply(kind, size)
+        back = _return_arcs(net, q, node, member, returns, size)
         np.subtract.at(plain, returns.group, size)
     net.supply(node, plain)
-    net.supply(sink, -total)
+    net.supply(sink, -int(q.supply.sum()))
     flow = net.solve()
     if flow is None:
         raise TaskplaceError(
             f"no assignment meets the loads of {m} members: a defect of taskplace.partitions.loads"
         )
-    kept = np.zeros_like(owned)
-    kept[row, column] = flow[keep]
+    kept = np.zeros_like(q.owned)
+    kept[arcs.row, arcs.column] = flow[arcs.keep]
     counts = kept.copy()
-    counts[rows, columns] += flow[more]
-    if returns is not None:
-        staying = np.zeros(len(size), np.int64)
-        staying[stays] = flow[stay]
-        returns = returns._replace(stay=staying, back=flow[back])
-        np.add.at(counts, (group, keeper), flow[stay])
-        np.add.at(counts, (returns.group, returns.previous), flow[back])
+    counts[arcs.rows, arcs.columns] += flow[arcs.more]
+    if returns is not None and back is not None:
+        staying = np.zeros(len(returns.group), np.int64)
+        staying[back.stays] = flow[back.stay]
+        returns = returns._replace(stay=staying, back=flow[back.back])
+        np.add.at(counts, (returns.group[back.stays], returns.keeper[back.stays]), flow[back.stay])
+        np.add.at(counts, (returns.group, returns.previous), returns.back)
     return kept, counts, returns
+
+
+def _class_arcs(net: Network, q: _Question, node: Ints, member: Ints) -> _ClassArcs:
+    """Add the arcs from classes to members, at the price of rack misses and moves."""
+    misses = q.k.misses * np.int64(q.costs.miss)
+    row, column = np.nonzero(q.owned)
+    keep = net.arcs(node[row], member[column], q.owned[row, column], misses[row, column])
+    rows, columns = np.nonzero(q.k.allowed)
+    more = net.arcs(node[rows], member[columns], q.supply[rows], misses[rows, columns] + q.costs.move)
+    return _ClassArcs(row=row, column=column, keep=keep, rows=rows, columns=columns, more=more)
+
+
+def _add_loads(net: Network, q: _Question, member: Ints, sink: Ints) -> None:
+    """Add the arcs from members to the sink: the floor, which is met, and one more at a price.
+
+    A member's extra unit costs the more, the higher its floor. These units form the bases of a matroid, where only
+    the order of costs counts, so ranks stand for the differences of squares.
+    """
+    net.arcs(member, np.full(len(member), sink[0]), q.floor, 0, low=q.floor)
+    net.arcs(member[q.last], np.full(len(q.last), sink[0]), 1, q.costs.level * q.rank[q.last])
+
+
+def _return_arcs(
+    net: Network, q: _Question, node: Ints, member: Ints, returns: Returns, size: Ints
+) -> _ReturnArcs:
+    """Add the kinds of `returns`, `size` partitions each: they stay, go back, or are as any other of their class."""
+    misses = q.k.misses * np.int64(q.costs.miss)
+    kind = net.nodes(len(size))
+    stays = np.flatnonzero(returns.keeper >= 0)
+    keeper, group = returns.keeper[stays], returns.group[stays]
+    stay = net.arcs(kind[stays], member[keeper], size[stays], misses[group, keeper])
+    to_previous = misses[returns.group, returns.previous] + q.costs.move - 1
+    back = net.arcs(kind, member[returns.previous], size, to_previous)
+    net.arcs(kind, node[returns.group], size, 0)
+    net.supply(kind, size)
+    return _ReturnArcs(stays=stays, stay=stay, back=back)

@@ -1,8 +1,11 @@
-"""What every partition assignment has to fulfil, as one runnable function: for tests, the command line, production."""
+"""Checks a partition assignment: every invariant, as one runnable function.
+
+Tests, the command line and production run it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
@@ -33,49 +36,14 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
     ['complete: t[0] goes to nobody']
     """
     topics_of = {name: set(m.topics) for name, m in s.members.items()}
-    heard = {t for topics in topics_of.values() for t in topics}
-    wanted = {TopicPartition(t, p) for t, n in s.topics.items() if t in heard for p in range(n)}
-    home: dict[TopicPartition, str] = {}
-    for held in (made.assignment, made.withheld):
-        for name, pairs in held.items():
-            for tp in pairs:
-                if tp in home:
-                    yield Violation("complete", f"{_text(tp)} goes to {home[tp]} and to {name}")
-                if tp.topic not in topics_of.get(name, ()):
-                    yield Violation("subscribed", f"{_text(tp)} goes to {name}")
-                home[tp] = name
-    for tp in sorted(wanted - home.keys())[:1]:
-        yield Violation("complete", f"{_text(tp)} goes to nobody")
-    for tp in sorted(home.keys() - wanted)[:1]:
-        yield Violation("complete", f"{_text(tp)} goes to {home[tp]}, and should go to nobody")
-    if set(made.unassigned) != s.topics.keys() - heard:
-        yield Violation("unassigned", f"listed {made.unassigned}, are {sorted(s.topics.keys() - heard)}")
-
-    loads = dict.fromkeys(s.members, 0)
-    for name in home.values():
-        loads[name] = loads.get(name, 0) + 1
-    score = balance_score(np.array(list(loads.values()), np.int64))
-    if score != made.balance_score:
-        yield Violation("figures", f"the balance score is {score}, not {made.balance_score}")
-    c = s.columns
-    owner = {
-        TopicPartition(c.topics[int(c.topic[p])], int(p - c.start[c.topic[p]])): c.members[int(c.owner[p])]
-        for p in np.flatnonzero(c.owner >= 0)
-    }
-    stay = sum(home.get(tp) == name for tp, name in owner.items())
-    if (made.preserved, made.moved) != (stay, len(owner) - stay):
-        found = f"{made.preserved} preserved and {made.moved} moved, are {stay} and {len(owner) - stay}"
-        yield Violation("figures", found)
+    home = _home(made)
+    owner = _owner(s)
+    yield from _complete(s, made, topics_of)
+    yield from _figures(s, made, home, owner)
     if made.assignor in ("fair_sticky", "fair"):
-        for tp, name in home.items():
-            better = [m for m in loads if tp.topic in topics_of[m] and loads[m] + 1 < loads[name]]
-            if better:
-                yield Violation("balanced", f"{_text(tp)} on {name} would be better on {better[0]}")
-                break
+        yield from _balanced(home, topics_of)
     if made.assignor == "sticky_fair":
-        for tp, name in owner.items():
-            if tp.topic in topics_of[name] and home.get(tp) != name:
-                yield Violation("kept", f"{_text(tp)} is taken from {name}")
+        yield from _kept(home, owner, topics_of)
     if made.assignor == "range":
         yield from _ranges(s, home)
     if made.assignor == "copartitioned":
@@ -90,19 +58,97 @@ def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
     return list(violations(s, made))
 
 
-def _ranges(s: Subscriptions, home: Mapping[TopicPartition, str]) -> Iterator[Violation]:
-    alike: dict[
-        tuple[int, tuple[str, ...]], str
-    ] = {}  # the first topic with this count and these subscribers
+Home = Mapping[TopicPartition, str]
+"""The member of each partition."""
+
+
+def _home(made: PartitionAssignment) -> dict[TopicPartition, str]:
+    """Return the member that each partition is given to, now or once it is let go of."""
+    return {
+        tp: name for held in (made.assignment, made.withheld) for name, pairs in held.items() for tp in pairs
+    }
+
+
+def _owner(s: Subscriptions) -> dict[TopicPartition, str]:
+    """Return the owner of each partition that has one."""
+    c = s.columns
+    return {
+        TopicPartition(c.topics[int(c.topic[p])], int(p - c.start[c.topic[p]])): c.members[int(c.owner[p])]
+        for p in np.flatnonzero(c.owner >= 0)
+    }
+
+
+def _complete(
+    s: Subscriptions, made: PartitionAssignment, topics_of: Mapping[str, set[str]]
+) -> Iterator[Violation]:
+    subscribed = {t for topics in topics_of.values() for t in topics}
+    wanted = {TopicPartition(t, p) for t, n in s.topics.items() if t in subscribed for p in range(n)}
+    home: dict[TopicPartition, str] = {}
+    for held in (made.assignment, made.withheld):
+        for name, pairs in held.items():
+            for tp in pairs:
+                if tp in home:
+                    yield Violation("complete", f"{_text(tp)} goes to {home[tp]} and to {name}")
+                if tp.topic not in topics_of.get(name, ()):
+                    yield Violation("subscribed", f"{_text(tp)} goes to {name}")
+                home[tp] = name
+    for tp in sorted(wanted - home.keys())[:1]:
+        yield Violation("complete", f"{_text(tp)} goes to nobody")
+    for tp in sorted(home.keys() - wanted)[:1]:
+        yield Violation("complete", f"{_text(tp)} goes to {home[tp]}, and should go to nobody")
+    unassigned = s.topics.keys() - subscribed
+    if set(made.unassigned) != unassigned:
+        yield Violation("unassigned", f"listed {made.unassigned}, are {sorted(unassigned)}")
+
+
+def _figures(s: Subscriptions, made: PartitionAssignment, home: Home, owner: Home) -> Iterator[Violation]:
+    loads = _loads(s.members, home)
+    score = balance_score(np.array(list(loads.values()), np.int64))
+    if score != made.balance_score:
+        yield Violation("figures", f"the balance score is {score}, not {made.balance_score}")
+    stay = sum(home.get(tp) == name for tp, name in owner.items())
+    if (made.preserved, made.moved) != (stay, len(owner) - stay):
+        stated = f"{made.preserved} preserved and {made.moved} moved"
+        yield Violation("figures", f"{stated}, are {stay} and {len(owner) - stay}")
+
+
+def _loads(members: Iterable[str], home: Home) -> dict[str, int]:
+    """Return how many partitions each member has."""
+    loads = dict.fromkeys(members, 0)
+    for name in home.values():
+        loads[name] = loads.get(name, 0) + 1
+    return loads
+
+
+def _balanced(home: Home, topics_of: Mapping[str, set[str]]) -> Iterator[Violation]:
+    loads = _loads(topics_of, home)
+    for tp, name in home.items():
+        better = [m for m in loads if tp.topic in topics_of[m] and loads[m] + 1 < loads[name]]
+        if better:
+            yield Violation("balanced", f"{_text(tp)} on {name} would be better on {better[0]}")
+            return
+
+
+def _kept(home: Home, owner: Home, topics_of: Mapping[str, set[str]]) -> Iterator[Violation]:
+    for tp, name in owner.items():
+        if tp.topic in topics_of[name] and home.get(tp) != name:
+            yield Violation("kept", f"{_text(tp)} is taken from {name}")
+
+
+def _ranges(s: Subscriptions, home: Home) -> Iterator[Violation]:
+    alike: dict[tuple[int, tuple[str, ...]], str] = {}  # the first topic of a count and its subscribers
     for topic, count in s.topics.items():
         names = tuple(name for name, m in s.members.items() if topic in m.topics)
         if not names or not count:
             continue
         here = [home.get(TopicPartition(topic, p)) for p in range(count)]
         low, high = count // len(names), -(-count // len(names))
-        for name, found in ((name, here.count(name)) for name in names):
-            if not low <= found <= high:
-                yield Violation("ranges", f"{name} has {found} of {topic}, and its share is {low} to {high}")
+        for name in names:
+            count_of = here.count(name)
+            if not low <= count_of <= high:
+                yield Violation(
+                    "ranges", f"{name} has {count_of} of {topic}, and its share is {low} to {high}"
+                )
         first = alike.setdefault((count, names), topic)
         apart = [p for p in range(count) if home.get(TopicPartition(first, p)) != here[p]]
         if apart:
@@ -119,9 +165,7 @@ def _everywhere(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violati
                     yield Violation("everywhere", f"{name} has no copy of {_text(tp)}")
 
 
-def _apart(
-    s: Subscriptions, made: PartitionAssignment, owner: Mapping[TopicPartition, str]
-) -> Iterator[Violation]:
+def _apart(s: Subscriptions, made: PartitionAssignment, owner: Home) -> Iterator[Violation]:
     now: dict[Pair, str] = {
         tp: name for name, held in made.assignment.items() for tp in held if owner.get(tp) != name
     }

@@ -57,4 +57,5 @@ def plainly(
 def test_cards_are_given_up_and_dealt_by_the_rules(
     drawn: tuple[list[int], list[int], list[int], list[list[int]], list[list[int]]],
 ) -> None:
-    assert deal(*(np.array(part, np.int64) for part in drawn)).tolist() == plainly(*drawn)
+    of, topic, keeper, keep, counts = (np.array(part, np.int64) for part in drawn)
+    assert deal(of, topic, keeper=keeper, keep=keep, counts=counts).tolist() == plainly(*drawn)
