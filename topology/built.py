@@ -12,7 +12,7 @@ metadata is a state: `readiness()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -45,9 +45,8 @@ class BuiltTopology(TopologyView):
     (TopicPartition(topic='delays-changelog', partition=1),)
     """
 
-    _shape: Shape = field(repr=False)
-    _groups: tuple[Group, ...] = field(repr=False)
-    _found: Mapping[str, int] = field(repr=False)  # the counts that internal topics were seen to have
+    _described: _Described = field(repr=False)
+    _internal: Mapping[str, int] = field(repr=False)  # the counts that internal topics were seen to have
     _baseline: Mapping[str, int] = field(repr=False)  # the counts under stores when it first could run
     _by_name: Mapping[str, Node] = field(repr=False)
 
@@ -72,7 +71,7 @@ class BuiltTopology(TopologyView):
 
     def subtopology_of(self, name: str) -> Subtopology:
         """Return the subtopology that a node belongs to, O(1)."""
-        return self.subtopologies[self._shape.home[self.node(name).name]]
+        return self.subtopologies[self._described.shape.home[self.node(name).name]]
 
     def tasks(self) -> tuple[Task, ...]:
         """Return all tasks, sorted by id, O(partitions); Python's garbage collector waits meanwhile.
@@ -127,7 +126,7 @@ class BuiltTopology(TopologyView):
         external = {n.topic: self.partitions[n.topic] for n in self.nodes if _is_external(n) and n.topic}
         if not isinstance(counts, Mapping):
             raise TopologyError(f"with_partitions: found {counts!r}, expected a mapping of topics to counts")
-        found = dict(self._found)
+        internal = dict(self._internal)
         known = {*self.partitions, *(store.changelog for store in self.stores if store.changelog)}
         for topic, count in counts.items():
             where = f"with_partitions[{topic!r}]"
@@ -137,19 +136,13 @@ class BuiltTopology(TopologyView):
             if topic in external:
                 external[topic] = None if count is None else check_count(count, where, topic)
             elif count is not None:
-                found[topic] = check_count(count, where, topic)
+                internal[topic] = check_count(count, where, topic)
             else:
-                found.pop(topic, None)
-        return _under(
-            self.name,
-            self._declared(),
-            self.stores,
-            self._shape,
-            self._groups,
-            external,
-            found,
-            self._baseline,
-        )
+                internal.pop(topic, None)
+        # Nodes are listed by subtopology from here on.
+        nodes = tuple(node for members in self._described.shape.members for node in members)
+        described = replace(self._described, nodes=nodes)
+        return described.under(external, internal, self._baseline)
 
     def internal_topics(self) -> InternalTopics:
         """Return the internal topics with their counts and clean-up policies, as a plan."""
@@ -181,9 +174,6 @@ class BuiltTopology(TopologyView):
 
         return fingerprint(self)
 
-    def _declared(self) -> tuple[Node, ...]:
-        return tuple(node for members in self._shape.members for node in members)
-
 
 def assemble(name: str, nodes: Sequence[Node], stores: Sequence[Store]) -> BuiltTopology:
     """Return the checked topology of described nodes; the last step of `Topology.build`."""
@@ -193,7 +183,8 @@ def assemble(name: str, nodes: Sequence[Node], stores: Sequence[Store]) -> Built
     external = {n.topic: n.partitions for n in nodes if _is_external(n) and n.topic is not None}
     position = {node.name: i for i, node in enumerate(nodes)}
     declared = sorted((n for members in shape.members for n in members), key=lambda n: position[n.name])
-    built = _under(name, declared, tuple(stores), shape, groups, external, {}, {})
+    described = _Described(name=name, nodes=tuple(declared), stores=tuple(stores), shape=shape, groups=groups)
+    built = described.under(external, internal={}, baseline={})
     for reason in built.readiness().reasons:
         if reason.kind == "unequal":  # shows in the description alone: a mistake, not a state
             joins = next(g.joins for g in groups if g.topics == reason.topics)
@@ -205,65 +196,103 @@ def _is_external(node: Node) -> bool:
     return node.kind == "source" and not node.internal
 
 
-def _under(
-    name: str,
-    declared: Iterable[Node],
-    stores: tuple[Store, ...],
-    shape: Shape,
-    groups: tuple[Group, ...],
-    external: Mapping[str, int | None],
-    found: Mapping[str, int],
-    baseline: Mapping[str, int],
-) -> BuiltTopology:
-    """Return the topology under these counts; `found` are counts that internal topics were seen to have."""
-    counts, reasons = settle(shape, groups, external)
-    reasons += changed(shape, groups, baseline, counts)
-    home = {name: number for number, nodes in enumerate(shape.members) for n in nodes for name in n.stores}
-    changelogs = {store.changelog: home[store.name] for store in stores if store.changelog is not None}
-    reasons += differing(shape, groups, changelogs, baseline, counts, found)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Described:
+    """What is known of a topology without any topic metadata."""
 
-    # Stores hold their keys to the counts that they first ran with; what was never ready has not run.
-    if not reasons:
-        held = [n.topic for m in shape.members if any(n.stores for n in m) for n in m if n.kind == "source"]
-        baseline = {topic: size for topic in held if topic and (size := counts[topic]) is not None}
+    name: str
+    nodes: tuple[Node, ...]
+    """In the order in which they are listed."""
+    stores: tuple[Store, ...]
+    shape: Shape
+    groups: tuple[Group, ...]
 
-    def resolved(node: Node) -> Node:
-        return node if node.topic is None else replace(node, partitions=counts[node.topic])
+    def under(
+        self, external: Mapping[str, int | None], internal: Mapping[str, int], baseline: Mapping[str, int]
+    ) -> BuiltTopology:
+        """Return the topology under these counts.
 
-    by_name = {node.name: resolved(node) for node in declared}
-    place = {store.name: i for i, store in enumerate(stores)}
-    subtopologies = []
-    for number, members in enumerate(shape.members):
-        nodes = tuple(by_name[n.name] for n in members)
-        used = sorted({place[store] for node in nodes for store in node.stores})
-        subtopologies.append(
-            Subtopology(
-                id=number,
-                nodes=nodes,
-                sources=tuple(n for n in nodes if n.kind == "source"),
-                sinks=tuple(n for n in nodes if n.kind == "sink"),
-                stores=tuple(stores[i] for i in used),
-                partitions=width(members, counts) or 0,
-                repartitions_in=tuple(
-                    by_name[shape.writers[n.topic].name] for n in nodes if n.internal and n.topic
-                ),
-                repartitions_out=tuple(n for n in nodes if n.kind == "repartition"),
-            )
+        `external`: of external topics, None where unknown. `internal`: those that internal topics were seen to have.
+        `baseline`: those that stores first ran with.
+        """
+        counts, reasons = settle(self.shape, self.groups, external)
+        reasons += changed(self.shape, self.groups, baseline, counts)
+        reasons += differing(
+            self.shape,
+            self.groups,
+            changelogs=self._changelogs(),
+            baseline=baseline,
+            counts=counts,
+            existing=internal,
         )
-    return BuiltTopology(
-        name=name,
-        nodes=tuple(by_name.values()),
-        stores=stores,
-        subtopologies=tuple(subtopologies),
-        order=shape.order,
-        copartition_groups=tuple(g.topics for g in groups),
-        partitions=MappingProxyType(
-            {n.topic: counts[n.topic] for n in by_name.values() if n.kind == "source" and n.topic}
-        ),
-        _shape=shape,
-        _groups=groups,
-        _found=found,
-        _baseline=baseline,
-        _reasons=tuple(reasons),
-        _by_name=by_name,
-    )
+        if not reasons:
+            baseline = self._held(counts)
+        by_name = {
+            node.name: node if node.topic is None else replace(node, partitions=counts[node.topic])
+            for node in self.nodes
+        }
+        sources = (node for node in by_name.values() if node.kind == "source")
+        return BuiltTopology(
+            name=self.name,
+            nodes=tuple(by_name.values()),
+            stores=self.stores,
+            subtopologies=self._subtopologies(by_name, counts),
+            order=self.shape.order,
+            copartition_groups=tuple(g.topics for g in self.groups),
+            partitions=MappingProxyType({n.topic: counts[n.topic] for n in sources if n.topic}),
+            _described=self,
+            _internal=internal,
+            _baseline=baseline,
+            _reasons=tuple(reasons),
+            _by_name=by_name,
+        )
+
+    def _changelogs(self) -> dict[str, int]:
+        """Return the changelogs with the numbers of their subtopologies."""
+        home = {
+            store: number
+            for number, members in enumerate(self.shape.members)
+            for node in members
+            for store in node.stores
+        }
+        return {store.changelog: home[store.name] for store in self.stores if store.changelog is not None}
+
+    def _held(self, counts: Mapping[str, int | None]) -> dict[str, int]:
+        """Return the counts that stores hold their keys to: those that they first ran with.
+
+        What was never ready has not run.
+        """
+        topics = [
+            node.topic
+            for members in self.shape.members
+            if any(node.stores for node in members)
+            for node in members
+            if node.kind == "source"
+        ]
+        return {topic: count for topic in topics if topic and (count := counts[topic]) is not None}
+
+    def _subtopologies(
+        self, by_name: Mapping[str, Node], counts: Mapping[str, int | None]
+    ) -> tuple[Subtopology, ...]:
+        """Return the subtopologies, of nodes with their counts."""
+        place = {store.name: i for i, store in enumerate(self.stores)}
+        writers = self.shape.writers
+        subtopologies = []
+        for number, members in enumerate(self.shape.members):
+            nodes = tuple(by_name[n.name] for n in members)
+            used = sorted({place[store] for node in nodes for store in node.stores})
+            subtopologies.append(
+                Subtopology(
+                    id=number,
+                    nodes=nodes,
+                    sources=tuple(n for n in nodes if n.kind == "source"),
+                    sinks=tuple(n for n in nodes if n.kind == "sink"),
+                    stores=tuple(self.stores[i] for i in used),
+                    partitions=width(members, counts) or 0,
+                    repartitions_in=tuple(
+                        by_name[writers[n.topic].name] for n in nodes if n.internal and n.topic
+                    ),
+                    repartitions_out=tuple(n for n in nodes if n.kind == "repartition"),
+                )
+            )
+        return tuple(subtopologies)

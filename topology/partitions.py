@@ -118,8 +118,8 @@ def _group_count(together: Sequence[str], counts: Mapping[str, int | None], shap
 
 def width(members: Iterable[Node], counts: Mapping[str, int | None]) -> int | None:
     """Return a subtopology's number of tasks: the largest count among its sources, None if one is unknown."""
-    found = [counts[n.topic] for n in members if n.kind == "source" and n.topic is not None]
-    return None if None in found else max(c for c in found if c is not None)
+    read = [counts[n.topic] for n in members if n.kind == "source" and n.topic is not None]
+    return None if None in read else max(count for count in read if count is not None)
 
 
 def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Reason:
@@ -190,7 +190,7 @@ def _other_tasks(
     counts: Mapping[str, int | None],
 ) -> list[Reason]:
     """Return the reason for stores that read none of the topics that changed, but get other tasks by them."""
-    kept = sorted(store for store, found in reads.items() if found.isdisjoint(topics))
+    kept = sorted(store for store, read in reads.items() if read.isdisjoint(topics))
     before, now = (
         width(members, {n.topic: known.get(n.topic) for n in members if n.topic is not None})
         for known in (baseline, counts)
@@ -236,18 +236,20 @@ def takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
 def differing(
     shape: Shape,
     groups: Iterable[Group],
+    *,
     changelogs: Mapping[str, int],
     baseline: Mapping[str, int],
     counts: Mapping[str, int | None],
-    found: Mapping[str, int],
+    existing: Mapping[str, int],
 ) -> list[Reason]:
-    """Return a reason for each internal topic that was found to have another count than it needs.
+    """Return a reason for each internal topic that exists with another count than it needs.
 
-    `changelogs` are the changelogs with their subtopologies.
+    `existing`: internal topics with the counts that they exist with. `changelogs`: changelogs with the numbers of
+    their subtopologies.
     """
     groups = tuple(groups)
     reasons = []
-    for topic, count in found.items():
+    for topic, count in existing.items():
         log = topic in changelogs
         needed = width(shape.members[changelogs[topic]], counts) if log else counts[topic]
         if needed is None or needed == count:
