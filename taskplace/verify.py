@@ -1,8 +1,8 @@
-"""Every invariant of a plan, as one runnable function.
+"""Checks every invariant of a plan, in one runnable function.
 
-It is run by `taskplace.plan` on every plan before it is returned, by the tests after every random event,
-and by the command line on plans from elsewhere. It only reads the problem and the plan: nothing of how the
-plan was made, and none of the figures that the plan states are believed.
+The tests run it after every random event, and the command line on plans from elsewhere. `taskplace.plan` runs the part
+that needs no parsing, `violations`, on every plan before it returns it. Only the problem and the plan are read, and
+nothing of how the plan was made.
 
 Invariants
     known       only instances and tasks of the problem, and its fingerprint, if there is one
@@ -25,14 +25,18 @@ Invariants
     traffic     with a rack strategy, no other standbys at loads as level cost less in changelog reads and moves
     slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
-`balance`, `minimal` and `traffic` are the promise of the high_availability assignor, except where copies are parked:
-balance as its rack strategy keeps it, minimal without racks and weights, traffic without `rack.aware.assignment.tags`.
-`level` and `alike` are the promise of both built-in assignors, `alike` except under min_traffic.
 
-There are two levels. "full", which tests and the command line use, believes no figure: it looks for exchanges of tasks
-that save moves (`taskplace.model.saving`) or traffic (`taskplace.model.detours`), by another way than the one by which
-targets are found. "quick", which `taskplace.plan` runs on every plan, takes the lower bound from the plan: it does not
-see needless moves if the flow that made the target states a wrong bound. It does not look at traffic either.
+`balance`, `minimal` and `traffic` are promises of the high_availability assignor, and hold only where no copies are
+parked: `balance` as its rack strategy keeps it, `minimal` without racks and weights, `traffic` without
+`rack.aware.assignment.tags`. `level` and `alike` are promises of both built-in assignors, `alike` except under
+min_traffic.
+
+Levels
+    full        believes no figure of the plan. It searches for exchanges of tasks that save moves
+                (`taskplace.model.saving`) or traffic (`taskplace.model.detours`), which is not how targets are found.
+    quick       believes one figure, the lower bound of moves: needless moves are not seen if the plan states too high
+                a bound. It does not check `traffic`.
+`taskplace.plan` takes the bound from the flow that made the target, and does not check `traffic` either.
 """
 
 from __future__ import annotations
@@ -80,7 +84,7 @@ def verify(
 ) -> tuple[Violation, ...]:
     """Return every invariant that `plan` breaks as an answer to `problem`; empty if it is valid.
 
-    `level`: "full" proves the fewest moves itself, "quick" takes the lower bound from the plan.
+    `level`: "full" proves the lower bound of moves and checks traffic, "quick" takes the bound from the plan.
     Errors: `InputError` for another level.
 
     >>> from taskplace.model.problem import Instance, Task, TaskId
@@ -92,47 +96,26 @@ def verify(
         raise InputError("level", found=level, expected="'full' or 'quick'")
     c = validation.of_type(problem, Problem, "problem").columns
     validation.of_type(plan, Plan, "plan")
-    found = list(_known(problem, plan))
-    if found:
-        return tuple(found)
-    parts = [_read(problem, roles) for roles in (plan.assignment, plan.target)]
-    for (_, counts, *_), name in zip(parts, ("", "target "), strict=True):
-        if not (plan.target or name == ""):
-            continue
-        wrong = np.flatnonzero(counts != 1)
-        if len(wrong):
-            few = ", ".join(f"{c.ids[t]} ({counts[t]} times)" for t in wrong[:3])
-            found.append(
-                Violation("once", f"{name}{len(wrong)} of {c.n} tasks are not active exactly once: {few}")
-            )
-    if found:
-        return tuple(found)
-    found.extend(_slots(problem, plan))
-    step, goal = (
-        Step(active, *standby, *warmup, followup=plan.followup) for active, _, standby, warmup in parts
-    )
-    target = goal if plan.target else None
-    base = bases(c)
-    moves = int(moved(c, base, (target or step).active).sum())
-    promised = target is not None and _promises_fewest_moves(c, problem.config)
-    bound = plan.optimality.lower_bound
-    if promised and target is not None and level == "full":
-        unbalanced = any(_balance(c, target, each=True)) or (c.open_slots[target.active] == 0).any()
-        bound = fewest_moves(c, base) if unbalanced else moves - saving(c, base, target.active)
-    right = Optimality(moves, bound, int(handed_over(c, base).sum()))
-    found.extend(violations(c, problem.config, step, target, right))
-    weighed = level == "full" and _promises_least_traffic(c, problem.config)
-    if (
-        target is not None
-        and weighed
-        and detour(c, problem.config, target.active, target.standby_task, target.standby_inst)
-    ):
-        text = "other standbys of these tasks would cost less in changelog reads across racks and in moves"
-        found.append(Violation("traffic", text))
+    broken = list(_known(problem, plan))
+    if broken:
+        return tuple(broken)
+    now, goal = _read(problem, plan.assignment), _read(problem, plan.target)
+    broken += _once(c, now.counts, "")
+    if plan.target:
+        broken += _once(c, goal.counts, "target ")
+    if broken:
+        return tuple(broken)
+    broken += _slots(problem, plan)
+    step = now.step(followup=plan.followup)
+    target = goal.step(followup=plan.followup) if plan.target else None
+    right = _figures(problem, plan, step, target, prove=level == "full")
+    broken += violations(c, problem.config, step, target, right)
+    if target is not None and level == "full":
+        broken += _traffic(c, problem.config, target)
     stated = plan.optimality != Optimality() or plan.fingerprint
     if target is not None and stated and plan.optimality != right:
-        found.append(Violation("figures", f"the plan states {plan.optimality}, right is {right}"))
-    return tuple(found)
+        broken.append(Violation("figures", f"the plan states {plan.optimality}, right is {right}"))
+    return tuple(broken)
 
 
 def changes(problem: Problem, plan: Plan) -> int:
@@ -159,16 +142,16 @@ def stable(problem: Problem, plan: Plan) -> bool:
 
 def check(problem: Problem, plan: Plan) -> Plan:
     """Return `plan` if it is valid; raise `InvalidPlan` with every violation if not."""
-    found = verify(problem, plan)
-    if found:
-        raise InvalidPlan("; ".join(str(v) for v in found))
+    broken = verify(problem, plan)
+    if broken:
+        raise InvalidPlan("; ".join(str(v) for v in broken))
     return plan
 
 
 def violations(
     c: Columns, config: PlacementConfig, step: Step, target: Target | Step | None, optimality: Optimality
 ) -> Iterator[Violation]:
-    """Yield what is broken, on columns; every task is known to be active exactly once."""
+    """Yield the broken invariants of a plan as columns; every task is known to be active exactly once."""
     yield from _disjoint(c, step)
     if (~c.stateful[step.standby_task]).any() or (~c.stateful[step.warmup_task]).any():
         yield Violation("stateful", "stateless tasks have standbys or warm-ups")
@@ -219,7 +202,7 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
     if (c.open_slots[active[tasks]] == 0).any():
         t = int(tasks[c.open_slots[active[tasks]] == 0][0])
         yield Violation(
-            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no open_slots"
+            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room"
         )
         return
     shares = stateless_shares(c, active)
@@ -287,9 +270,31 @@ def _slots(problem: Problem, plan: Plan) -> Iterator[Violation]:
             yield Violation("slots", text)
 
 
-def _read(
-    problem: Problem, roles: Mapping[str, Roles]
-) -> tuple[Ints, Ints, tuple[Ints, Ints], tuple[Ints, Ints]]:
+class _Placed(NamedTuple):
+    """Roles per instance as columns."""
+
+    active: Ints
+    """[n] an instance of each task, -1 without one."""
+    counts: Ints
+    """[n] how many instances have the task active."""
+    standby: tuple[Ints, Ints]
+    """(tasks, instances), sorted."""
+    warmup: tuple[Ints, Ints]
+
+    def step(self, *, followup: bool) -> Step:
+        """Return the same as a step."""
+        return Step(
+            active=self.active,
+            standby_task=self.standby[0],
+            standby_inst=self.standby[1],
+            warmup_task=self.warmup[0],
+            warmup_inst=self.warmup[1],
+            followup=followup,
+        )
+
+
+def _read(problem: Problem, roles: Mapping[str, Roles]) -> _Placed:
+    """Return what `roles` give, whose tasks and instances are known."""
     c = problem.columns
     at = {t: k for k, t in enumerate(c.ids)}
     inst = {name: k for k, name in enumerate(c.names)}
@@ -302,8 +307,44 @@ def _read(
             counts[at[t]] += 1
         pairs[0].extend((at[t], inst[name]) for t in r.standby)
         pairs[1].extend((at[t], inst[name]) for t in r.warmup)
-    arrays = [np.array(sorted(p), np.int64).reshape(-1, 2) for p in pairs]
-    return active, counts, (arrays[0][:, 0], arrays[0][:, 1]), (arrays[1][:, 0], arrays[1][:, 1])
+    standby, warmup = (np.array(sorted(p), np.int64).reshape(-1, 2) for p in pairs)
+    return _Placed(
+        active=active,
+        counts=counts,
+        standby=(standby[:, 0], standby[:, 1]),
+        warmup=(warmup[:, 0], warmup[:, 1]),
+    )
+
+
+def _once(c: Columns, counts: Ints, what: str) -> Iterator[Violation]:
+    wrong = np.flatnonzero(counts != 1)
+    if len(wrong):
+        few = ", ".join(f"{c.ids[t]} ({counts[t]} times)" for t in wrong[:3])
+        text = f"{what}{len(wrong)} of {c.n} tasks are not active exactly once: {few}"
+        yield Violation("once", text)
+
+
+def _figures(problem: Problem, plan: Plan, step: Step, target: Step | None, *, prove: bool) -> Optimality:
+    """Return moves, lower bound and promotions of a plan.
+
+    `prove`: the bound is worked out anew, where the fewest moves are promised; otherwise it is the plan's.
+    """
+    c = problem.columns
+    base = bases(c)
+    moves = int(moved(c, base, (target or step).active).sum())
+    bound = plan.optimality.lower_bound
+    if prove and target is not None and _promises_fewest_moves(c, problem.config):
+        unbalanced = any(_balance(c, target, each=True)) or (c.open_slots[target.active] == 0).any()
+        bound = fewest_moves(c, base) if unbalanced else moves - saving(c, base, target.active)
+    return Optimality(moves, bound, int(handed_over(c, base).sum()))
+
+
+def _traffic(c: Columns, config: PlacementConfig, target: Step) -> Iterator[Violation]:
+    if _promises_least_traffic(c, config) and detour(
+        c, config, target.active, target.standby_task, target.standby_inst
+    ):
+        text = "other standbys of these tasks would cost less in changelog reads across racks and in moves"
+        yield Violation("traffic", text)
 
 
 def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:

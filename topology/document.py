@@ -122,13 +122,13 @@ def read_document(
 
 def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
     """Return what `name` reads, directly or not, and take it off `above`: O(references) for all nodes together."""
-    found: set[str] = set()
+    ancestors: set[str] = set()
     open_ = [name]
     while open_:
         inputs = above.pop(open_.pop(), ())
-        found.update(inputs)
+        ancestors.update(inputs)
         open_ += inputs
-    return found
+    return ancestors
 
 
 def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
@@ -148,13 +148,13 @@ def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Stor
     return Store(name, fields.get("logged", True), fields.get("retention_ms"), tuple(options.items()))
 
 
-def _stores(found: Any, path: str) -> Any:
+def _stores(given: Any, path: str) -> Any:
     """Return the stores of a node; one that is described on the spot has the fields it has under `stores:`."""
-    if found is None:
+    if given is None:
         return ()
-    if not isinstance(found, str | list | tuple | Mapping):
-        raise TopologyError(f"{path}: found {found!r}, expected a list")
-    specs = [found] if isinstance(found, str | Mapping) else found
+    if not isinstance(given, str | list | tuple | Mapping):
+        raise TopologyError(f"{path}: found {given!r}, expected a list")
+    specs = [given] if isinstance(given, str | Mapping) else given
     read = []
     for position, spec in enumerate(specs):
         if isinstance(spec, Mapping):
@@ -190,8 +190,8 @@ class _Draft:
         parents = [outputs[reference] for reference in self.inputs]
         options = read_options(self.fields, self.path)
         name, get = self.name, self.fields.get
-        if isinstance(found := get("processor"), str) and hasattr(registry, "defaults"):
-            options = {**registry.defaults(found, name), **options}
+        if isinstance(processor := get("processor"), str) and hasattr(registry, "defaults"):
+            options = {**registry.defaults(processor, name), **options}
         with placed(self.path):
             if self.verb == "repartition":
                 key, partitions = check_key(get("key"), f"{self.path}.key"), get("partitions")
@@ -216,19 +216,19 @@ class _Draft:
 
     def _processor(self, registry: Registry, options: Mapping[str, Any]) -> Any:
         """Return what the registry makes of `processor` and `options`; None where none is named."""
-        found = self.fields.get("processor")
-        if found is None:
+        name = self.fields.get("processor")
+        if name is None:
             return None
         try:
-            factory = registry[found] if isinstance(found, str) else None
+            factory = registry[name] if isinstance(name, str) else None
         except KeyError:
             factory = None
         except TopologyError as error:  # a registry that looks further than its own names says what it found
             raise TopologyError(f"{self.path}.processor: {error}", node=self.name) from error
         if factory is None:
             raise TopologyError(
-                f"{self.path}.processor: found {found!r}, expected a registered processor; "
-                f"{nearest(found, registry)}",
+                f"{self.path}.processor: found {name!r}, expected a registered processor; "
+                f"{nearest(name, registry)}",
                 node=self.name,
             )
         try:
@@ -237,14 +237,14 @@ class _Draft:
             raise TopologyError(f"{self.path}.options.{error}", node=self.name) from error
         except (TypeError, ValueError) as error:  # what a factory raises for arguments it does not take
             raise TopologyError(
-                f"{self.path}.options: found {options!r}, expected the options of {found!r}: {error}",
+                f"{self.path}.options: found {options!r}, expected the options of {name!r}: {error}",
                 node=self.name,
             ) from error
         except ImportError:  # something is not installed, which is no matter of the description
             raise
         except Exception as error:
             raise TopologyError(
-                f"{self.path}.processor: {found!r} failed to make a processor with {options!r}: "
+                f"{self.path}.processor: {name!r} failed to make a processor with {options!r}: "
                 f"{type(error).__name__}: {error}",
                 node=self.name,
             ) from error
@@ -280,16 +280,16 @@ def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator
 
 
 def _verb(spec: Mapping[str, Any], path: str) -> str:
-    found = [verb for verb in _VERBS if verb in spec]
-    if len(found) == 1:
-        return found[0]
+    verbs = [verb for verb in _VERBS if verb in spec]
+    if len(verbs) == 1:
+        return verbs[0]
     hints = [nearest(field, _VERBS) for field in spec]
     near = next((f"; {hint}" for hint in hints if hint.startswith("did you mean")), "")
-    raise TopologyError(f"{path}: found {' and '.join(found) or 'none'}, expected one of: {_LISTED}{near}")
+    raise TopologyError(f"{path}: found {' and '.join(verbs) or 'none'}, expected one of: {_LISTED}{near}")
 
 
-def _inputs(found: Any, path: str, fewest: int, most: int | None, node: str | None) -> tuple[str, ...]:
-    given = [found] if isinstance(found, str) else found
+def _inputs(references: Any, path: str, fewest: int, most: int | None, node: str | None) -> tuple[str, ...]:
+    given = [references] if isinstance(references, str) else references
     if (
         not isinstance(given, list | tuple)
         or not all(isinstance(name, str) for name in given)
@@ -299,5 +299,5 @@ def _inputs(found: Any, path: str, fewest: int, most: int | None, node: str | No
         expected = wanted.get(
             (fewest, most or 0), f"the names of at least {fewest} input{'s' * (fewest > 1)}"
         )
-        raise TopologyError(f"{path}: found {found!r}, expected {expected}", node=node)
+        raise TopologyError(f"{path}: found {references!r}, expected {expected}", node=node)
     return tuple(given)

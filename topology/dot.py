@@ -97,15 +97,15 @@ def _edges(node: Node) -> list[str]:
     """Return the edges into a node, those of its stores, and its topic's."""
     # A table's side of a join is drawn dashed: it is looked up, not passed on.
     dashed = [node.join == "table" and i == 1 for i in range(len(node.parents))]
-    found = [
+    edges = [
         f"  {_id(parent)} -> {_id(node.name)}{' [style=dashed]' if dash else ''};"
         for parent, dash in zip(node.parents, dashed, strict=True)
     ]
-    found += [f"  {_id(node.name)} -> {_store(store)} [dir=none];" for store in node.stores]
+    edges += [f"  {_id(node.name)} -> {_store(store)} [dir=none];" for store in node.stores]
     if node.topic is not None:
         ends = (quoted(f"topic:{node.topic}"), _id(node.name))
-        found.append("  {} -> {};".format(*(ends if node.kind == "source" else ends[::-1])))
-    return found
+        edges.append("  {} -> {};".format(*(ends if node.kind == "source" else ends[::-1])))
+    return edges
 
 
 def _id(node: str) -> str:

@@ -111,8 +111,8 @@ class TopologyDraft:
         ConnectedStoreProvider. Two processors that share a store have to declare it alike. A declaration of its own
         (`Topology.store`) counts for what a processor leaves open, and may leave the options to it.
         """
-        found = laid_out(processor, where)
-        for name, (store, said) in found.items():
+        declared_here = laid_out(processor, where)
+        for name, (store, said) in declared_here.items():
             first = self._layouts.get(name)
             if name not in self._stores:
                 self._declare(store)
@@ -123,7 +123,7 @@ class TopologyDraft:
                 fields = ("logged", "retention_ms", *first.options, *store.options)
                 self._alike(first, store, fields, where)
             self._layouts.setdefault(name, store)
-        return (*names, *(name for name in found if name not in names))
+        return (*names, *(name for name in declared_here if name not in names))
 
     @staticmethod
     def _alike(one: Store, other: Store, fields: Iterable[str], where: str) -> None:

@@ -100,15 +100,15 @@ def compare(old: BuiltTopology | Mapping[str, Any], new: BuiltTopology | Mapping
 def _read(given: object, side: str) -> Layout:
     # A class has the method too, but no structure.
     write = None if isinstance(given, type) else getattr(given, "to_dict", None)
-    found = given if isinstance(given, Mapping) else write() if callable(write) else None
-    if not isinstance(found, Mapping):
+    structure = given if isinstance(given, Mapping) else write() if callable(write) else None
+    if not isinstance(structure, Mapping):
         raise TopologyError(f"{side}: found {given!r}, expected a built topology, or its structure")
-    if found.get("schema") != SCHEMA:
-        raise TopologyError(f"{side}.schema: found {found.get('schema')!r}, expected {SCHEMA!r}")
+    if structure.get("schema") != SCHEMA:
+        raise TopologyError(f"{side}.schema: found {structure.get('schema')!r}, expected {SCHEMA!r}")
     try:
-        for wrong in damage(found):
+        for wrong in damage(structure):
             raise TopologyError(f"{side}: not a topology's structure, {wrong}")
-        return Layout.of(found)
+        return Layout.of(structure)
     except TopologyError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -213,21 +213,21 @@ def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
         arrivals.setdefault(new.pipeline[number], []).extend(names)
     for number, names in sorted(gone.items()):
         places = heirs.get(old.pipeline[number], ())
-        found = sorted(name for place in places for name in arrivals.get(place, ()))
-        if found:
+        arrived = sorted(name for place in places for name in arrivals.get(place, ()))
+        if arrived:
             yield (
-                f"subtopology {number}: {_list('store', sorted(names))} went and {_list('store', found)} came, which "
+                f"subtopology {number}: {_list('store', sorted(names))} went and {_list('store', arrived)} came, which "
                 "would start empty; keep the old name, or remove first and add in a later run"
             )
 
 
 def _by_home(side: Layout, other: Layout) -> dict[int, list[str]]:
     """Return the stores that only `side` has, by subtopology."""
-    found: dict[int, list[str]] = {}
+    stores_of: dict[int, list[str]] = {}
     for store, number in side.store_home.items():
         if store not in other.stores:
-            found.setdefault(number, []).append(store)
-    return found
+            stores_of.setdefault(number, []).append(store)
+    return stores_of
 
 
 def _list(word: str, names: list[str]) -> str:

@@ -35,7 +35,7 @@ class TaskId(NamedTuple):
         if isinstance(text, str) and text.isascii():
             left, _, right = text.partition("_")
             if left.isdigit() and right.isdigit():
-                found = cls(int(left), int(right))
-                if str(found) == text:  # one spelling only: "00_3" is no id
-                    return found
+                task = cls(int(left), int(right))
+                if str(task) == text:  # one spelling only: "00_3" is no id
+                    return task
         raise ValueError(f"{text!r} is no task id; expected one like '0_3'")

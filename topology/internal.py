@@ -101,11 +101,11 @@ class InternalTopics:
             raise TopologyError(f"prefix: found {prefix!r}, expected text")
         if not isinstance(existing, Mapping):
             raise TopologyError(f"existing: found {existing!r}, expected a mapping of topics to counts")
-        found = {name: _existing(name, what) for name, what in existing.items()}
+        known = {name: _existing(name, what) for name, what in existing.items()}
         needed = {prefix + t.name: replace(t, name=prefix + t.name) for t in self.topics}
-        there = [(t, *found[name]) for name, t in needed.items() if name in found]
+        there = [(t, *known[name]) for name, t in needed.items() if name in known]
         return TopicChanges(
-            create=tuple(t for name, t in needed.items() if name not in found),
+            create=tuple(t for name, t in needed.items() if name not in known),
             differ=tuple((t, count) for t, count, _ in there if count != t.partitions),
             policies=tuple(
                 (t, policy)
@@ -115,7 +115,7 @@ class InternalTopics:
             unneeded=tuple(
                 sorted(
                     name
-                    for name in found
+                    for name in known
                     if name not in needed and name not in self.others and _of_our_form(name, prefix)
                 )
             ),
@@ -176,11 +176,12 @@ class TopicChanges:
     def __str__(self) -> str:
         lines = [f"create: {t.name} ({t.partitions} partitions)" for t in self.create]
         lines += [
-            f"differs: {t.name} ({found} partitions, needed are {t.partitions})" for t, found in self.differ
+            f"differs: {t.name} ({instead} partitions, needed are {t.partitions})"
+            for t, instead in self.differ
         ]
         lines += [
-            f"differs: {t.name} (cleanup.policy {','.join(sorted(found))}, needed is {t.cleanup_policy})"
-            for t, found in self.policies
+            f"differs: {t.name} (cleanup.policy {','.join(sorted(instead))}, needed is {t.cleanup_policy})"
+            for t, instead in self.policies
         ]
         word = "unneeded" if self.owned else "unneeded, if no other application's"
         lines += [f"{word}: {name}" for name in self.unneeded]
@@ -196,8 +197,14 @@ def plan_internal_topics(built: TopologyView) -> InternalTopics:
     against = [r.text for r in built.readiness().reasons if r.kind != "internal"]
     if against:
         raise TopologyNotReady(f"topology {built.name!r} is not ready: {'; '.join(against)}")
-    found = [
-        InternalTopic(n.topic, "repartition", n.name, n.partitions, "delete")
+    topics = [
+        InternalTopic(
+            name=n.topic,
+            kind="repartition",
+            owner=n.name,
+            partitions=n.partitions,
+            cleanup_policy="delete",
+        )
         for n in built.nodes
         if n.kind == "repartition" and n.topic is not None and n.partitions is not None
     ]
@@ -207,11 +214,16 @@ def plan_internal_topics(built: TopologyView) -> InternalTopics:
                 policy: Literal["compact", "compact,delete"] = (
                     "compact" if store.retention_ms is None else "compact,delete"
                 )
-                found.append(
+                topics.append(
                     InternalTopic(
-                        store.changelog, "changelog", store.name, sub.partitions, policy, store.retention_ms
+                        name=store.changelog,
+                        kind="changelog",
+                        owner=store.name,
+                        partitions=sub.partitions,
+                        cleanup_policy=policy,
+                        retention_ms=store.retention_ms,
                     )
                 )
     others = {n.topic for n in built.nodes if n.kind == "source" and not n.internal and n.topic}
     others |= {n.target for n in built.nodes if n.kind == "sink" and isinstance(n.target, str)}
-    return InternalTopics(tuple(sorted(found, key=lambda t: t.name)), frozenset(others))
+    return InternalTopics(tuple(sorted(topics, key=lambda t: t.name)), frozenset(others))

@@ -33,10 +33,10 @@ def check_name(value: object, where: str) -> str:
 
 
 def _seen(text: str, where: str, what: str) -> str:
-    found = _UNSEEN.search(text)
-    if found is not None:
+    control = _UNSEEN.search(text)
+    if control is not None:
         raise TopologyError(
-            f"{where}: found {text!r}, expected {what} without control characters, {found[0]!r} in it"
+            f"{where}: found {text!r}, expected {what} without control characters, {control[0]!r} in it"
         )
     return text
 
@@ -96,8 +96,8 @@ def check_number(value: object, where: str, node: str | None = None, most: int |
         raise TopologyError(f"{where}: found {value!r}, expected a whole number >= 1", node=node)
     if most is not None and value > most:
         # Python does not print an integer of any length.
-        found = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
-        raise TopologyError(f"{where}: found {found}, expected at most {most}", node=node)
+        shown = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
+        raise TopologyError(f"{where}: found {shown}, expected at most {most}", node=node)
     return value
 
 

@@ -76,7 +76,7 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
         raise TopologyError(
             f"{where}, layouts(): found {given!r}, expected a mapping of stores to their layouts"
         )
-    found = {}
+    stores = {}
     for name, layout in given.items():
         if not isinstance(layout, Mapping):
             raise TopologyError(
@@ -87,8 +87,8 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
             check_store(store)
         except TopologyError as error:
             raise TopologyError(f"{where}, layouts(): {error}") from error
-        found[name] = (store, layout)
-    return found
+        stores[name] = (store, layout)
+    return stores
 
 
 def unlike(one: Store, other: Store, fields: Iterable[str]) -> str | None:

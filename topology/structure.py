@@ -52,20 +52,20 @@ def to_dict(built: TopologyView) -> dict[str, Any]:
 
 def _node(node: Node) -> dict[str, Any]:
     """Return a node's own fields; those that say nothing for its kind are left out."""
-    found: dict[str, Any] = {"name": node.name, "kind": node.kind}
+    fields: dict[str, Any] = {"name": node.name, "kind": node.kind}
     if node.topic is not None:
-        found |= {"topic": node.topic, "partitions": node.partitions}
+        fields |= {"topic": node.topic, "partitions": node.partitions}
     if node.internal:
-        found["internal"] = True
+        fields["internal"] = True
     if node.join is not None:
-        found["join"] = node.join
+        fields["join"] = node.join
     if node.key:
-        found["key"] = list(node.key)
+        fields["key"] = list(node.key)
     if node.parents:
-        found["parents"] = list(node.parents)
+        fields["parents"] = list(node.parents)
     if node.stores:
-        found["stores"] = list(node.stores)
-    return found
+        fields["stores"] = list(node.stores)
+    return fields
 
 
 def fingerprint(built: TopologyView) -> str:

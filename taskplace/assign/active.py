@@ -137,14 +137,20 @@ class Placement:
         c = self.c
         place = np.full(c.n, -1, np.int64)
         if not len(self.tasks):
-            return ActiveTarget(place, self.base, 0, 0)
+            return ActiveTarget(place, self.base, moves=0, lower_bound=0)
         rows = self._useful_rows()
         for slack in (False, True):
             best = self._flow(rows, slack=slack)
             if best is not None:
                 place[self.tasks] = best[self.tasks]
                 moves = int(moved(c, self.base, place).sum())
-                return ActiveTarget(place, self.base, moves, min(moves, self.lower_bound), not slack)
+                return ActiveTarget(
+                    place,
+                    self.base,
+                    moves=moves,
+                    lower_bound=min(moves, self.lower_bound),
+                    balanced=not slack,
+                )
         raise AssertionError("a network with slack always has a flow")
 
     def usable_rows(self) -> Ints:

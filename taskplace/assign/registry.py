@@ -63,20 +63,20 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
         known = (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)}))
         raise ConfigError(key, found=name, expected=expected, hint=validation.nearest(name, known))
     try:
-        found = _load(name) if ":" in name else next(iter(points)).load()
+        loaded = _load(name) if ":" in name else next(iter(points)).load()
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
     except (Exception, SystemExit) as error:  # somebody else's module: whatever it does when it is imported
         raise ConfigError(
             key, found=name, expected="an assignor that can be loaded", hint=_said(error)
         ) from None
-    if isinstance(found, type):
+    if isinstance(loaded, type):
         try:
-            found = found()
+            loaded = loaded()
         except (Exception, SystemExit) as error:
             expected = "a class that can be made without arguments"
             raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
-    assign = getattr(found, "assign", found)
+    assign = getattr(loaded, "assign", loaded)
     if not callable(assign):
         raise ConfigError(key, found=name, expected="an object with a method assign(problem)")
     function: Callable[[Problem], Mapping[str, Any]] = assign
@@ -85,10 +85,10 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
 
 def _load(name: str) -> Any:
     module, _, attribute = name.partition(":")
-    found: Any = importlib.import_module(module)
+    named: Any = importlib.import_module(module)
     for part in attribute.split("."):
-        found = getattr(found, part)
-    return found
+        named = getattr(named, part)
+    return named
 
 
 def _said(error: BaseException) -> str:
@@ -187,7 +187,15 @@ def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:
         text = f"{len(short)} tasks have fewer than {replicas} standbys, e.g. {c.ids[int(short[0])]}"
         raise InvalidPlan(text)
     bound = place_actives(c, base).lower_bound
-    return Target(active, task, inst, replicas, base, int(moved(c, base, active).sum()), bound)
+    return Target(
+        active=active,
+        standby_task=task,
+        standby_inst=inst,
+        replicas=replicas,
+        base=base,
+        moves=int(moved(c, base, active).sum()),
+        lower_bound=bound,
+    )
 
 
 def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target]) -> tuple[Target, str]:
@@ -209,7 +217,15 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
         task = np.repeat(np.arange(c.n), [len(standbys.get(t, ())) for t in range(c.n)])
         inst = np.array([i for t in sorted(standbys) for i in standbys[t]], np.int64)
         bound = place_actives(c, base).lower_bound
-        target = Target(c.owner, task, inst, replicas, base, int(moved(c, base, c.owner).sum()), bound)
+        target = Target(
+            active=c.owner,
+            standby_task=task,
+            standby_inst=inst,
+            replicas=replicas,
+            base=base,
+            moves=int(moved(c, base, c.owner).sum()),
+            lower_bound=bound,
+        )
         return target, "the assignment in force is kept"
     filler = default()
     active = np.where(keep, c.owner, filler.active)
@@ -229,9 +245,16 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
             made += len(new)
             mine += new
         pairs += [(t, i) for i in mine]
-    found = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-    moves = int(moved(c, base, active).sum())
-    target = Target(active, found[:, 0], found[:, 1], replicas, base, moves, filler.lower_bound)
+    columns = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+    target = Target(
+        active=active,
+        standby_task=columns[:, 0],
+        standby_inst=columns[:, 1],
+        replicas=replicas,
+        base=base,
+        moves=int(moved(c, base, active).sum()),
+        lower_bound=filler.lower_bound,
+    )
     if not keep.any():
         return target, "high_availability is used"
     lost = c.n - int(keep.sum())

@@ -57,7 +57,7 @@ def place_standbys(
     replicas = replicas_possible(c, wanted)
     tasks = np.flatnonzero(c.stateful)
     if replicas == 0 or not len(tasks):
-        return StandbyTarget(tasks[:0], tasks[:0], replicas)
+        return StandbyTarget(task=tasks[:0], inst=tasks[:0], replicas=replicas)
     actives = np.bincount(active[tasks], minlength=c.m)
     low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.open_slots)
     low, high = np.maximum(low - actives, 0), np.maximum(high - actives, 0)

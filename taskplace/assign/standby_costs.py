@@ -36,7 +36,11 @@ class Traffic:
     def of(cls, c: Columns, config: PlacementConfig) -> Traffic | None:
         """Return the traffic of standbys that `config` wants weighed; None if it wants none, or racks are not known."""
         known = changelog_reads(c) if config.rack_aware_assignment_strategy != "none" else None
-        return None if known is None else cls(*known, *reduced_prices(config))
+        if known is None:
+            return None
+        rack_of, reads = known
+        read, move, common = reduced_prices(config)
+        return cls(rack_of=rack_of, reads=reads, read=read, move=move, common=common)
 
     @property
     def racks(self) -> int:

@@ -57,12 +57,13 @@ def place_sticky(
             else:
                 rest.append(t)
         waiting = rest
-    actives = ActiveTarget(place, base, int(moved(c, base, place).sum()), place_actives(c, base).lower_bound)
+    moves = int(moved(c, base, place).sum())
+    actives = ActiveTarget(place, base, moves=moves, lower_bound=place_actives(c, base).lower_bound)
     replicas = replicas_possible(c, wanted)
     if tags and replicas and len(tasks):
-        group, shared = shared_values(c.tags, tags)
-        task, inst = place_rack_standbys(c, place, replicas, group, shared)
-        return actives, StandbyTarget(task, inst, replicas), tuple(sharing_notes(c, place, task, inst, tags))
+        task, inst = place_rack_standbys(c, place, replicas, shared_values(c.tags, tags))
+        standbys = StandbyTarget(task=task, inst=inst, replicas=replicas)
+        return actives, standbys, tuple(sharing_notes(c, place, task, inst, tags))
     return actives, _standbys(c, seats, tasks, place, replicas), ()
 
 
@@ -88,8 +89,8 @@ def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int
                 seats.together(i, mine)
                 mine.append(i)
     pairs = sorted((t, i) for t, mine in copies.items() for i in mine[1:])
-    found = np.array(pairs, np.int64).reshape(-1, 2)
-    return StandbyTarget(found[:, 0], found[:, 1], replicas)
+    columns = np.array(pairs, np.int64).reshape(-1, 2)
+    return StandbyTarget(task=columns[:, 0], inst=columns[:, 1], replicas=replicas)
 
 
 def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -> bool:
@@ -115,8 +116,8 @@ def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -
 def _holders(c: Columns, t: int, role: int | None = None) -> Ints:
     rows = slice(int(c.start[t]), int(c.start[t + 1]))
     keep = (c.lag[rows] >= 0) | (c.role[rows] == STANDBY) if role is None else c.role[rows] == role
-    found: Ints = c.inst[rows][keep]
-    return found
+    holders: Ints = c.inst[rows][keep]
+    return holders
 
 
 class _Seats:

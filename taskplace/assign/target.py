@@ -39,7 +39,8 @@ def find_target(problem: Problem) -> Target:
     base = bases(c)
     if name == "sticky":
         tags = config.rack_aware_assignment_tags
-        return _joined(c, *place_sticky(c, base, config.num_standby_replicas, tags))
+        actives, standbys, notes = place_sticky(c, base, config.num_standby_replicas, tags)
+        return _joined(c, actives, standbys, notes)
     replicas = replicas_possible(c, config.num_standby_replicas)
     return registry.answer(problem, base, replicas, lambda: high_availability(c, config))
 
@@ -67,9 +68,8 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
     if racks and replicas and traffic is None and (c.stateful & (c.end != 0)).any():
         notes += (UNKNOWN_RACKS,)
     if tags and replicas and c.stateful.any():
-        group, shared = shared_values(c.tags, tags)
-        task, inst = place_rack_standbys(c, actives.place, replicas, group, shared, traffic)
-        standbys = StandbyTarget(task, inst, replicas)
+        task, inst = place_rack_standbys(c, actives.place, replicas, shared_values(c.tags, tags), traffic)
+        standbys = StandbyTarget(task=task, inst=inst, replicas=replicas)
         notes += tuple(sharing_notes(c, actives.place, standbys.task, standbys.inst, tags))
     else:
         standbys = place_standbys(c, actives.place, config.num_standby_replicas, traffic=traffic)
@@ -171,4 +171,13 @@ def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
         return None
     if np.count_nonzero(c.role == ACTIVE) != c.n:
         return None
-    return Target(c.owner, c.task[rows], c.inst[rows], replicas, base, 0, 0, steady=True)
+    return Target(
+        active=c.owner,
+        standby_task=c.task[rows],
+        standby_inst=c.inst[rows],
+        replicas=replicas,
+        base=base,
+        moves=0,
+        lower_bound=0,
+        steady=True,
+    )

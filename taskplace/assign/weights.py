@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from taskplace.model.columns import Bools, Columns, Ints
+from taskplace.model.columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 PARTNERS = 8
@@ -45,67 +45,101 @@ def level(c: Columns, place: Ints) -> bool:
 
 def level_weights(c: Columns, place: Ints) -> Ints:
     """Return `place` with exchanges that bring the loads of instances closer to their shares."""
-    tasks = np.flatnonzero(c.stateful)
-    place = place.copy()
-    share = c.weight[tasks].sum() * c.open_slots / c.open_slots.sum()
-    load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
-    heaviest = float(c.weight[tasks].max())
-    parked = set(c.parked.tolist())
-    counts = np.zeros((len(c.subtopologies), c.m), np.int64)
-    np.add.at(counts, (c.sub[tasks], place[tasks]), 1)
-    bounds = [floors_and_ceilings(int(n), c.open_slots) for n in counts.sum(axis=1)]
-    low, high = np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
-    for _ in range(len(tasks)):
-        excess = np.where(c.open_slots > 0, load - share, 0.0)
-        if np.abs(excess).max() <= heaviest:
+    loads = _Loads(c, place.copy())
+    for _ in range(len(loads.tasks)):
+        exchange = None if loads.level() else loads.best_exchange()
+        if exchange is None:
             break
-        found = _best_exchange(c, tasks, place, excess, parked, counts > low, counts < high)
-        if found is None:
-            break
-        t, u = found
-        a, b = int(place[t]), int(place[u])
-        place[t], place[u] = b, a
-        np.add.at(counts, (c.sub[[t, u, t, u]], np.array([b, a, a, b])), np.array([1, 1, -1, -1]))
-        moved = c.weight[t] - c.weight[u]
-        load[a] -= moved
-        load[b] += moved
-    return place
+        loads.exchange(*exchange)
+    return loads.place
 
 
-def _best_exchange(
-    c: Columns, tasks: Ints, place: Ints, excess: Floats, parked: set[int], spare: Bools, open_: Bools
-) -> tuple[int, int] | None:
-    """Return (task, lighter task) of the exchange that helps most between the worst instance and any other.
+class _Loads:
+    """The loads of a placement, kept up to date while pairs of tasks change places.
 
-    "Helps": the sum of squared distances from the shares falls, and with it no distance grows beyond the larger one.
+    `excess` [m]: how far each load is above its share. `counts` [subtopologies, m], between `low` and `high`.
     """
-    worst = int(np.abs(excess).argmax())
-    best: tuple[float, int, int] | None = None
-    mine = tasks[place[tasks] == worst]
-    against = np.where(c.open_slots > 0, excess * -np.sign(excess[worst]), -np.inf)
-    for other in np.argsort(-against, kind="stable")[:PARTNERS].tolist():
-        if other == worst or against[other] <= 0:
-            continue
-        theirs = tasks[place[tasks] == other]
-        gap = (excess[worst] - excess[other]) / 2  # the difference to be moved, ideally
-        for s in np.intersect1d(c.sub[mine], c.sub[theirs]).tolist():
-            ours, others = mine[c.sub[mine] == s], theirs[c.sub[theirs] == s]
-            moved = c.weight[ours][:, None] - c.weight[others][None, :]
-            gain = np.abs(gap) - np.abs(gap - moved)
-            k = int(gain.argmax())
-            t, u = int(ours[k // len(others)]), int(others[k % len(others)])
-            if gain.flat[k] <= 1e-9 * max(1.0, abs(gap)) or parked & {t * c.m + other, u * c.m + worst}:
+
+    def __init__(self, c: Columns, place: Ints) -> None:
+        self.c, self.place = c, place
+        self.tasks = tasks = np.flatnonzero(c.stateful)
+        self.share = c.weight[tasks].sum() * c.open_slots / c.open_slots.sum()
+        self.load = np.bincount(place[tasks], weights=c.weight[tasks], minlength=c.m)
+        self.heaviest = float(c.weight[tasks].max())
+        self.parked = set(c.parked.tolist())
+        self.counts = np.zeros((len(c.subtopologies), c.m), np.int64)
+        np.add.at(self.counts, (c.sub[tasks], place[tasks]), 1)
+        bounds = [floors_and_ceilings(int(n), c.open_slots) for n in self.counts.sum(axis=1)]
+        self.low, self.high = np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
+
+    @property
+    def excess(self) -> Floats:
+        return np.where(self.c.open_slots > 0, self.load - self.share, 0.0)
+
+    def level(self) -> bool:
+        """Return whether no load is further from its share than the heaviest task is heavy."""
+        return bool(np.abs(self.excess).max() <= self.heaviest)
+
+    def exchange(self, t: int, u: int) -> None:
+        """Let two tasks change places."""
+        c = self.c
+        a, b = int(self.place[t]), int(self.place[u])
+        self.place[t], self.place[u] = b, a
+        np.add.at(self.counts, (c.sub[[t, u, t, u]], np.array([b, a, a, b])), np.array([1, 1, -1, -1]))
+        difference = c.weight[t] - c.weight[u]
+        self.load[a] -= difference
+        self.load[b] += difference
+
+    def best_exchange(self) -> tuple[int, int] | None:
+        """Return (task, lighter task) of the exchange that helps most between the worst instance and any other.
+
+        "Helps": the sum of squared distances from the shares falls, and with it no distance grows beyond the larger
+        one.
+        """
+        c, tasks, place, excess = self.c, self.tasks, self.place, self.excess
+        spare, open_ = self.counts > self.low, self.counts < self.high
+        worst = int(np.abs(excess).argmax())
+        best: tuple[float, int, int] | None = None
+        mine = tasks[place[tasks] == worst]
+        against = np.where(c.open_slots > 0, excess * -np.sign(excess[worst]), -np.inf)
+        for other in np.argsort(-against, kind="stable")[:PARTNERS].tolist():
+            if other == worst or against[other] <= 0:
                 continue
-            if best is None or gain.flat[k] > best[0]:
-                best = (float(gain.flat[k]), t, u)
-        goes = mine[(spare[:, worst] & open_[:, other])[c.sub[mine]]]
-        comes = theirs[(spare[:, other] & open_[:, worst])[c.sub[theirs]]]
-        across = _nearest(c, goes, comes, gap)
-        if across is not None and (best is None or across[0] > best[0]):
-            gained, t, u = across
-            if gained > 1e-9 * max(1.0, abs(gap)) and not parked & {t * c.m + other, u * c.m + worst}:
-                best = across
-    return None if best is None else best[1:]
+            theirs = tasks[place[tasks] == other]
+            gap = (excess[worst] - excess[other]) / 2  # the difference to be moved, ideally
+            for s in np.intersect1d(c.sub[mine], c.sub[theirs]).tolist():
+                ours, others = mine[c.sub[mine] == s], theirs[c.sub[theirs] == s]
+                difference = c.weight[ours][:, None] - c.weight[others][None, :]
+                gain = np.abs(gap) - np.abs(gap - difference)
+                k = int(gain.argmax())
+                t, u = int(ours[k // len(others)]), int(others[k % len(others)])
+                if (
+                    not self._helps(gain.flat[k], gap)
+                    or self._is_parked(t, other)
+                    or self._is_parked(u, worst)
+                ):
+                    continue
+                if best is None or gain.flat[k] > best[0]:
+                    best = (float(gain.flat[k]), t, u)
+            goes = mine[(spare[:, worst] & open_[:, other])[c.sub[mine]]]
+            comes = theirs[(spare[:, other] & open_[:, worst])[c.sub[theirs]]]
+            across = _nearest(c, goes, comes, gap)
+            if across is not None and (best is None or across[0] > best[0]):
+                gained, t, u = across
+                if (
+                    self._helps(gained, gap)
+                    and not self._is_parked(t, other)
+                    and not self._is_parked(u, worst)
+                ):
+                    best = across
+        return None if best is None else best[1:]
+
+    @staticmethod
+    def _helps(gain: float, gap: float) -> bool:
+        return gain > 1e-9 * max(1.0, abs(gap))
+
+    def _is_parked(self, task: int, inst: int) -> bool:
+        return task * self.c.m + inst in self.parked
 
 
 def _nearest(c: Columns, goes: Ints, comes: Ints, gap: float) -> tuple[float, int, int] | None:

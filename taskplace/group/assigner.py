@@ -127,10 +127,10 @@ class PartitionAssigner(Generic[T]):
         `assign` ends the membership of whoever calls it.
         """
         try:
-            found: Any = json.loads(data) if data else None
+            metadata: Any = json.loads(data) if data else None
         except (ValueError, RecursionError):
             raise ProtocolError(f"{self.name}.metadata", found=data[:40], expected="JSON") from None
-        return cast(T, found)
+        return cast(T, metadata)
 
 
 class RoundRobin(PartitionAssigner[None]):

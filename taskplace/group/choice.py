@@ -116,8 +116,8 @@ def largest_matching(hashes: Mapping[str, bytes]) -> frozenset[str]:
     if not hashes:
         return frozenset()
     counts = Counter(hashes.values())
-    winner = min(counts, key=lambda found: (-counts[found], found))
-    return frozenset(name for name, found in hashes.items() if found == winner)
+    winner = min(counts, key=lambda digest: (-counts[digest], digest))
+    return frozenset(name for name, digest in hashes.items() if digest == winner)
 
 
 def in_step(said: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
@@ -130,6 +130,6 @@ def in_step(said: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
     ['A', 'B', 'D']
     """
     by_subscription: dict[Hashable, dict[str, bytes]] = {}
-    for name, (subscription, found) in said.items():
-        by_subscription.setdefault(subscription, {})[name] = found
+    for name, (subscription, seen) in said.items():
+        by_subscription.setdefault(subscription, {})[name] = seen
     return frozenset().union(*(largest_matching(hashes) for hashes in by_subscription.values()))

@@ -112,7 +112,7 @@ class ConsistentHash(PartitionAssigner[None]):
         load = dict.fromkeys(members, 0)
         # Exact: a limit that is rounded differently somewhere would be another assignment.
         share = Fraction(str(1 + self.slack)) / len(members)
-        found = []
+        owners = []
         for partition in range(count):
             limit = math.ceil(share * (partition + 1))  # times the members, more than there is: the walk ends
             at = bisect(points, _point(f"{topic}/{partition}")) % len(names)
@@ -120,8 +120,8 @@ class ConsistentHash(PartitionAssigner[None]):
                 at = (at + 1) % len(names)
             load[names[at]] += 1
             first = place[names[at]]
-            found.append([chain[(first + k) % len(chain)] for k in range(each)])
-        return found
+            owners.append([chain[(first + k) % len(chain)] for k in range(each)])
+        return owners
 
 
 def _point(text: str) -> int:

@@ -248,9 +248,16 @@ class ConsumerProtocol:
     def _as_mine(self, other: Subscription) -> Subscription:
         """Return the subscription of a member of the same sub-group: it equals this one's."""
         return Subscription(
-            self.topics, self.pattern, other.metadata_hash, other.strategy, other.rack, other.owned,
-            other.generation, other.subscription_hash, other.standby,
-        )  # fmt: skip
+            topics=self.topics,
+            pattern=self.pattern,
+            metadata_hash=other.metadata_hash,
+            strategy=other.strategy,
+            rack=other.rack,
+            owned=other.owned,
+            generation=other.generation,
+            subscription_hash=other.subscription_hash,
+            standby=other.standby,
+        )
 
     def _agree(
         self, outcome: Round, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
@@ -325,21 +332,29 @@ class ConsumerProtocol:
         except ProtocolError as error:
             path = f"members[{name!r}].{error.path}"
             raise ProtocolError(path, found=error.found, expected=error.expected) from None
-        return ConsumerMetadata(name, topics, metadata, said.rack, owned, said.generation, standby)
+        return ConsumerMetadata(
+            name=name,
+            topics=topics,
+            metadata=metadata,
+            rack=said.rack,
+            owned=owned,
+            generation=said.generation,
+            standby=standby,
+        )
 
     def _said(self, assigner: PartitionAssigner[Any], version: int) -> bytes:
         hashed = subscription_hash(self.topics, self.pattern) if self._hashed else b""
         compared = assigner.needs_agreement and self.mode is Mode.EVERY
         said = Subscription(
-            () if self._hashed else self.topics,
-            "" if self._hashed else self.pattern,
-            self._hash(assigner, self.topics, self.pattern) if compared else b"",
-            assigner.encode(assigner.metadata()),
-            self.rack,
-            by_topics(self._owned) if assigner.remembers else {},
-            self._generation if assigner.remembers else 0,
-            hashed,
-            by_topics(self.standby) if assigner.replicates else {},
+            topics=() if self._hashed else self.topics,
+            pattern="" if self._hashed else self.pattern,
+            metadata_hash=self._hash(assigner, self.topics, self.pattern) if compared else b"",
+            strategy=assigner.encode(assigner.metadata()),
+            rack=self.rack,
+            owned=by_topics(self._owned) if assigner.remembers else {},
+            generation=self._generation if assigner.remembers else 0,
+            subscription_hash=hashed,
+            standby=by_topics(self.standby) if assigner.replicates else {},
         )
         if not said.standby and self.mode is Mode.SINGLE:
             version = min(version, 1)  # the next one would say no more

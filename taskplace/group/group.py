@@ -118,12 +118,12 @@ class Group(Phases):
         """Return the group as it is now."""
         known = self.outcome if self.state is GroupState.STABLE else None
         return Description(
-            self.name,
-            self.state,
-            self.generation,
-            known.protocol if known else None,
-            known.leader if known else "",
-            tuple(sorted(self.seats)),
+            group=self.name,
+            state=self.state,
+            generation=self.generation,
+            protocol=known.protocol if known else None,
+            leader=known.leader if known else "",
+            members=tuple(sorted(self.seats)),
         )
 
     # -------------------------------------------------------------------------------------------- joins
@@ -146,18 +146,18 @@ class Group(Phases):
         elif not same:
             self._forget(seat)
         self.seats[name] = Seat(
-            name,
-            request.member_id,
-            address,
-            bool(request.instance_id),
-            seat.order if seat else self._order,
-            request.join,
-            request.sequence,
-            now,
-            request.session_ms / 1000,
-            request.rebalance_ms / 1000,
-            request.newest,
-            request.offers,
+            name=name,
+            member_id=request.member_id,
+            address=address,
+            static=bool(request.instance_id),
+            order=seat.order if seat else self._order,
+            join=request.join,
+            sequence=request.sequence,
+            heard=now,
+            session=request.session_ms / 1000,
+            rebalance=request.rebalance_ms / 1000,
+            newest=request.newest,
+            offers=request.offers,
         )
         self._by_id[request.member_id] = name
         self._scope = (request.mode, request.protocol_type)
@@ -212,9 +212,9 @@ class Group(Phases):
             return Code.INCONSISTENT_GROUP_PROTOCOL, detail
         common = supported_by_all(s.pairs() for s in others)
         if not set(common) & {(o.name, o.version) for o in request.offers}:
-            found = ", ".join(f"{o.name} {o.version}" for o in request.offers)
+            offered = ", ".join(f"{o.name} {o.version}" for o in request.offers)
             expected = ", ".join(f"{name} {version}" for name, version in common)
-            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {found}, expected one of {expected}"
+            return Code.INCONSISTENT_GROUP_PROTOCOL, f"found {offered}, expected one of {expected}"
         return None
 
     # ------------------------------------------------------------------------------- sync and heartbeat
@@ -268,14 +268,42 @@ class Group(Phases):
             seat.address, seat.sequence, seat.heard = address, sequence, now
 
     def _error(self, seat: Seat, code: Code, detail: str) -> Joined:
-        return Joined(self.name, seat.member_id, seat.sequence, seat.join, code, detail)
+        return Joined(
+            group=self.name,
+            member_id=seat.member_id,
+            sequence=seat.sequence,
+            join=seat.join,
+            code=code,
+            detail=detail,
+        )
 
     def _ack(self, seat: Seat, request: Sync | Heartbeat, code: Code, detail: str = "") -> Ack:
-        return Ack(self.name, seat.member_id, seat.sequence, request.generation, code, detail)
+        return Ack(
+            group=self.name,
+            member_id=seat.member_id,
+            sequence=seat.sequence,
+            generation=request.generation,
+            code=code,
+            detail=detail,
+        )
 
 
 def _refusal(request: Request, code: Code, detail: str) -> Response:
     if isinstance(request, Join):
-        return Joined(request.group, request.member_id, request.sequence, request.join, code, detail)
+        return Joined(
+            group=request.group,
+            member_id=request.member_id,
+            sequence=request.sequence,
+            join=request.join,
+            code=code,
+            detail=detail,
+        )
     generation = 0 if isinstance(request, Leave) else request.generation
-    return Ack(request.group, request.member_id, request.sequence, generation, code, detail)
+    return Ack(
+        group=request.group,
+        member_id=request.member_id,
+        sequence=request.sequence,
+        generation=generation,
+        code=code,
+        detail=detail,
+    )

@@ -169,7 +169,14 @@ class Member:
             return self._begin_join(now)  # on its way for longer than a session
         self.generation = m.generation
         outcome = Round(
-            m.group, m.generation, m.name, m.protocol, m.version, m.leader, dict(m.members), m.state
+            group=m.group,
+            generation=m.generation,
+            name=m.name,
+            protocol=m.protocol,
+            version=m.version,
+            leader=m.leader,
+            members=dict(m.members),
+            state=m.state,
         )
         return self._lead(outcome, now) if m.role is Role.LEADER else self._accept(outcome, now)
 
@@ -198,7 +205,13 @@ class Member:
             detail = f"{type(error).__name__}: {error}"
         self.state = MemberState.LEADING
         self._request = Sync(
-            self.group, self.member_id, 0, outcome.generation, code, detail, tuple(sorted(states.items()))
+            group=self.group,
+            member_id=self.member_id,
+            sequence=0,
+            generation=outcome.generation,
+            code=code,
+            detail=detail,
+            states=tuple(sorted(states.items())),
         )
         return [self._send(self._request, now)]
 
@@ -268,18 +281,18 @@ class Member:
         self.state = MemberState.JOINING
         self._rejoin_at = None
         self._request = Join(
-            self.group,
-            self.member_id,
-            self.settings.group_instance_id,
-            0,
-            self._join,
-            self.settings.session_timeout_ms,
-            self.settings.max_poll_interval_ms,
-            Mode(self.protocol.mode),
-            self.protocol.protocol_type,
-            self.protocol.newest,
-            self.generation,
-            offers,
+            group=self.group,
+            member_id=self.member_id,
+            instance_id=self.settings.group_instance_id,
+            sequence=0,
+            join=self._join,
+            session_ms=self.settings.session_timeout_ms,
+            rebalance_ms=self.settings.max_poll_interval_ms,
+            mode=Mode(self.protocol.mode),
+            protocol_type=self.protocol.protocol_type,
+            newest=self.protocol.newest,
+            generation=self.generation,
+            offers=offers,
         )
         return [self._send(self._request, now)]
 

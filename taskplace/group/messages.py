@@ -165,15 +165,15 @@ def decode_body(kind: int, body: bytes) -> Message:
     """Return the message of a kind from its body, the frame already taken off."""
     if kind >= len(_KINDS):
         raise ProtocolError("frame", found=f"kind {kind}", expected=f"one below {len(_KINDS)}")
-    found, _, read = _KINDS[kind]
-    reader = Reader(body, found.__name__.lower())
+    message_type, _, read = _KINDS[kind]
+    reader = Reader(body, message_type.__name__.lower())
     message = read(reader, reader.text(), reader.text(), reader.uint())
     reader.end()
     return message
 
 
 def _kind(message: Message) -> int:
-    return next(k for k, (found, _, _) in enumerate(_KINDS) if type(message) is found)
+    return next(k for k, (message_type, _, _) in enumerate(_KINDS) if type(message) is message_type)
 
 
 def _code(reader: Reader) -> Code:
@@ -199,13 +199,21 @@ def _write_join(w: Writer, m: Join) -> None:
 
 
 def _read_join(r: Reader, group: str, member_id: str, sequence: int) -> Join:
-    instance_id, join, session, rebalance = r.text(), r.uint(), r.uint(_I32), r.uint(_I32)
-    mode, kind, newest, generation = Mode(r.uint(1)), r.text(), r.uint(_I32), r.uint(GENERATION)
-    offers = tuple(r.many(lambda: Offer(r.text(), r.uint(_I32), r.blob()), least=3))
+    # Arguments are evaluated in the order in which they are written here, which is that on the wire.
     return Join(
-        group, member_id, instance_id, sequence, join, session, rebalance, mode, kind, newest, generation,
-        offers,
-    )  # fmt: skip
+        group=group,
+        member_id=member_id,
+        sequence=sequence,
+        instance_id=r.text(),
+        join=r.uint(),
+        session_ms=r.uint(_I32),
+        rebalance_ms=r.uint(_I32),
+        mode=Mode(r.uint(1)),
+        protocol_type=r.text(),
+        newest=r.uint(_I32),
+        generation=r.uint(GENERATION),
+        offers=tuple(r.many(lambda: Offer(r.text(), r.uint(_I32), r.blob()), least=3)),
+    )
 
 
 def _write_sync(w: Writer, m: Sync) -> None:
@@ -214,7 +222,15 @@ def _write_sync(w: Writer, m: Sync) -> None:
 
 
 def _read_sync(r: Reader, group: str, member_id: str, sequence: int) -> Sync:
-    return Sync(group, member_id, sequence, r.uint(GENERATION), _code(r), r.text(), _read_pairs(r))
+    return Sync(
+        group=group,
+        member_id=member_id,
+        sequence=sequence,
+        generation=r.uint(GENERATION),
+        code=_code(r),
+        detail=r.text(),
+        states=_read_pairs(r),
+    )
 
 
 def _write_heartbeat(w: Writer, m: Heartbeat) -> None:
@@ -241,13 +257,22 @@ def _write_joined(w: Writer, m: Joined) -> None:
 
 
 def _read_joined(r: Reader, group: str, member_id: str, sequence: int) -> Joined:
-    join, code, detail, generation = r.uint(), _code(r), r.text(), r.uint(GENERATION)
-    protocol, version, role = r.text(), r.uint(_I32), Role(r.uint(1))
-    name, leader, members, state = r.text(), r.text(), _read_pairs(r), r.blob()
     return Joined(
-        group, member_id, sequence, join, code, detail, generation, protocol, version, role, name, leader,
-        members, state,
-    )  # fmt: skip
+        group=group,
+        member_id=member_id,
+        sequence=sequence,
+        join=r.uint(),
+        code=_code(r),
+        detail=r.text(),
+        generation=r.uint(GENERATION),
+        protocol=r.text(),
+        version=r.uint(_I32),
+        role=Role(r.uint(1)),
+        name=r.text(),
+        leader=r.text(),
+        members=_read_pairs(r),
+        state=r.blob(),
+    )
 
 
 def _write_ack(w: Writer, m: Ack) -> None:
@@ -255,7 +280,14 @@ def _write_ack(w: Writer, m: Ack) -> None:
 
 
 def _read_ack(r: Reader, group: str, member_id: str, sequence: int) -> Ack:
-    return Ack(group, member_id, sequence, r.uint(GENERATION), _code(r), r.text())
+    return Ack(
+        group=group,
+        member_id=member_id,
+        sequence=sequence,
+        generation=r.uint(GENERATION),
+        code=_code(r),
+        detail=r.text(),
+    )
 
 
 # The place in this list is the kind on the wire: append, never reorder.

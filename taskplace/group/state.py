@@ -30,7 +30,7 @@ class Seat:
     """One member, as its coordinator sees it; seconds of the coordinator's clock.
 
     `name` is the instance id of a static member and the member id of another: what strategies see. `waiting` is
-    true while a join is unanswered. `answer` is what the last one was answered with; a repeat gets it again.
+    true while a join is unanswered.
     """
 
     name: str
@@ -82,20 +82,22 @@ class Outcome:
     def answer(self, seat: Seat, role: Role = Role.MEMBER) -> Joined:
         """Return what a member is told: the full list where it is needed, the member's state elsewhere."""
         listed = self.mode is Mode.EVERY or role is Role.LEADER
+        protocol, version = self.protocol
         return Joined(
-            self.group,
-            seat.member_id,
-            seat.sequence,
-            seat.join,
-            self.code,
-            self.detail,
-            self.generation,
-            *self.protocol,
-            role,
-            seat.name,
-            self.leader,
-            self.members if listed and self.code is Code.NONE else (),
-            self.states.get(seat.name, b"") if role is Role.MEMBER else b"",
+            group=self.group,
+            member_id=seat.member_id,
+            sequence=seat.sequence,
+            join=seat.join,
+            code=self.code,
+            detail=self.detail,
+            generation=self.generation,
+            protocol=protocol,
+            version=version,
+            role=role,
+            name=seat.name,
+            leader=self.leader,
+            members=self.members if listed and self.code is Code.NONE else (),
+            state=self.states.get(seat.name, b"") if role is Role.MEMBER else b"",
         )
 
 

@@ -51,9 +51,9 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         integer(replicas, "replicas", 0, MOST_REPLICAS)
         integer(seed, "seed")
         if (replicas or seed) and assignor != "copartitioned":
-            found = {"assignor": assignor, "replicas": replicas, "seed": seed}
+            asked = {"assignor": assignor, "replicas": replicas, "seed": seed}
             raise InputError(
-                "replicas", found=found, expected="'copartitioned', which has standbys and a seed"
+                "replicas", found=asked, expected="'copartitioned', which has standbys and a seed"
             )
         self.assignor = assignor
         self.name = f"{assignor}/{replicas}/{seed}" if replicas or seed else assignor

@@ -103,8 +103,17 @@ class Subscription:
         standby = _read_held(r) if version >= 2 else {}
         r.end()
         return cls(
-            topics, pattern, seen, strategy, rack, owned, generation, hashed, standby, newest
-        )  # fmt: skip
+            topics=topics,
+            pattern=pattern,
+            metadata_hash=seen,
+            strategy=strategy,
+            rack=rack,
+            owned=owned,
+            generation=generation,
+            subscription_hash=hashed,
+            standby=standby,
+            newest=newest,
+        )
 
 
 @dataclass(frozen=True)

@@ -101,24 +101,24 @@ def build(counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_
         for name, m in members_of.items()
     ]
     return Columns(
-        topics,
-        start,
-        topic,
-        members,
-        subscribed,
-        owner,
-        previous,
-        claimed,
-        claimant,
-        rack_set,
-        misses,
-        racks_matter(
+        topics=topics,
+        start=start,
+        topic=topic,
+        members=members,
+        subscribed=subscribed,
+        owner=owner,
+        previous=previous,
+        claimed=claimed,
+        claimant=claimant,
+        rack_set=rack_set,
+        misses=misses,
+        racks_matter=racks_matter(
             [racks[k] for k in np.unique(rack_set[np.asarray(subscribed.any(axis=1))[topic]]).tolist()],
             {m.rack for m in members_of.values() if m.rack is not None},
         ),
-        np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
-        tuple(sorted(missing)),
-        np.array([m.rack is not None for m in members_of.values()], np.bool_),
+        order=np.array(sorted(range(len(members)), key=static.__getitem__), np.int64),
+        missing=tuple(sorted(missing)),
+        racked=np.array([m.rack is not None for m in members_of.values()], np.bool_),
     )
 
 

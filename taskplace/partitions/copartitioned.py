@@ -142,14 +142,14 @@ def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
 
     The sets with most members come first: the others then find out where to be with them.
     """
-    found: dict[tuple[int, ...], dict[int, list[int]]] = {}
+    groups_of: dict[tuple[int, ...], dict[int, list[int]]] = {}
     for t, count in enumerate((c.start[1:] - c.start[:-1]).tolist()):
         members = tuple(np.flatnonzero(c.subscribed[t]).tolist())
         if members and count:
-            found.setdefault(members, {}).setdefault(count, []).append(t)
+            groups_of.setdefault(members, {}).setdefault(count, []).append(t)
     return {
         members: [Group(count, tuple(topics)) for count, topics in sorted(groups.items())]
-        for members, groups in sorted(found.items(), key=lambda item: (-len(item[0]), item[0]))
+        for members, groups in sorted(groups_of.items(), key=lambda item: (-len(item[0]), item[0]))
     }
 
 
@@ -233,10 +233,10 @@ def _place_alone(
         owner[g] = number[c.owner[part]]
         near[g] = [number[homes] for homes in settled.get(group.size, ())]
         holds[g] = np.asarray(following[list(members)][:, part].all(axis=1))
-    found = settle_everywhere(owner, holds, near, base)
+    homes_of = settle_everywhere(owner, holds, near, base)
     back = np.array(members, np.int64)
     for g, group in enumerate(groups):
-        yield group, back[found[g]]
+        yield group, back[homes_of[g]]
 
 
 def _lacking(
@@ -288,12 +288,12 @@ def _owners(
     owner = {g: number[c.owner[part]] for g, part in parts.items()}
     near = {g: [number[homes] for homes in settled[g]] for g in parts}
     if not open_questions(owner, near):
-        found = {g: held.max(axis=0) for g, held in owner.items()}
+        owner_of = {g: held.max(axis=0) for g, held in owner.items()}
     else:
         followed = {g: np.asarray(following[list(members)][:, part].any(axis=1)) for g, part in parts.items()}
-        found = settle(owner, followed, near, len(members))
+        owner_of = settle(owner, followed, near, len(members))
     back = np.array([*members, -1], np.int64)
-    return {g: back[at] for g, at in found.items()}
+    return {g: back[at] for g, at in owner_of.items()}
 
 
 def _homes(assignment: Mapping[str, Roles]) -> dict[TaskId, str]:
@@ -302,8 +302,8 @@ def _homes(assignment: Mapping[str, Roles]) -> dict[TaskId, str]:
 
 def _of(parts: dict[int, Ints], tasks: Sequence[TaskId]) -> Ints:
     """Return the partitions of tasks."""
-    found = [parts[t.subtopology][:, t.partition] for t in tasks]
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+    parts_of = [parts[t.subtopology][:, t.partition] for t in tasks]
+    return np.concatenate(parts_of) if parts_of else np.zeros(0, np.int64)
 
 
 def _hashed(name: str, seed: int) -> str:

@@ -123,8 +123,8 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         held: Any = assignment
         if isinstance(assignment, ConsumerProtocolAssignment):
             held = assignment.assigned_partitions  # null if nothing is assigned
-        elif (found := _field(assignment, "assigned_partitions", "partitions")) is not None:
-            held = found() if callable(found) else found
+        elif (given := _field(assignment, "assigned_partitions", "partitions")) is not None:
+            held = given() if callable(given) else given
         owned = tuple(sorted(TopicPartition(*tp) for tp in set(_pairs(held, "assignment"))))
         number = (
             generation if isinstance(generation, int) else _field(generation, "generation_id", "generation")
@@ -152,8 +152,8 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             told[name] = member
         topics = sorted({topic for member in told.values() for topic in member.topics})
         # Numbers without gaps for the assignor; `numbers` leads back to Kafka's.
-        numbers = {t: sorted(found) for t in topics if (found := cluster.partitions_for_topic(t))}
-        place = {(t, p): k for t, found in numbers.items() for k, p in enumerate(found)}
+        numbers = {t: sorted(known) for t in topics if (known := cluster.partitions_for_topic(t))}
+        place = {(t, p): k for t, of_topic in numbers.items() for k, p in enumerate(of_topic)}
         asked = {
             name: Member(
                 member.topics,
@@ -166,13 +166,16 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         }
         racks = _racks(cluster, numbers) if any(m.rack for m in asked.values()) else {}
         s = Subscriptions(
-            {t: len(found) for t, found in numbers.items()}, asked, racks, rack_priority=self.rack_priority
+            {t: len(of_topic) for t, of_topic in numbers.items()},
+            asked,
+            racks,
+            rack_priority=self.rack_priority,
         )
         made = assign_partitions(s, self.mode, cooperative=self.cooperative)
         return {
             name: ConsumerProtocolAssignment(
                 _ASSIGNMENT_VERSION,
-                [(t, [numbers[t][k] for k in found]) for t, found in sorted(_by_topic(held).items())],
+                [(t, [numbers[t][k] for k in places]) for t, places in sorted(_by_topic(held).items())],
                 b"",
             )
             for name, held in made.assignment.items()
@@ -237,10 +240,10 @@ def _told_eager(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
     """Return what an eager member remembers, and of which generation: its user data, or else the fields."""
     memory = _memory(_field(metadata, "user_data"))
     if memory is None:
-        found, generation = _field(metadata, "owned_partitions"), _field(metadata, "generation_id")
+        held, generation = _field(metadata, "owned_partitions"), _field(metadata, "generation_id")
     else:
-        found, generation = memory
-    return _pairs(found, f"{path}.owned"), _number(generation)
+        held, generation = memory
+    return _pairs(held, f"{path}.owned"), _number(generation)
 
 
 def _told_cooperative(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
@@ -263,9 +266,9 @@ def _memory(data: Any) -> tuple[Any, Any] | None:
         data = _decoded(bytes(data)) if data else None
     if data is None or isinstance(data, str | int):
         return None
-    found = _field(data, "previous_assignment", "partitions")
-    if found is not None and not callable(found):
-        return found, _field(data, "generation")
+    held = _field(data, "previous_assignment", "partitions")
+    if held is not None and not callable(held):
+        return held, _field(data, "generation")
     pair = isinstance(data, list | tuple) and len(data) == 2
     if pair and isinstance(data[1], int) and not isinstance(data[0], str):
         return data[0], data[1]
@@ -281,10 +284,10 @@ def _decoded(data: bytes) -> Any:
     for header in (True, False):
         for version in (1, 0):
             try:
-                found = StickyAssignorUserData.decode(data, version=version, header=header)
-                if found.encode(header=header) == data:
-                    _pairs(found.previous_assignment, "user_data")  # it may decode to nulls
-                    return found
+                remembered = StickyAssignorUserData.decode(data, version=version, header=header)
+                if remembered.encode(header=header) == data:
+                    _pairs(remembered.previous_assignment, "user_data")  # it may decode to nulls
+                    return remembered
             except Exception:  # the decoder raises whatever it stumbles over; nothing remembered is safe
                 continue
     return None
@@ -307,9 +310,9 @@ def _has(value: Any, name: str) -> bool:
 def _field(value: Any, *names: str) -> Any:
     """Return the first of these fields that a mapping or an object has, or None."""
     for name in names:
-        found = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
-        if found is not None:
-            return found
+        part = value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+        if part is not None:
+            return part
     return None
 
 
@@ -326,7 +329,7 @@ def _topics(topics: Any, path: str) -> list[str]:
     return [validation.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)]
 
 
-def _pairs(found: Any, path: str) -> list[tuple[str, int]]:
+def _pairs(partitions: Any, path: str) -> list[tuple[str, int]]:
     """Return (topic, partition) of partitions in any form that kafka-python has for them.
 
     >>> from types import SimpleNamespace
@@ -335,12 +338,12 @@ def _pairs(found: Any, path: str) -> list[tuple[str, int]]:
     >>> _pairs({"t": [0]}, "owned") == _pairs([SimpleNamespace(topic="t", partitions=[0])], "owned")
     True
     """
-    if found is None:
+    if partitions is None:
         return []
-    if isinstance(found, str | bytes) or not isinstance(found, Iterable):
-        raise InputError(path, found=found, expected="partitions")
+    if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
+        raise InputError(path, found=partitions, expected="partitions")
     out: list[tuple[str, int]] = []
-    for k, entry in enumerate(found.items() if isinstance(found, Mapping) else found):
+    for k, entry in enumerate(partitions.items() if isinstance(partitions, Mapping) else partitions):
         topic = _field(entry, "topic")
         numbers = None if topic is None else _field(entry, "partitions", "partition")
         if topic is None and isinstance(entry, list | tuple) and len(entry) == 2:
@@ -362,7 +365,7 @@ def _racks(cluster: Any, numbers: dict[str, list[int]]) -> dict[str, list[list[s
     return {
         t: [
             [b.rack for b in brokers if cluster.is_replica_node(TopicPartition(t, p), b.node_id)]
-            for p in found
+            for p in of_topic
         ]
-        for t, found in numbers.items()
+        for t, of_topic in numbers.items()
     }

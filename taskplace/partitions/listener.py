@@ -86,9 +86,9 @@ class StickyListener:
         """Clean up old minus new, initialise new minus old, then set the position of everything assigned."""
         given = frozenset(assignment)
         new = self._last | given if self._cooperative else given
-        found = change(self._last, new)
-        _each(self._clean_up, found.lost)
-        _each(self._initialise, found.gained)
+        difference = change(self._last, new)
+        _each(self._clean_up, difference.lost)
+        _each(self._initialise, difference.gained)
         _each(self._position, given)
         self._last = new
 

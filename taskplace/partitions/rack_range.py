@@ -80,10 +80,10 @@ def kafkas_range(c: Columns) -> Ints:
 def sets(c: Columns) -> Iterator[Together]:
     """Yield the sets of co-partitioned topics that have partitions and subscribers."""
     counts = np.diff(c.start)
-    found: dict[tuple[int, bytes], list[int]] = {}
+    alike: dict[tuple[int, bytes], list[int]] = {}
     for t in np.flatnonzero((counts > 0) & c.subscribed.any(axis=1)).tolist():
-        found.setdefault((int(counts[t]), c.subscribed[t].tobytes()), []).append(t)
-    for (size, _), topics in found.items():
+        alike.setdefault((int(counts[t]), c.subscribed[t].tobytes()), []).append(t)
+    for (size, _), topics in alike.items():
         members = c.order[c.subscribed[topics[0], c.order]]
         racks = np.stack([c.rack_set[c.start[t] : c.start[t + 1]] for t in topics])
         rows, of = np.unique(racks, axis=1, return_inverse=True)
@@ -95,15 +95,15 @@ def sets(c: Columns) -> Iterator[Together]:
         match = ~racked | (~misses & (np.arange(len(misses)) > 0)[:, None])
         floor, more = divmod(size, len(members))
         yield Together(
-            np.array(topics, np.int64),
-            members,
-            size,
-            floor,
-            more,
-            of.reshape(-1),
-            kind.reshape(-1),
-            match[rows].all(axis=0),
-            misses[rows].sum(axis=0),
+            topics=np.array(topics, np.int64),
+            members=members,
+            size=size,
+            floor=floor,
+            more=more,
+            of=of.reshape(-1),
+            kind=kind.reshape(-1),
+            matches=match[rows].all(axis=0),
+            misses=misses[rows].sum(axis=0),
         )
 
 
@@ -111,12 +111,12 @@ def _in_force(c: Columns) -> Bools:
     """Return, per topic, whether Kafka looks at racks: replicas are in some of the racks only, consumers in one of
     them.
     """
-    found = np.zeros(len(c.topics), np.bool_)
+    in_force = np.zeros(len(c.topics), np.bool_)
     for t in range(len(c.topics)):
         racks = np.unique(c.rack_set[c.start[t] : c.start[t + 1]])
         known = c.subscribed[t] & c.racked
-        found[t] = len(racks) > 1 and not c.misses[racks[racks > 0]][:, known].all()
-    return found
+        in_force[t] = len(racks) > 1 and not c.misses[racks[racks > 0]][:, known].all()
+    return in_force
 
 
 def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:

@@ -106,14 +106,14 @@ def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> Par
     had = c.owner >= 0
     preserved = int((had & (goal == c.owner)).sum())
     return PartitionAssignment(
-        held_by(c, now),
-        assignor,
-        tuple(c.topics[t] for t in np.flatnonzero(~c.subscribed.any(axis=1)).tolist()),
-        balance_score(np.bincount(goal[placed], minlength=c.m)),
-        int(had.sum()) - preserved,
-        preserved,
-        int(c.misses[c.rack_set[placed], goal[placed]].sum()),
-        withheld,
+        assignment=held_by(c, now),
+        assignor=assignor,
+        unassigned=tuple(c.topics[t] for t in np.flatnonzero(~c.subscribed.any(axis=1)).tolist()),
+        balance_score=balance_score(np.bincount(goal[placed], minlength=c.m)),
+        moved=int(had.sum()) - preserved,
+        preserved=preserved,
+        rack_misses=int(c.misses[c.rack_set[placed], goal[placed]].sum()),
+        withheld=withheld,
         followup=bool(withheld),
         warnings=_warnings(c),
     )

@@ -197,14 +197,14 @@ rack, instance_id, standby, url; did you mean 'topics'?
             counts[topic] = validation.integer(spec, path, most=MOST_PARTITIONS) or 0
         members = validation.mapping(top["members"], "members")
         return cls(
-            counts,
-            {name: _read_member(m, f"members.{name}") for name, m in members.items()},
-            racks,
-            validation.text(top.get("assignor", "fair_sticky"), "assignor"),
-            validation.boolean(top.get("cooperative", False), "cooperative"),
-            validation.integer(top.get("replicas", 0), "replicas") or 0,
-            validation.integer(top.get("seed", 0), "seed") or 0,
-            check_rack_priority(top.get("rack_priority")),
+            topics=counts,
+            members={name: _read_member(m, f"members.{name}") for name, m in members.items()},
+            racks=racks,
+            assignor=validation.text(top.get("assignor", "fair_sticky"), "assignor"),
+            cooperative=validation.boolean(top.get("cooperative", False), "cooperative"),
+            replicas=validation.integer(top.get("replicas", 0), "replicas") or 0,
+            seed=validation.integer(top.get("seed", 0), "seed") or 0,
+            rack_priority=check_rack_priority(top.get("rack_priority")),
             global_topics=tuple(validation.listing(top.get("global_topics", ()), "global_topics")),
         )
 
@@ -252,13 +252,13 @@ def _read_member(value: Any, path: str) -> Member:
     )
     generation = validation.integer(m.get("generation", NO_GENERATION), f"{path}.generation", NO_GENERATION)
     return Member(
-        names,
-        pairs["owned"],
-        NO_GENERATION if generation is None else generation,
-        rack,
-        instance,
-        pairs["standby"],
-        url,
+        topics=names,
+        owned=pairs["owned"],
+        generation=NO_GENERATION if generation is None else generation,
+        rack=rack,
+        instance_id=instance,
+        standby=pairs["standby"],
+        url=url,
     )
 
 

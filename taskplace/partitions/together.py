@@ -41,15 +41,15 @@ def settle(
     """
     gain = _gains(owner, near, m)
     home = _flow(gain, m)
-    found = {}
+    homes = {}
     for g, held in owner.items():
         lost = (held < 0).all(axis=0)
         at = home[g]
         has = followed[g][at, np.arange(len(at))]
         wanted = gain[g][at, np.arange(len(at))] > 0
         stays = ~lost | (wanted & (has | ~followed[g].any(axis=0)))
-        found[g] = np.where(stays, at, -1)
-    return found
+        homes[g] = np.where(stays, at, -1)
+    return homes
 
 
 def settle_everywhere(
@@ -94,7 +94,7 @@ def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int
     if spread * (numbers * most + 1) * (1 + max(len(homes) for homes in near.values())) > cost_budget(nodes):
         spread = 1  # too large for the last level: it is left out
     together = spread * (numbers * most + 1)
-    found = {}
+    gains = {}
     for g, held in owner.items():
         gain = np.zeros((m, held.shape[1]), np.int64)
         for topic in held:
@@ -104,8 +104,8 @@ def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int
         for homes in near[g]:
             p = np.flatnonzero(homes >= 0)
             gain[homes[p], p] += together
-        found[g] = gain
-    return found
+        gains[g] = gain
+    return gains
 
 
 def _flow(gain: Mapping[int, Ints], m: int, base: Ints | None = None) -> dict[int, Ints]:
@@ -135,11 +135,11 @@ def _flow(gain: Mapping[int, Ints], m: int, base: Ints | None = None) -> dict[in
     flow = net.solve()
     if flow is None:
         raise TaskplaceError(f"{total} partition numbers do not fit on {m} members: a defect of this module")
-    found = {}
+    homes = {}
     for g, (who, p, liked, other, spread) in arcs.items():
         home = np.full(gain[g].shape[1], -1, np.int64)
         kept = flow[liked] > 0
         home[p[kept]] = who[kept]
         home[np.flatnonzero(flow[other])] = np.repeat(np.arange(m), flow[spread])
-        found[g] = home
-    return found
+        homes[g] = home
+    return homes

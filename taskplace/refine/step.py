@@ -31,6 +31,7 @@ import numpy as np
 from taskplace.lag.ranking import lacking, whole
 from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.flow import Network, cost_budget
+from taskplace.model.groups import rank_in_group
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
 from taskplace.refine.budget import Want, within_budget
 
@@ -127,27 +128,27 @@ def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> I
 
 
 def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
-    at = np.searchsorted(target.standby_task, np.stack([tasks, tasks + 1]))
     goals = target.standby_inst.tolist()
+    begin = np.searchsorted(target.standby_task, tasks).tolist()
+    end = np.searchsorted(target.standby_task, tasks + 1).tolist()
     length = whole(c.end)
     lacks = lacking(c.lag, length[c.task])
-    for t, first, last, g0, g1, owner, goal, at_once in zip(
-        tasks.tolist(), c.start[tasks].tolist(), c.start[tasks + 1].tolist(), at[0].tolist(), at[1].tolist(),
-        c.owner[tasks].tolist(), target.active[tasks].tolist(), c.at_once[tasks].tolist(), strict=True,
-    ):  # fmt: skip
-        inst = c.inst[first:last].tolist()
-        caught, best = c.caught[first:last].tolist(), c.best[first:last].tolist()
+    first, last = c.start[tasks].tolist(), c.start[tasks + 1].tolist()
+    owner, goal, at_once = c.owner[tasks].tolist(), target.active[tasks].tolist(), c.at_once[tasks].tolist()
+    for k, task in enumerate(tasks.tolist()):
+        rows = slice(first[k], last[k])
+        inst = c.inst[rows].tolist()
         yield _Copies(
-            t,
-            owner,
-            dict(zip(inst, c.role[first:last].tolist(), strict=True)),
-            dict(zip(inst, lacks[first:last].tolist(), strict=True)),
-            int(length[t]),
-            {i for i, ok in zip(inst, caught, strict=True) if ok},
-            {i for i, ok in zip(inst, best, strict=True) if ok},
-            at_once,
-            goal,
-            goals[g0:g1],
+            task=task,
+            owner=owner[k],
+            role=dict(zip(inst, c.role[rows].tolist(), strict=True)),
+            lacks=dict(zip(inst, lacks[rows].tolist(), strict=True)),
+            whole=int(length[task]),
+            caught={i for i, ok in zip(inst, c.caught[rows].tolist(), strict=True) if ok},
+            best={i for i, ok in zip(inst, c.best[rows].tolist(), strict=True) if ok},
+            at_once=at_once[k],
+            goal_active=goal[k],
+            goal_standby=goals[begin[k] : end[k]],
         )
 
 
@@ -245,9 +246,7 @@ def _level(c: Columns, options: list[list[int]], load: Ints) -> list[int]:
     at = np.array([i for o in options for i in o], np.int64)
     rank = np.array([min(r, TIES - 1) for o in options for r in range(len(o))], np.int64)
     # The k-th task that could come to an instance has its own arc to the sink.
-    order = np.argsort(at, kind="stable")
-    nth = np.empty(len(at), np.int64)
-    nth[order] = np.arange(len(at)) - np.searchsorted(at[order], at[order]) + 1
+    nth = rank_in_group(at) + 1
     price = (2 * (load[at] + nth) - 1) * FINE // np.maximum(c.open_slots[at], 1)
     net = Network()
     node, seat, sink = net.nodes(len(options)), net.nodes(c.m), net.nodes(1)

@@ -180,20 +180,20 @@ def replay(transcript: str | Mapping[str, Any]) -> Trajectory:
         except (ValueError, RecursionError) as error:
             raise InputError("transcript", found=str(error), expected="a JSON document") from None
     keys = ("schema", "problem", "restore_rate", "limit", "events", "plans")
-    found = validation.mapping(value, "transcript", keys)
+    given = validation.mapping(value, "transcript", keys)
     for key in keys[1:]:
-        if key not in found:
+        if key not in given:
             raise InputError(f"transcript.{key}", found=None, expected="a value")
-    if found.get("schema", SCHEMA) != SCHEMA:
-        raise InputError("schema", found=found["schema"], expected=f"'{SCHEMA}'")
+    if given.get("schema", SCHEMA) != SCHEMA:
+        raise InputError("schema", found=given["schema"], expected=f"'{SCHEMA}'")
     plans = [
-        validation.text(p, f"plans[{k}]") for k, p in enumerate(validation.listing(found["plans"], "plans"))
+        validation.text(p, f"plans[{k}]") for k, p in enumerate(validation.listing(given["plans"], "plans"))
     ]
     events = [
         validation.listing(g, f"events[{k}]")
-        for k, g in enumerate(validation.listing(found["events"], "events"))
+        for k, g in enumerate(validation.listing(given["events"], "events"))
     ]
-    again = simulate(found["problem"], events, restore_rate=found["restore_rate"], limit=found["limit"])
+    again = simulate(given["problem"], events, restore_rate=given["restore_rate"], limit=given["limit"])
     mine = again.transcript["plans"]
     if mine != plans:
         at = next(

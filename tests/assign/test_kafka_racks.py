@@ -127,8 +127,7 @@ def test_standbys_that_have_to_be_in_other_racks_cost_50_in_place_of_60(strategy
     c = problem.columns
     traffic = Traffic.of(c, problem.config)
     assert traffic is not None
-    group, shared = shared_values(c.tags, ["rack"])
-    task, inst = place_rack_standbys(c, c.owner, 2, group, shared, traffic)
+    task, inst = place_rack_standbys(c, c.owner, 2, shared_values(c.tags, ["rack"]), traffic)
     for t in range(c.n):
         racks = [traffic.rack_of[i] for i in (c.owner[t], *inst[task == t])]
         assert len(set(racks)) == 3
@@ -214,7 +213,7 @@ def _standbys(
     c = Problem(tasks, instances, config).columns
     traffic = Traffic.of(c, config)
     if tags:
-        task, inst = place_rack_standbys(c, c.owner, replicas, *shared_values(c.tags, tags), traffic)
+        task, inst = place_rack_standbys(c, c.owner, replicas, shared_values(c.tags, tags), traffic)
     else:
         found = place_standbys(c, c.owner, replicas, traffic=traffic)
         task, inst = found.task, found.inst

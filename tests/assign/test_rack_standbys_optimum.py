@@ -167,8 +167,7 @@ def test_shared_tags_come_first_then_level_loads_then_traffic(problem: Problem, 
     if traffic is None:
         return
     zones = [i.tags["zone"] for i in problem.instances]
-    group, shared = shared_values(c.tags, ["zone"])
-    task, inst = place_rack_standbys(c, active, 1, group, shared, traffic)
+    task, inst = place_rack_standbys(c, active, 1, shared_values(c.tags, ["zone"]), traffic)
     mine = _rows(c, task, inst)
 
     def sharing(standbys: Sequence[Sequence[int]]) -> int:
