@@ -5,7 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from enum import IntEnum
+from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
-from taskplace.model.columns import STANDBY, WARMUP, Columns, Ints
+from taskplace.model.columns import STANDBY, WARMUP, Bools, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.ids import TaskId
 from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
@@ -114,14 +115,73 @@ def _named(names: Sequence[_T], index: Ints) -> list[_T]:
     return list(map(names.__getitem__, index.tolist()))
 
 
+class _Why(IntEnum):
+    """Why a copy changes its place; `text` is what the plan says."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str) -> Self:
+        """Return the member of that number; plans say `text`."""
+        member = int.__new__(cls, number)
+        member._value_ = number
+        member.text = text
+        return member
+
+    GONE = 0, "the owner is gone"
+    LAGS = 1, "the owner lags"
+    RESUMES = 2, "start, with the copy that lacks least"
+    LACKS = 3, "nobody is caught up, and the owner lacks far more"
+    STARTS = 4, "start"
+    DRAINS = 5, "drain"
+    FOR_NOW = 6, "balance for now"
+    BALANCE = 7, "balance"
+    KEEPS = 8, "keeps its copy"
+    COPY = 9, "standby"
+    STANDBY_MOVES = 10, "standby move"
+
+
+# Plain integers, as numpy is slow with members of an enum.
+(
+    _GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES
+) = map(int, _Why)  # fmt: skip
+_TEXTS = tuple(why.text for why in _Why)
+_ACTIVE, _PROMOTION, _STANDBY, _WARMUP = map(MOVE_ROLES.index, ("active", "promotion", "standby", "warmup"))
+
+
+class _Changes(NamedTuple):
+    """Copies that change their place, as columns of equal length."""
+
+    task: Ints
+    role: Ints
+    """Positions in MOVE_ROLES."""
+    origin: Ints
+    """The instance that loses its role, or -1."""
+    inst: Ints
+    why: Ints
+
+
 def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
     """Return what changes, in the order of tasks: actives, standbys, warm-ups."""
     if target.steady:
         return ()
-    now = {role: c.task[c.role == role] * c.m + c.inst[c.role == role] for role in (STANDBY, WARMUP)}
-    names = (*c.names, None)  # names[-1]: nobody
+    parts = (_new_actives(c, step, target), _new_standbys(c, step), _new_warmups(c, step, target))
+    task, role, origin, inst, why = (np.concatenate(column) for column in zip(*parts, strict=True))
+    kind = np.repeat(np.arange(len(parts)), [len(part.task) for part in parts])
+    order = np.lexsort((inst, kind, task))
+    return tuple(
+        map(
+            Move,
+            _named(c.ids, task[order]),
+            _named(MOVE_ROLES, role[order]),
+            _named((*c.names, None), origin[order]),  # the last one, -1, is nobody
+            _named(c.names, inst[order]),
+            _named(_TEXTS, why[order]),
+        )
+    )
 
-    # Actives: from whom, and why.
+
+def _new_actives(c: Columns, step: Step, target: Target) -> _Changes:
+    """Return the tasks that are active elsewhere than before."""
     task = np.flatnonzero(step.active != c.owner)
     base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
     gone, drains = owner < 0, c.open_slots[owner] == 0
@@ -132,47 +192,32 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
         _BALANCE,
     )
     role = np.where(handed_over(c, target.base)[task], _PROMOTION, _ACTIVE)
-    parts = [(task, role, owner, step.active[task], why)]
+    return _Changes(task=task, role=role, origin=owner, inst=step.active[task], why=why)
 
-    new = ~np.isin(step.standby_task * c.m + step.standby_inst, now[STANDBY])
+
+def _new_standbys(c: Columns, step: Step) -> _Changes:
+    """Return the standbys that were none before."""
+    new = _is_new(c, STANDBY, step.standby_task, step.standby_inst)
     task, inst = step.standby_task[new], step.standby_inst[new]
     why = np.where(inst == c.owner[task], _KEEPS, _COPY)
-    parts.append((task, np.full(len(task), _STANDBY), np.full(len(task), -1), inst, why))
+    count = len(task)
+    return _Changes(task=task, role=np.full(count, _STANDBY), origin=np.full(count, -1), inst=inst, why=why)
 
-    new = ~np.isin(step.warmup_task * c.m + step.warmup_inst, now[WARMUP])
+
+def _new_warmups(c: Columns, step: Step, target: Target) -> _Changes:
+    """Return the warm-ups that were none before."""
+    new = _is_new(c, WARMUP, step.warmup_task, step.warmup_inst)
     task, inst, origin = step.warmup_task[new], step.warmup_inst[new], step.warmup_from[new]
     why = np.select(
         [inst != target.active[task], c.open_slots[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE
     )
-    parts.append((task, np.full(len(task), _WARMUP), origin, inst, why))
-
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    kind = np.repeat(np.arange(3), [len(part[0]) for part in parts])
-    order = np.lexsort((columns[3], kind, columns[0]))
-    task, role, origin, inst, why = (column[order] for column in columns)
-    fields = (
-        _named(c.ids, task), _named(MOVE_ROLES, role), _named(names, origin), _named(c.names, inst), _named(_WHY, why)
-    )  # fmt: skip
-    return tuple(map(Move, *fields))
+    return _Changes(task=task, role=np.full(len(task), _WARMUP), origin=origin, inst=inst, why=why)
 
 
-_ACTIVE, _PROMOTION, _STANDBY, _WARMUP = range(4)  # positions in MOVE_ROLES
-_GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES = range(
-    11
-)
-_WHY = (
-    "the owner is gone",
-    "the owner lags",
-    "start, with the copy that lacks least",
-    "nobody is caught up, and the owner lacks far more",
-    "start",
-    "drain",
-    "balance for now",
-    "balance",
-    "keeps its copy",
-    "standby",
-    "standby move",
-)
+def _is_new(c: Columns, role: int, task: Ints, inst: Ints) -> Bools:
+    """Return which copies do not have this role now."""
+    now = c.role == role
+    return ~np.isin(task * c.m + inst, c.task[now] * c.m + c.inst[now])
 
 
 def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) -> dict[str, float]:

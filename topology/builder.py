@@ -85,7 +85,7 @@ class Topology(TopologyDraft):
         topology.errors.TopologyError: source 'trips'.partitions: found 0, expected a whole number >= 1
         """
         check_options(options, SOURCE, f"source {topic!r}", topic)
-        return self._source(topic, name, key, partitions, schema, options)
+        return self._source(topic, name=name, key=key, partitions=partitions, schema=schema, options=options)
 
     def store(
         self, name: str, *, logged: bool = True, retention_ms: int | None = None, **options: Any
@@ -115,7 +115,8 @@ class Topology(TopologyDraft):
         where = f"node {name!r}" if name is not None else f"topology {self.name!r}, process"
         given = listed(inputs, f"{where}.inputs", "a list of streams")
         check_options(options, (*STEP, "inputs"), where, name)
-        return self._step("processor", [self._own(i) for i in given], name, processor, stores, options)
+        parents = [self._own(i) for i in given]
+        return self._step("processor", parents, name, processor=processor, stores=stores, options=options)
 
     def build(self) -> BuiltTopology:
         """Return the checked, immutable topology; see `topology.built`.

@@ -139,7 +139,14 @@ def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
     if partitions is not None:
         check_count(partitions, f"{path}.partitions", name)
     with placed(path):
-        topo._source(fields.get("topic", name), name, key, partitions, fields.get("schema"), options)
+        topo._source(
+            fields.get("topic", name),
+            name=name,
+            key=key,
+            partitions=partitions,
+            schema=fields.get("schema"),
+            options=options,
+        )
 
 
 def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Store:
@@ -197,7 +204,7 @@ class _Draft:
                 key, partitions = check_key(get("key"), f"{self.path}.key"), get("partitions")
                 if partitions is not None:
                     check_count(partitions, f"{self.path}.partitions", name)
-                topo._repartition(parents[0], key, name, partitions, options)
+                topo._repartition(parents[0], key, name=name, partitions=partitions, options=options)
             elif self.verb == "sink":
                 target = targets.get(name, get("target"))
                 if get("schema") is not None:
@@ -206,13 +213,16 @@ class _Draft:
             elif self.verb == "merge":
                 topo._step("merge", parents, name, options=options)
             else:
-                processor = self._processor(registry, options)
-                stores = _stores(get("stores"), f"{self.path}.stores")
-                if self.verb == "process":
-                    topo._step("processor", parents, name, processor, stores, options, made=True)
-                else:
-                    join = _JOINS[self.verb]
-                    topo._step("join", parents, name, processor, stores, options, join=join, made=True)
+                topo._step(
+                    "join" if self.verb in _JOINS else "processor",
+                    parents,
+                    name,
+                    processor=self._processor(registry, options),
+                    stores=_stores(get("stores"), f"{self.path}.stores"),
+                    options=options,
+                    join=_JOINS.get(self.verb),
+                    made=True,
+                )
 
     def _processor(self, registry: Registry, options: Mapping[str, Any]) -> Any:
         """Return what the registry makes of `processor` and `options`; None where none is named."""

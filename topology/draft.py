@@ -55,7 +55,7 @@ class TopologyDraft:
             raise
 
     def _source(
-        self, topic: Any, name: Any, key: Any, partitions: Any, schema: Any, options: Mapping[str, Any]
+        self, topic: Any, *, name: Any, key: Any, partitions: Any, schema: Any, options: Mapping[str, Any]
     ) -> Stream:
         topic = check_name(topic, "source topic")
         where = f"source {topic!r}"
@@ -170,10 +170,10 @@ class TopologyDraft:
         kind: Literal["processor", "join", "merge", "sink"],
         parents: list[str],
         name: str | None,
+        *,
         processor: Any = None,
         stores: Iterable[StoreSpec] | str = (),
         options: Mapping[str, Any] | None = None,
-        *,
         join: Literal["table", "stream"] | None = None,
         target: Any = None,
         made: bool = False,
@@ -187,7 +187,14 @@ class TopologyDraft:
                 self._names.take(name, *parents[:1])
             with self._all_or_nothing(name):  # which was made, if it was not given
                 node = self._read(
-                    kind, parents, name, processor, stores, options or {}, join=join, target=target
+                    kind,
+                    parents,
+                    name,
+                    processor=processor,
+                    stores=stores,
+                    options=options or {},
+                    join=join,
+                    target=target,
                 )
                 return self._add(replace(node, made_of_options=made))
 
@@ -196,10 +203,10 @@ class TopologyDraft:
         kind: Literal["processor", "join", "merge", "sink"],
         parents: list[str],
         name: Any,
+        *,
         processor: Any,
         stores: Any,
         options: Mapping[str, Any],
-        *,
         join: Literal["table", "stream"] | None,
         target: Any,
     ) -> Node:
@@ -228,7 +235,13 @@ class TopologyDraft:
         )
 
     def _repartition(
-        self, parent: str, key: object, name: str | None, partitions: int | None, options: Mapping[str, Any]
+        self,
+        parent: str,
+        key: object,
+        *,
+        name: str | None,
+        partitions: int | None,
+        options: Mapping[str, Any],
     ) -> Stream:
         """Add both ends of a repartition: the node that writes the topic, and the source that reads it."""
         where = f"repartition of {parent!r}" if name is None else f"repartition {name!r}"
@@ -244,9 +257,9 @@ class TopologyDraft:
             items = tuple(options.items())
             self._add(
                 Node(
-                    name,
-                    "repartition",
-                    (parent,),
+                    name=name,
+                    kind="repartition",
+                    parents=(parent,),
                     key=columns,
                     topic=topic,
                     partitions=partitions,

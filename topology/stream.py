@@ -24,10 +24,10 @@ class NodeCollector(Protocol):
         kind: Literal["processor", "join", "merge", "sink"],
         parents: list[str],
         name: str | None,
+        *,
         processor: Any = None,
         stores: Iterable[StoreSpec] | str = (),
         options: Mapping[str, Any] | None = None,
-        *,
         join: Literal["table", "stream"] | None = None,
         target: Any = None,
     ) -> Stream: ...
@@ -36,6 +36,7 @@ class NodeCollector(Protocol):
         self,
         parent: str,
         key: Sequence[str] | str | None,
+        *,
         name: str | None,
         partitions: int | None,
         options: Mapping[str, Any],
@@ -65,7 +66,9 @@ class Stream:
     ) -> Stream:
         """Add a processor; it is trusted to leave the key columns as they are (else: `repartition`)."""
         self._check(options, STEP, "process", name)
-        return self.topology._step("processor", [self.name], name, processor, stores, options)
+        return self.topology._step(
+            "processor", [self.name], name, processor=processor, stores=stores, options=options
+        )
 
     def join_table(
         self,
@@ -79,7 +82,9 @@ class Stream:
         """Join this stream with a table; the topics of both become one co-partition group."""
         self._check(options, (*STEP, "table"), "join_table", name)
         pair = [self.name, self.topology._own(table, self.name)]
-        return self.topology._step("join", pair, name, processor, stores, options, join="table")
+        return self.topology._step(
+            "join", pair, name, processor=processor, stores=stores, options=options, join="table"
+        )
 
     def join_stream(
         self,
@@ -93,7 +98,9 @@ class Stream:
         """Join two streams; the topics of both become one co-partition group."""
         self._check(options, (*STEP, "other"), "join_stream", name)
         pair = [self.name, self.topology._own(other, self.name)]
-        return self.topology._step("join", pair, name, processor, stores, options, join="stream")
+        return self.topology._step(
+            "join", pair, name, processor=processor, stores=stores, options=options, join="stream"
+        )
 
     def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
         """Put the records of several streams into one; their partition counts may differ."""
@@ -115,7 +122,7 @@ class Stream:
         its co-partition group; without a group, the partitions of the subtopology that writes it.
         """
         self._check(options, REPARTITION, "repartition", name)
-        return self.topology._repartition(self.name, key, name, partitions, options)
+        return self.topology._repartition(self.name, key, name=name, partitions=partitions, options=options)
 
     def sink(self, name: str | None = None, target: Any = None, **options: Any) -> None:
         """Send the records out of the topology to `target`, an object only the runtime understands.

@@ -206,7 +206,7 @@ class _NearInput(Placement):
         roamer, rack = np.repeat(free, racks), np.tile(np.arange(racks), len(free))
         price = cost.roam(roamer, self.base) + read[roamer, rack]
         roam = net.arcs(nodes.task[roamer], nodes.hub[c.sub[roamer], rack], 1, price)
-        far = self._parked_arcs(net, nodes, places, cost, read)
+        far = self._parked_arcs(net, nodes, cost, read, places)
         flow = net.solve()
         if flow is None:
             return None
@@ -276,7 +276,7 @@ class _NearInput(Placement):
         return Ways(homes, at_home, stay), Ways(task, inst, go)
 
     def _parked_arcs(
-        self, net: Network, nodes: _RackNodes, places: Ints, cost: ActiveCosts, read: Ints
+        self, net: Network, nodes: _RackNodes, cost: ActiveCosts, read: Ints, places: Ints
     ) -> Ways:
         """Add the arcs of tasks with parked copies to all instances where they are not parked."""
         c = self.c

@@ -120,6 +120,15 @@ class TaskExplanation:
 _NOWHERE: dict[str, str] = {}
 
 
+class _OneTask(NamedTuple):
+    """One task: its position, its roles by instance in the step and in the target, and its copy rows by instance."""
+
+    t: int
+    now: Mapping[str, str]
+    goal: Mapping[str, str]
+    rows: Mapping[int, int]
+
+
 @dataclass
 class Explainer:
     """Explains the tasks of one plan; what they share is worked out once.
@@ -141,21 +150,21 @@ class Explainer:
     def task(self, task: TaskId | str) -> TaskExplanation:
         """Return the explanation of one task; `InputError` if it is not in the problem."""
         c, t = self._c, self._find(task)
-        tid = c.ids[t]
-        now, goal = self._now.get(tid, _NOWHERE), self._goal.get(tid, _NOWHERE)
-        rows = {int(c.inst[k]): k for k in range(int(c.start[t]), int(c.start[t + 1]))}
-        seen = (
-            sorted({*rows, *(self._at[n] for n in (*now, *goal) if n in self._at)}) if c.stateful[t] else []
+        one = _OneTask(
+            t=t,
+            now=self._now.get(c.ids[t], _NOWHERE),
+            goal=self._goal.get(c.ids[t], _NOWHERE),
+            rows={int(c.inst[k]): k for k in range(int(c.start[t]), int(c.start[t + 1]))},
         )
+        named = (self._at[n] for n in (*one.now, *one.goal) if n in self._at)
+        seen = sorted({*one.rows, *named}) if c.stateful[t] else []
         return TaskExplanation(
-            tid,
-            _nature(c, t),
-            tuple(
-                Role(role, name, self._reason(t, role, name, now, goal, rows)) for role, name in _ordered(now)
-            ),
-            tuple(_ordered(goal)),
-            tuple((c.names[i], _copy_text(c, rows.get(i))) for i in seen),
-            tuple(self._refusals(t, now, goal, rows, seen)),
+            task=c.ids[t],
+            nature=_nature(c, t),
+            roles=tuple(Role(role, name, self._reason(one, role, name)) for role, name in _ordered(one.now)),
+            target=tuple(_ordered(one.goal)),
+            copies=tuple((c.names[i], _copy_text(c, one.rows.get(i))) for i in seen),
+            refused=tuple(self._refusals(one, seen)),
         )
 
     # -- what the tasks share
@@ -202,17 +211,10 @@ class Explainer:
 
     # -- reasons
 
-    def _reason(
-        self,
-        t: int,
-        role: str,
-        name: str,
-        now: Mapping[str, str],
-        goal: Mapping[str, str],
-        rows: dict[int, int],
-    ) -> str:
+    def _reason(self, one: _OneTask, role: str, name: str) -> str:
+        t, now, goal, rows = one
         if role == "active":
-            return self._why(t, name, now, goal, rows)
+            return self._why(one, name)
         row = rows.get(self._at.get(name, -1))
         before = ROLE_NAMES[int(self._c.role[row])] if row is not None else "none"
         if role == "warmup":
@@ -238,10 +240,9 @@ class Explainer:
             return f"its copy is caught up{tags}"
         return f"one was missing, so it is made at once{tags}"
 
-    def _why(
-        self, t: int, active: str, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int]
-    ) -> str:
+    def _why(self, one: _OneTask, active: str) -> str:
         c = self._c
+        t, now, goal, rows = one
         wanted = next((n for n, role in goal.items() if role == "active"), active)
         if not c.stateful[t]:
             return self._binding.stateless(t, self._at[active], self._at[wanted])
@@ -272,11 +273,10 @@ class Explainer:
             return f"{self._binding.leaves(t, at)}, and {active} can take over now; {self._share(t, at)}"
         return f"it ran nowhere; {self._share(t, at)}"
 
-    def _refusals(
-        self, t: int, now: Mapping[str, str], goal: Mapping[str, str], rows: dict[int, int], seen: list[int]
-    ) -> Iterator[Refusal]:
+    def _refusals(self, one: _OneTask, seen: list[int]) -> Iterator[Refusal]:
         """Yield, for every instance with a copy, or that is to have one, why it is not active."""
         c = self._c
+        t, now, goal, rows = one
         active = next((n for n, role in now.items() if role == "active"), "")
         wanted = next((n for n, role in goal.items() if role == "active"), active)
         chosen = rows.get(self._at.get(active, -1))

@@ -56,7 +56,7 @@ class Group(Phases):
         resumed: bool = False,
         leader_rule: LeaderRule = newest_then_latest,
     ) -> None:
-        super().__init__(name, settings, generation, resumed, leader_rule)
+        super().__init__(name, settings, generation=generation, resumed=resumed, leader_rule=leader_rule)
         self._replaced: dict[
             str, str
         ] = {}  # member ids of static members that others have taken over, with their names

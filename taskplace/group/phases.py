@@ -31,6 +31,7 @@ class Phases:
         self,
         name: str,
         settings: CoordinatorSettings,
+        *,
         generation: int,
         resumed: bool,
         leader_rule: LeaderRule,

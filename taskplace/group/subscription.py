@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from itertools import groupby
 from operator import itemgetter
 
@@ -33,8 +34,14 @@ from topology.node import TopicPartition
 
 NEWEST = 2
 _STATE = 1  # the newest version of a state
-_ASSIGNED, _PROBE = 0, 1
 _MOST_BYTES = 16 * 2**20
+
+
+class _Kind(IntEnum):
+    """What a state is."""
+
+    ASSIGNED = 0
+    PROBE = 1
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ class Assignment:
         """
         if version is None:
             version = 1 if self.standby or self.followup else 0
-        w = Writer().uint(version).uint(self.newest).uint(_ASSIGNED)
+        w = Writer().uint(version).uint(self.newest).uint(_Kind.ASSIGNED)
         _write_held(w, by_topics(self.partitions))
         if version >= 1:
             _write_held(w, by_topics(self.standby))
@@ -152,8 +159,8 @@ class Assignment:
         version = r.uint()
         if version > _STATE:
             raise UnknownVersion("assignment", version=version, known=_STATE)
-        newest, kind = r.uint(), r.uint(_PROBE)
-        if kind == _PROBE:
+        newest, kind = r.uint(), r.uint(_Kind.PROBE)
+        if kind == _Kind.PROBE:
             r.end()
             return Probe(newest)
         held = _pairs(_read_held(r))
@@ -174,7 +181,7 @@ class Probe:
         >>> Assignment.decode(Probe(1).encode())
         Probe(newest=1)
         """
-        return Writer().uint(0).uint(self.newest).uint(_PROBE).take()
+        return Writer().uint(0).uint(self.newest).uint(_Kind.PROBE).take()
 
 
 def by_topics(partitions: Iterable[TopicPartition]) -> dict[str, tuple[int, ...]]:

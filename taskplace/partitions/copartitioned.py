@@ -73,46 +73,19 @@ class CopartitionedAssignor:
         until then.
         """
         c = of_type(s, Subscriptions, "subscriptions").columns
-        number = {topic: k for k, topic in enumerate(c.topics)}
-        followed, follower = locate([m.standby for m in s.members.values()], number, c.start)
-        everywhere = np.isin(np.arange(len(c.topics)), [number[t] for t in s.global_topics])
-        goal = np.full(c.n, -1, np.int64)
-        copies: list[tuple[Ints, int]] = []  # (partitions, the member that follows them)
-        warnings: list[str] = []
-        followup = False
-        settled: dict[int, list[Ints]] = {}  # homes of partition numbers, by the count of their topics
+        draft = _Draft(self.replicas, self.seed, s, c)
         for members, groups in _by_subscribers(c).items():
-            # Everybody has a copy of a group of global topics alone: there is no standby to place or to wait for.
-            normal = [group for group in groups if not everywhere[list(group.topics)].all()]
-            alone = [group for group in groups if everywhere[list(group.topics)].all()]
-            base = np.zeros(len(members), np.int64)
-            if normal:
-                of_groups = ~everywhere[c.topic[followed]]
-                copy = (followed * c.m + follower)[of_groups]
-                placed = _place(self, c, members, normal, copy, settled)
-                for group, homes in zip(normal, placed.homes, strict=True):
-                    settled.setdefault(group.size, []).append(homes)
-                followup |= placed.followup
-                goal[placed.partitions] = placed.active
-                copies += placed.copies
-                base = placed.loads
-                warnings += _lacking(self.replicas, c, members, normal, everywhere)
-            if alone:
-                for group, homes in _place_alone(c, members, alone, (followed, follower), settled, base):
-                    settled.setdefault(group.size, []).append(homes)
-                    goal[c.start[list(group.topics)][:, None] + np.arange(group.size)] = homes
-        wait = held_elsewhere(c, goal) if cooperative else np.zeros(0, np.int64)
-        made = make(c, goal, "copartitioned", wait)
-        following = np.zeros((c.m, c.n), np.bool_)
-        for partitions, member in copies:
-            following[member, partitions] = True
-        following[goal[wait], wait] = True
-        _follow_everywhere(c, following, everywhere, goal, wait)
+            draft.place(members, groups)
+        wait = held_elsewhere(c, draft.goal) if cooperative else np.zeros(0, np.int64)
+        made = make(c, draft.goal, "copartitioned", wait)
+        following = draft.following
+        following[draft.goal[wait], wait] = True
+        _follow_everywhere(c, following, draft.everywhere, draft.goal, wait)
         return replace(
             made,
             standby=_standbys(c, following),
-            followup=followup or made.followup,
-            warnings=(*made.warnings, *warnings, *_without(c, everywhere)),
+            followup=draft.followup or made.followup,
+            warnings=(*made.warnings, *draft.warnings, *_without(c, draft.everywhere)),
             urls=s.urls,
         )
 
@@ -122,19 +95,6 @@ class Group(NamedTuple):
 
     size: int
     topics: tuple[int, ...]
-
-
-class Placed(NamedTuple):
-    """What became of the topics of one set of subscribers."""
-
-    partitions: Ints
-    active: Ints
-    copies: list[tuple[Ints, int]]
-    followup: bool
-    homes: list[Ints]
-    """Per group, the member of each partition number, or -1 while it waits for a copy elsewhere."""
-    loads: Ints
-    """How many tasks each of the members is to have: floor or ceiling of its share."""
 
 
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
@@ -153,90 +113,125 @@ def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
     }
 
 
-def _place(
-    a: CopartitionedAssignor,
-    c: Columns,
-    members: Sequence[int],
-    groups: Sequence[Group],
-    followed: Ints,
-    settled: Mapping[int, Sequence[Ints]],
-) -> Placed:
-    """Return where the tasks of these groups go, and their standbys."""
-    parts = {  # [topics of the group, partitions]
-        g: c.start[list(group.topics)][:, None] + np.arange(group.size) for g, group in enumerate(groups)
-    }
-    following = np.zeros((c.m, c.n), np.bool_)
-    following[followed % c.m, followed // c.m] = True
-    owners = _owners(c, members, parts, following, {g: settled.get(x.size, ()) for g, x in enumerate(groups)})
-    names = {m: _hashed(c.members[m], a.seed) for m in members}
+class _Draft:
+    """An assignment as it is made, one set of subscribers after the other.
+
+    `goal` [n]: the member of each partition, or -1. `following` [m, n]: who is to follow it. `everywhere` [topics]:
+    which are global. `copies` [m, n]: who says it follows it now. `settled`: homes of partition numbers that are
+    placed, by the count of their topics.
+    """
+
+    def __init__(self, replicas: int, seed: int, s: Subscriptions, c: Columns) -> None:
+        self.replicas, self.seed, self.c = replicas, seed, c
+        number = {topic: k for k, topic in enumerate(c.topics)}
+        followed, follower = locate([m.standby for m in s.members.values()], number, c.start)
+        self.copies = np.zeros((c.m, c.n), np.bool_)
+        self.copies[follower, followed] = True
+        self.everywhere = np.isin(np.arange(len(c.topics)), [number[t] for t in s.global_topics])
+        self.goal = np.full(c.n, -1, np.int64)
+        self.following = np.zeros((c.m, c.n), np.bool_)
+        self.settled: dict[int, list[Ints]] = {}
+        self.warnings: list[str] = []
+        self.followup = False
+
+    def place(self, members: Sequence[int], groups: Sequence[Group]) -> None:
+        """Place the groups of one set of subscribers.
+
+        Everybody has a copy of a group of global topics alone: there is no standby to place or to wait for.
+        """
+        normal = [group for group in groups if not self.everywhere[list(group.topics)].all()]
+        alone = [group for group in groups if self.everywhere[list(group.topics)].all()]
+        loads = np.zeros(len(members), np.int64)
+        if normal:
+            loads = self._place_normal(members, normal)
+            self.warnings += _lacking(self.replicas, self.c, members, normal, self.everywhere)
+        if alone:
+            self._place_alone(members, alone, loads)
+
+    def _place_normal(self, members: Sequence[int], groups: Sequence[Group]) -> Ints:
+        """Place groups with standbys by the placement engine.
+
+        Return how many tasks each of the members is to have: floor or ceiling of its share.
+        """
+        c = self.c
+        parts = {g: _partitions(c, group) for g, group in enumerate(groups)}
+        copies = self.copies & ~self.everywhere[c.topic]
+        near = {g: self.settled.get(group.size, ()) for g, group in enumerate(groups)}
+        owners = _owners(c, members, parts, copies, near)
+        names = {m: _hashed(c.members[m], self.seed) for m in members}
+        made = plan(_problem(names, parts, owners, copies, self.replicas))
+        # A lost member's task stays on the copy that was promoted, until there is one where balance wants it.
+        now, target = _homes(made.assignment), _homes(made.target)
+        waits = {t for t in now if owners[t.subtopology][t.partition] < 0 and now[t] != target[t]}
+        homes = {g: np.full(group.size, -1, np.int64) for g, group in enumerate(groups)}
+        for m, name in names.items():
+            step, goal = made.assignment[name], made.target[name]
+            settled = [t for t in goal.active if t not in waits]
+            for t in settled:
+                homes[t.subtopology][t.partition] = m
+            active = [t for t in step.active if t in waits] + settled
+            follows = [t for t in (*step.standby, *step.warmup) if t in waits]
+            follows += [t for t in goal.standby if t not in waits]
+            self.goal[_of(parts, active)] = m
+            self.following[m, _of(parts, follows)] = True
+        for g, group in enumerate(groups):
+            self.settled.setdefault(group.size, []).append(homes[g])
+        self.followup |= bool(waits)
+        return np.array([len(made.target[name].active) for name in names.values()], np.int64)
+
+    def _place_alone(self, members: Sequence[int], groups: Sequence[Group], base: Ints) -> None:
+        """Place groups of global topics; `base`: tasks that the members have already."""
+        c = self.c
+        number = _numbers(c, members)
+        owner, near, holds = {}, {}, {}
+        for g, group in enumerate(groups):
+            part = _partitions(c, group)
+            owner[g] = number[c.owner[part]]
+            near[g] = [number[homes] for homes in self.settled.get(group.size, ())]
+            holds[g] = np.asarray(self.copies[list(members)][:, part].all(axis=1))
+        homes_of = settle_everywhere(owner, holds, near, base)
+        for g, group in enumerate(groups):
+            homes = np.array(members, np.int64)[homes_of[g]]
+            self.settled.setdefault(group.size, []).append(homes)
+            self.goal[_partitions(c, group)] = homes
+
+
+def _partitions(c: Columns, group: Group) -> Ints:
+    """Return the partitions of a group: [topics, partition numbers]."""
+    return c.start[list(group.topics)][:, None] + np.arange(group.size)
+
+
+def _numbers(c: Columns, members: Sequence[int]) -> Ints:
+    """Return the number of each member among `members`, -1 for others; nobody (-1) stays nobody."""
+    number = np.full(c.m + 1, -1, np.int64)
+    number[list(members)] = np.arange(len(members))
+    return number
+
+
+def _problem(
+    names: Mapping[int, str],
+    parts: Mapping[int, Ints],
+    owners: Mapping[int, Ints],
+    copies: Bools,
+    replicas: int,
+) -> Problem:
+    """Return the placement problem of these groups: a task for each partition number, an instance for each member."""
     instances = []
-    for m in members:
+    for m, name in names.items():
         active = tuple(TaskId(g, p) for g in parts for p in np.flatnonzero(owners[g] == m).tolist())
         standby = tuple(
             TaskId(g, p)
             for g, part in parts.items()
-            for p in np.flatnonzero(following[m][part].any(axis=0) & (owners[g] != m)).tolist()
+            for p in np.flatnonzero(copies[m][part].any(axis=0) & (owners[g] != m)).tolist()
         )
         lags = dict.fromkeys((*active, *standby), 0)
-        instances.append(Instance(names[m], active=active, standby=standby, lags=lags))
+        instances.append(Instance(name, active=active, standby=standby, lags=lags))
     # One record each, so that a copy can be told from none.
     tasks = [Task(TaskId(g, p), end_offset=1) for g, part in parts.items() for p in range(part.shape[1])]
     config = PlacementConfig(
-        num_standby_replicas=a.replicas, acceptable_recovery_lag=0, max_warmup_replicas=max(1, 2 * len(tasks))
+        num_standby_replicas=replicas, acceptable_recovery_lag=0, max_warmup_replicas=max(1, 2 * len(tasks))
     )
-    made = plan(Problem(tasks, instances, config))
-    # A lost member's task stays on the copy that was promoted, until there is one where balance wants it.
-    now, target = _homes(made.assignment), _homes(made.target)
-    waits = {t for t in now if owners[t.subtopology][t.partition] < 0 and now[t] != target[t]}
-    active_of: dict[str, list[TaskId]] = {name: [] for name in names.values()}
-    copies_of: dict[str, list[TaskId]] = {name: [] for name in names.values()}
-    for name in names.values():
-        step, goal = made.assignment[name], made.target[name]
-        active_of[name] = [t for t in step.active if t in waits] + [t for t in goal.active if t not in waits]
-        copies_of[name] = [t for t in (*step.standby, *step.warmup) if t in waits]
-        copies_of[name] += [t for t in goal.standby if t not in waits]
-    partitions: list[Ints] = []
-    homes: list[Ints] = []
-    copies: list[tuple[Ints, int]] = []
-    for m in members:
-        mine = _of(parts, active_of[names[m]])
-        partitions.append(mine)
-        homes.append(np.full(len(mine), m, np.int64))
-        copies.append((_of(parts, copies_of[names[m]]), m))
-    at = {g: np.full(group.size, -1, np.int64) for g, group in enumerate(groups)}
-    for m in members:
-        for t in active_of[names[m]]:
-            if t not in waits:
-                at[t.subtopology][t.partition] = m
-    loads = np.array([len(made.target[names[m]].active) for m in members], np.int64)
-    return Placed(
-        np.concatenate(partitions), np.concatenate(homes), copies, bool(waits), list(at.values()), loads
-    )
-
-
-def _place_alone(
-    c: Columns,
-    members: Sequence[int],
-    groups: Sequence[Group],
-    copies: tuple[Ints, Ints],
-    settled: Mapping[int, Sequence[Ints]],
-    base: Ints,
-) -> Iterator[tuple[Group, Ints]]:
-    """Yield the member of each partition number of groups of global topics; `base`: tasks the members have already."""
-    number = np.full(c.m + 1, -1, np.int64)
-    number[list(members)] = np.arange(len(members))
-    owner, near, holds = {}, {}, {}
-    following = np.zeros((c.m, c.n), np.bool_)
-    following[copies[1], copies[0]] = True
-    for g, group in enumerate(groups):
-        part = c.start[list(group.topics)][:, None] + np.arange(group.size)
-        owner[g] = number[c.owner[part]]
-        near[g] = [number[homes] for homes in settled.get(group.size, ())]
-        holds[g] = np.asarray(following[list(members)][:, part].all(axis=1))
-    homes_of = settle_everywhere(owner, holds, near, base)
-    back = np.array(members, np.int64)
-    for g, group in enumerate(groups):
-        yield group, back[homes_of[g]]
+    return Problem(tasks, instances, config)
 
 
 def _lacking(
@@ -283,8 +278,7 @@ def _owners(
     settled: Mapping[int, Sequence[Ints]],
 ) -> dict[int, Ints]:
     """Return, per group and partition number, the member that counts as its owner, or -1."""
-    number = np.full(c.m + 1, -1, np.int64)  # of a member among these; nobody (-1) stays nobody
-    number[list(members)] = np.arange(len(members))
+    number = _numbers(c, members)
     owner = {g: number[c.owner[part]] for g, part in parts.items()}
     near = {g: [number[homes] for homes in settled[g]] for g in parts}
     if not open_questions(owner, near):

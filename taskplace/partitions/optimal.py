@@ -228,7 +228,7 @@ def _flow(q: _Question, returns: Returns | None) -> tuple[Ints, Ints, Returns | 
     back = None
     if returns is not None:
         size = np.bincount(returns.of[returns.of >= 0])
-        back = _return_arcs(net, q, node, member, returns, size)
+        back = _return_arcs(net, q, returns, size, node=node, member=member)
         np.subtract.at(plain, returns.group, size)
     net.supply(node, plain)
     net.supply(sink, -int(q.supply.sum()))
@@ -271,7 +271,7 @@ def _add_loads(net: Network, q: _Question, member: Ints, sink: Ints) -> None:
 
 
 def _return_arcs(
-    net: Network, q: _Question, node: Ints, member: Ints, returns: Returns, size: Ints
+    net: Network, q: _Question, returns: Returns, size: Ints, *, node: Ints, member: Ints
 ) -> _ReturnArcs:
     """Add the kinds of `returns`, `size` partitions each: they stay, go back, or are as any other of their class."""
     misses = q.k.misses * np.int64(q.costs.miss)

@@ -63,11 +63,11 @@ class Cluster:
         cluster = cls(problem.tasks, problem.config, restore_rate)
         for i in problem.instances:
             cluster.hosts[i.id] = Host(
-                i.capacity,
-                dict(i.tags),
-                i.draining,
-                Roles(i.active, i.standby, i.warmup),
-                dict(i.lags),
+                capacity=i.capacity,
+                tags=dict(i.tags),
+                draining=i.draining,
+                roles=Roles(i.active, i.standby, i.warmup),
+                copies=dict(i.lags),
                 parked=i.parked,
                 restore_rate=i.restore_rate,
                 slots=i.slots,
@@ -79,10 +79,12 @@ class Cluster:
         instances = [
             Instance(
                 name,
-                host.capacity,
-                dict(host.tags),
-                host.draining,
-                *host.roles,
+                capacity=host.capacity,
+                tags=dict(host.tags),
+                draining=host.draining,
+                active=host.roles.active,
+                standby=host.roles.standby,
+                warmup=host.roles.warmup,
                 lags=dict(sorted(host.copies.items())),
                 parked=host.parked,
                 restore_rate=self._rate(host),
