@@ -1,13 +1,16 @@
-"""Every error taskplace raises on purpose.
+"""The errors of taskplace; a caller that catches `TaskplaceError` catches them all.
 
 TaskplaceError
 ├── InputError            bad input: configuration, problem, plan file (exit code 2)
 │   └── ConfigError       a configuration key or value
 ├── InvalidPlan           a plan that breaks an invariant; it is never put in force
-├── GroupError            what goes wrong in a group, see taskplace.group.errors
+├── GroupError            an error of a group's members or coordinator: see taskplace.group.errors
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
-└── Fenced                another driver has taken this checkpoint over; this one must stop
+├── Fenced                another driver has taken over this checkpoint; this one must stop
+└── DiskFull              an executor's disk is full: see taskplace.spark.worker.guard
+
+Descriptions of topologies raise `topology.TopologyError`, a ValueError of a package that does not import this one.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ SHOWN = 1000
 
 
 def shown(found: object) -> str:
-    """Return what an error shows of a value: nobody reads one of any length, and not every value can be printed."""
+    """Return a value as text for an error: at most `SHOWN` letters, also of values that cannot be printed."""
     if isinstance(found, int) and found.bit_length() > 1024:
         return repr(f"an integer of {found.bit_length()} bits")
     try:
@@ -38,7 +41,7 @@ def shown(found: object) -> str:
 
 
 class InputError(TaskplaceError, ValueError):
-    """Bad input, found before anything was started. What looks like a secret is not in it (`taskplace.redaction`).
+    """Bad input, refused before anything is started. Values that look like secrets are redacted.
 
     >>> raise InputError("tasks[3].id", found="0-3", expected="a task id like '0_3'")
     Traceback (most recent call last):
@@ -58,7 +61,7 @@ class ConfigError(InputError):
 
     @classmethod
     def unknown_key(cls, path: str, key: object, known: Iterable[str]) -> ConfigError:
-        """Return the error for a key nobody knows, naming the nearest known one.
+        """Return the error for an unknown key; it names the nearest known one.
 
         >>> print(ConfigError.unknown_key("c", "num.standby.replica", ["num.standby.replicas"]))
         c.num.standby.replica: found an unknown key, expected one of 1 known keys; did you mean 'num.standby.replicas'?
@@ -85,4 +88,4 @@ class CheckpointError(TaskplaceError):
 
 
 class Fenced(TaskplaceError):
-    """Another driver has committed to this checkpoint; this one must stop."""
+    """Another driver has taken over this checkpoint; this one must stop."""

@@ -1,7 +1,7 @@
 """WHERE tasks belong: the target, for the cluster as it is.
 
-Reading order: `target` (which assignor, and what it puts together), `active` and its `costs` (the flow), `flow` (the
-solver), `standby` with `prices` and `anywhere`, `stateless`. Then what changes the question: `spread` (standbys in
-other racks), `traffic` (actives near their input), `weights` (tasks of unequal load); other answers: `sticky`, and
-`registry` for your own; and the same question inside an instance: `slots`.
+Reading order: `target` (which assignor, and how actives, standbys and stateless tasks are put together), `active` with
+`active_costs`, `flow` (the solver), `standby` with `standby_costs` and `sparse_standbys`, `stateless`. Then variants:
+`rack_standbys` (standbys in other racks), `rack_actives` (actives near their input), `weights` (tasks of unequal load).
+Other assignors: `sticky`, and `registry` for your own. Inside an instance: `slots`.
 """

@@ -1,20 +1,21 @@
-"""Where the active copies of stateful tasks belong: a minimum-cost flow.
+"""Places the active copies of stateful tasks: a minimum-cost flow.
 
     task -> (subtopology, instance) -> instance -> sink
     task -> anywhere(subtopology) -> (subtopology, instance)
 
-The bounds on (subtopology, instance) and on instance -> sink are the two balances (see `shares`); the costs
-prefer, each strictly before the next, as few moves as possible, then as few new copies as possible, then
-the least lag. A tie is broken by a fixed weight of the (subtopology, instance) pair, so that the target
-holds still while the cluster works towards it.
+The bounds on (subtopology, instance) and on instance -> sink are the two balances (`taskplace.model.shares`). The costs
+(`taskplace.assign.active_costs`) prefer, each strictly before the next: the fewest moves, the fewest new copies, the
+least lag. The last level breaks ties by a fixed weight of the (subtopology, instance) pair, so the target stays the
+same while the cluster works towards it.
 
-What counts as a move depends on a task's *base*: see `taskplace.model.placement`.
+Whether a place is a move depends on the task's `Base` (`taskplace.model.placement`).
 
-Shapes: n stateful tasks, arcs only to instances that hold a copy, plus one for anywhere: linear in tasks +
-copies. Tasks of one (subtopology, owner) that have no better place than "anywhere" are interchangeable and
-share one node. Two kinds of arcs are left out since no optimum uses them, by exchanging the two tasks
-concerned: into a (subtopology, instance) that is full with tasks of its own, and out of one that has none
-to spare.
+Size: linear in tasks + copies. A task has an arc to each instance that holds a copy of it, and one to "anywhere". Three
+things keep it small, none of which changes the optimum:
+- tasks of one (subtopology, owner) without a better place than "anywhere" are interchangeable and share one node;
+- no arc leads into a (subtopology, instance) that is full of tasks that may stay there: such a task could be
+  exchanged with one of them;
+- no arc leads a task away from a (subtopology, instance) that has none to spare, for the same reason.
 
 Source: KIP-441 (assignment, balance); the exact flow is ours.
 """
@@ -36,8 +37,9 @@ from taskplace.model.shares import floors_and_ceilings
 
 @dataclass(frozen=True, slots=True)
 class ActiveTarget:
-    """`place`: [n] instance of every stateful task, -1 for others. `base`: [n] FIXED, FORCED or OPEN.
+    """Where the stateful tasks are to be active.
 
+    `place`: [n] instance of every stateful task, -1 for others. `base`: [n] the `Base` of each task.
     `moves`: tasks that leave their base; `lower_bound`: the cost of the flow in whole moves, which no other
     target can undercut. `balanced`: whether both balances could be met.
     """
@@ -50,8 +52,7 @@ class ActiveTarget:
 
 
 def place_actives(c: Columns, base: Ints) -> ActiveTarget:
-    """Return the target of all stateful tasks, whose `bases` are given. O(solve) of a network linear in
-    tasks + copies.
+    """Return the target of all stateful tasks; `base`: [n] their bases. One solve of a network of tasks + copies.
 
     Parked pairs (see `taskplace.refine.parking`) are not used; if the balances cannot be met without them,
     they are met as far as they can be, and `balanced` is False.
@@ -133,7 +134,7 @@ class Placement:
         np.add.at(self.settled, (c.sub[at_home], self.home[at_home]), 1)
 
     def solve(self) -> ActiveTarget:
-        """Return the optimum; beside parked copies, as near to both balances as can be."""
+        """Return the optimum; where parked copies stand in the way, as near to both balances as possible."""
         c = self.c
         place = np.full(c.n, -1, np.int64)
         if not len(self.tasks):

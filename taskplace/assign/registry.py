@@ -28,7 +28,7 @@ import numpy as np
 from taskplace import validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
-from taskplace.model.columns import STANDBY, Columns, Ints
+from taskplace.model.columns import STANDBY, Bools, Columns, Ints
 from taskplace.model.config import BUILT_IN as BUILT_IN
 from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
@@ -204,14 +204,8 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
     Kept are actives that nobody has a better copy of, and standbys, on instances that can take work, unless they are
     parked there. Holes: all other actives, and standbys that are missing.
     """
-    parked = frozenset(c.parked.tolist())
     keep = (c.owner >= 0) & (c.open_slots[c.owner] > 0) & ((base == FIXED) | ~c.stateful)
-    standbys: dict[int, list[int]] = {}
-    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.open_slots[c.inst] > 0))
-    for k in rows.tolist():
-        t, i = int(c.task[k]), int(c.inst[k])
-        if t * c.m + i not in parked and not (keep[t] and c.owner[t] == i):
-            standbys.setdefault(t, []).append(i)
+    standbys = _kept_standbys(c, keep)
     full = all(len(standbys.get(t, ())) == replicas for t in np.flatnonzero(c.stateful).tolist())
     if keep.all() and full:
         task = np.repeat(np.arange(c.n), [len(standbys.get(t, ())) for t in range(c.n)])
@@ -260,6 +254,18 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
     lost = c.n - int(keep.sum())
     fills = f"high_availability places {_count(lost, 'active')} and {_count(made, 'standby')}"
     return target, f"{int(keep.sum())} of {c.n} actives are kept where they are, {fills}"
+
+
+def _kept_standbys(c: Columns, keep: Bools) -> dict[int, list[int]]:
+    """Return the instances of the standbys that may stay, by task; `keep` [n]: the tasks whose owner keeps them."""
+    parked = frozenset(c.parked.tolist())
+    standbys: dict[int, list[int]] = {}
+    rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.open_slots[c.inst] > 0))
+    for k in rows.tolist():
+        t, i = int(c.task[k]), int(c.inst[k])
+        if t * c.m + i not in parked and not (keep[t] and c.owner[t] == i):
+            standbys.setdefault(t, []).append(i)
+    return standbys
 
 
 def _count(n: int, what: str) -> str:

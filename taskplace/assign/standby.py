@@ -9,9 +9,9 @@ among equals, the standbys of one instance's actives on many instances, so that 
 With `traffic` (KIP-925), the price of changelog reads across racks and of moves comes after level loads, and before new
 copies. Where loads cannot be level, they are first made as level as can be, and then each instance keeps its number.
 
-Two networks for the same optimum. The full one has an arc from every task to every instance. The sparse one (see
-`anywhere`) has arcs to copies only, linear in tasks + copies; it cannot know that "anywhere" excludes the instances a
-task is on already, so these are sorted out afterwards, by exchanging places.
+Two networks for the same optimum. The full one has an arc from every task to every instance. The sparse one
+(`sparse_standbys`) has arcs to copies only, linear in tasks + copies. It cannot express that "anywhere" excludes the
+instances a task is on already, so places are exchanged afterwards.
 
 Source: KIP-441, KIP-925.
 """

@@ -4,7 +4,7 @@ Each task goes to the instance that had it active; if that is gone or full, to t
 for it; if there is none, to the least loaded. "Full" and "least loaded" are in proportion to capacity. Standbys: those
 that are there, then the former owner, then whoever shares the fewest tasks with the instances that have a copy
 already: so the same two tasks are not put together on two instances where that can be avoided, and what an instance
-loses is found again on many others. With `rack.aware.assignment.tags` standbys are placed by `spread`, which keeps
+loses is found again on many others. With `rack.aware.assignment.tags`, `rack_standbys` places standbys; it keeps
 those in force as long as no others avoid more racks.
 
 Properties: every instance has the floor or the ceiling of its share of the stateful tasks; subtopologies are not

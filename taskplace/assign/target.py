@@ -136,36 +136,21 @@ def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
     It is one if no task has to move (every owner may stay), loads are within both balances, and standbys are
     complete and even: then it costs nothing, and everything else costs more.
     """
-    wanted = config.num_standby_replicas
-    if (
-        not c.n
-        or (c.owner < 0).any()
-        or (c.open_slots[c.owner] == 0).any()
-        or (base[c.stateful] != FIXED).any()
-    ):
-        return None
-    if len(c.parked) or (c.role == WARMUP).any():
-        return None
     stateful = np.flatnonzero(c.stateful)
     owner = c.owner[stateful]
-    low, high = floors_and_ceilings(len(stateful), c.open_slots)
-    actives = np.bincount(owner, minlength=c.m)
-    if ((actives < low) | (actives > high)).any():
+    if not c.n or (c.owner < 0).any() or (c.open_slots[c.owner] == 0).any():
         return None
+    if (base[stateful] != FIXED).any() or len(c.parked) or (c.role == WARMUP).any():
+        return None
+    actives = np.bincount(owner, minlength=c.m)
     grid = np.bincount(c.sub[stateful] * c.m + owner, minlength=len(c.subtopologies) * c.m).reshape(-1, c.m)
-    for counts in grid:
+    for counts in (actives, *grid):
         low, high = floors_and_ceilings(int(counts.sum()), c.open_slots)
         if ((counts < low) | (counts > high)).any():
             return None
-    replicas = replicas_possible(c, wanted)
+    replicas = replicas_possible(c, config.num_standby_replicas)
     rows = np.flatnonzero(c.role == STANDBY)
-    if (~c.stateful[c.task[rows]]).any() or (c.open_slots[c.inst[rows]] == 0).any():
-        return None
-    if (np.bincount(c.task[rows], minlength=c.n)[stateful] != replicas).any():
-        return None
-    loads = actives + np.bincount(c.inst[rows], minlength=c.m)
-    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.open_slots)
-    if ((loads < low) | (loads > high)).any():
+    if not _complete_and_level(c, rows, replicas, actives):
         return None
     if len(stateful) < c.n and (place_stateless(c, np.where(c.stateful, c.owner, -1)) != c.owner).any():
         return None
@@ -181,3 +166,18 @@ def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
         lower_bound=0,
         steady=True,
     )
+
+
+def _complete_and_level(c: Columns, rows: Ints, replicas: int, actives: Ints) -> bool:
+    """Return whether the standbys in `rows` are `replicas` per stateful task, may stay, and level the loads.
+
+    `actives`: [m] stateful actives.
+    """
+    stateful = np.flatnonzero(c.stateful)
+    if (~c.stateful[c.task[rows]]).any() or (c.open_slots[c.inst[rows]] == 0).any():
+        return False
+    if (np.bincount(c.task[rows], minlength=c.n)[stateful] != replicas).any():
+        return False
+    loads = actives + np.bincount(c.inst[rows], minlength=c.m)
+    low, high = level_loads(len(stateful) * (1 + replicas), len(stateful), actives, c.open_slots)
+    return not ((loads < low) | (loads > high)).any()

@@ -72,8 +72,8 @@ class Holders:
             for topic, partition in pairs:
                 if (topic, partition) in self._active:
                     other = self._active[topic, partition]
-                    found = f"{topic}[{partition}] on {other} and on {name}"
-                    raise InputError("assignment", found=found, expected="every partition on one member")
+                    both = f"{topic}[{partition}] on {other} and on {name}"
+                    raise InputError("assignment", found=both, expected="every partition on one member")
                 self._active[topic, partition] = name
         for pairs in (withheld or {}).values():
             for topic, partition in pairs:

@@ -1,7 +1,7 @@
-"""Parking: a copy that makes no progress is taken out of the plans, instead of being waited for for ever.
+"""Parks stalled copies: a copy that makes no progress leaves the plan, which else would wait for it for ever.
 
-The planner is a pure function and remembers nothing, so whoever runs it in a loop keeps one `ProgressWatch` and
-shows it every problem before it is planned.
+The planner is a pure function and remembers nothing. So a loop that plans keeps one `ProgressWatch`, and passes every
+problem through `observe` before it plans it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ Copy = tuple[str, TaskId]
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Progress:
+    """Of one copy: the most records it was seen to have applied, -1 if unknown, and observations without progress."""
+
     applied: int
-    rounds: int = 0
+    stalled: int = 0
 
 
 @dataclass
 class ProgressWatch:
-    """Remembers how far standbys and warm-ups have come, and parks those that stand still.
+    """Remembers the progress of standbys and warm-ups, and parks those that make none.
 
-    A copy that is not caught up and has applied no further record in `patience` observations in a row is parked: its
-    task is planned elsewhere, and the plan names it in its warnings. It stays parked until its instance is gone, or
-    `release` is called.
+    A copy is parked if it is not caught up and has applied no further record in `patience` observations in a row. Its
+    task is then planned elsewhere, and the plan names the copy in its warnings. It stays parked until its instance is
+    gone, or `release` is called.
 
-    Lifetime: one watch for each loop that plans; it holds one entry per copy that is catching up.
+    Lifetime: one watch for each loop that plans. It holds one entry for each copy that is catching up.
 
     >>> from taskplace.model.problem import Instance, Task
     >>> task = TaskId(0, 0)
@@ -43,49 +45,49 @@ class ProgressWatch:
 
     patience: int = 3
     parked: set[Copy] = field(default_factory=set)
-    _seen: dict[Copy, _Seen] = field(default_factory=dict)
+    _progress: dict[Copy, _Progress] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.patience < 1:
             raise InputError("patience", found=self.patience, expected="an integer of at least 1")
 
     def observe(self, problem: Problem) -> Problem:
-        """Return `problem` with what is parked filled in; O(copies) in numpy, and O(copies that catch up)."""
+        """Return `problem` with the parked copies; O(copies) in numpy, and O(copies that catch up) in Python."""
         c = problem.columns
         waiting = c.stateful[c.task] & ~c.caught & (c.role != NONE) & (c.role != ACTIVE)
-        seen: dict[Copy, _Seen] = {}
+        progress: dict[Copy, _Progress] = {}
         for k in waiting.nonzero()[0].tolist():
             copy = (c.names[int(c.inst[k])], c.ids[int(c.task[k])])
             lag = int(c.lag[k])
-            # What was applied, not the lag: a stream that grows faster than a copy reads is no standstill.
+            # The records applied, not the lag: a copy that reads more slowly than its stream grows is not stalled.
             applied = -1 if lag < 0 else max(int(c.end[int(c.task[k])]), 0) - lag
-            before = self._seen.get(copy)
+            before = self._progress.get(copy)
             if before is None or applied > before.applied:
-                seen[copy] = _Seen(applied)
+                progress[copy] = _Progress(applied)
             else:
-                seen[copy] = _Seen(before.applied, before.rounds + 1)
-                if seen[copy].rounds >= self.patience:
+                progress[copy] = _Progress(before.applied, before.stalled + 1)
+                if progress[copy].stalled >= self.patience:
                     self.parked.add(copy)
-        self._seen = seen
+        self._progress = progress
         names = set(c.names)
         self.parked = {copy for copy in self.parked if copy[0] in names}
         return with_parked(problem, self.by_instance())
 
     def by_instance(self) -> dict[str, tuple[TaskId, ...]]:
-        """Return what is parked, per instance."""
+        """Return the tasks that are parked on each instance."""
         out: dict[str, list[TaskId]] = {}
         for name, task in sorted(self.parked):
             out.setdefault(name, []).append(task)
         return {name: tuple(tasks) for name, tasks in out.items()}
 
     def release(self, instance: str | None = None) -> None:
-        """Let what is parked try again: on one instance, or everywhere."""
+        """Let parked copies try again: those of one instance, or all."""
         self.parked = {copy for copy in self.parked if instance is not None and copy[0] != instance}
-        self._seen = {copy: s for copy, s in self._seen.items() if copy in self.parked}
+        self._progress = {copy: p for copy, p in self._progress.items() if copy in self.parked}
 
 
 def with_parked(problem: Problem, parked: Mapping[str, tuple[TaskId, ...]]) -> Problem:
-    """Return `problem` with these tasks parked, in addition to those it already has; itself if there are none."""
+    """Return `problem` with these tasks parked as well, per instance; `problem` itself if there are none."""
     if not parked:
         return problem
     instances = tuple(
