@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +22,19 @@ from taskplace.lag.ranking import Bools as Bools
 from taskplace.lag.ranking import Ints as Ints
 from topology.ids import TaskId
 
-NONE, ACTIVE, STANDBY, WARMUP = 0, 1, 2, 3
-ROLE_NAMES = ("none", "active", "standby", "warmup")
+
+class Role(IntEnum):
+    """What an instance does with a task: runs it, follows it for good, follows it to take it over, or nothing."""
+
+    NONE = 0
+    ACTIVE = 1
+    STANDBY = 2
+    WARMUP = 3
+
+
+# Plain integers: numpy compares a column with a member of an enum ten times slower.
+NONE, ACTIVE, STANDBY, WARMUP = map(int, Role)
+ROLE_NAMES = tuple(role.name.lower() for role in Role)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +68,7 @@ class Columns:
     lag: Ints
     """[k] records behind, or NO_COPY: the row has a role, but no copy that can be used."""
     role: npt.NDArray[np.int8]
+    """[k] the `Role` of each row."""
     caught: Bools
     """[k] the instance is caught up on the task: its rank is 0."""
     best: Bools
