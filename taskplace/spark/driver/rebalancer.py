@@ -17,7 +17,7 @@ from taskplace.explanation import Removal, can_remove
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.problem import Problem, Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
-from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.stats import Stats
@@ -40,7 +40,7 @@ class Rebalancer:
 
     def __init__(
         self,
-        bridge: Bridge,
+        bridge: Cluster,
         journal: Journal,
         loop: RebalanceLoop,
         built: BuiltTopology,
