@@ -5,12 +5,12 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from placed_without_spark import World
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.cluster import Cluster, Executor, JobLostError
 from taskplace.spark.placed import Placed
+from tests.support.placed_without_spark import World
 from topology import Topology
 
 METHODS = [

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 
 from taskplace.model.events import OF_TASKS, WHOLE, BatchDone
 from taskplace.spark.processors import Aggregate, Count, count
 from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
 from topology import Topology
 
 
@@ -18,11 +18,6 @@ class Listener:
     def __init__(self) -> None:
         self.batches: list[BatchDone] = []
         self.batch, self.rebalance, self.failure = self.batches.append, lambda event: None, lambda event: None
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path, monkeypatch)
 
 
 def counts(world: World) -> Topology:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 
+from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Count
 from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import Frame, World
 from topology import Topology
 
 
 @pytest.fixture
-def placed(tmp_path, monkeypatch):
-    world = World(tmp_path, monkeypatch)
+def placed(world: World) -> Placed:
     topo = Topology("t")
     counted = topo.source("in", key="k", partitions=2).process(Count("n", by={"k": "string"}), name="n")
-    counted.sink("out", target=ParquetSink(tmp_path / "out"))
+    counted.sink("out", target=ParquetSink(world.folder / "out"))
     placed = world.open(topo)
     placed.repeat = lambda *keys: world.batch(
         placed, 0, **{"in": pa.table({"k": pa.array(keys, pa.string())})}
@@ -45,8 +45,6 @@ def test_a_batch_of_as_many_rows_or_fewer_is_not(placed, caplog, keys):
 
 
 def test_rows_that_cannot_be_counted_are_told_and_stop_nothing(placed, caplog, monkeypatch):
-    from placed_without_spark import Frame
-
     def gone(_frame: Frame) -> int:
         raise FileNotFoundError("the file is gone")
 

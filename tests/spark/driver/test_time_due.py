@@ -7,21 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from placed_without_spark import World
 
 from taskplace.spark.driver.ticks import OFFSET, Ticks
 from taskplace.spark.placed import Placed
 from taskplace.spark.processors import Count, Tumbling
 from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
 from topology import Topology
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 SCHEMA = pa.schema({"user": pa.string(), "at": pa.timestamp("us", "UTC")})
-
-
-@pytest.fixture
-def world(tmp_path, monkeypatch):
-    return World(tmp_path, monkeypatch)
 
 
 def opened(world: World, *, windows: bool) -> Placed:
