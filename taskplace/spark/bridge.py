@@ -35,43 +35,15 @@ from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.cluster import ArrowInput as ArrowInput
+from taskplace.spark.cluster import Executor as Executor
+from taskplace.spark.cluster import JobLostError as JobLostError
 from taskplace.spark.sending import Sending, Sent
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
 DECOMMISSION_POLLS = 10  # asking costs a call per executor
 END_OF_TASKS_SECONDS = 5.0
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Executor:
-    """An executor that is registered: its id, its host as Spark names it, and its cores."""
-
-    id: str
-    host: str
-    cores: int
-
-    @property
-    def instance(self) -> str:
-        """The name it has as an instance."""
-        return f"executor-{self.id}"
-
-    @property
-    def location(self) -> str:
-        """The preferred location that pins a partition to it."""
-        return f"executor_{self.host}_{self.id}"
-
-
-@dataclass(frozen=True)
-class ArrowInput:
-    """A data frame's rows on their way to pinned tasks: a Java RDD with one list of Arrow batches per partition.
-
-    `sizes` are the bytes of each partition within the shuffle; 0: it has no rows.
-    """
-
-    rdd: Any
-    schema: bytes
-    sizes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -82,16 +54,11 @@ class Pinned:
     function: Callable[[Iterator[Any]], Iterable[Any]]
 
 
-class JobLostError(Exception):
-    """A job was cancelled because executors that its partitions were pinned to have gone; `lost` names them."""
-
-    def __init__(self, lost: frozenset[str]) -> None:
-        super().__init__(", ".join(sorted(lost)))
-        self.lost = lost
-
-
 class Bridge:
-    """The private side of one Spark session. Errors: `UnsupportedSpark` when anything needed is not there."""
+    """The private side of one Spark session: a `taskplace.spark.cluster.Cluster`.
+
+    Errors: `UnsupportedSpark` when anything needed is not there.
+    """
 
     def __init__(self, spark: SparkSession, *, locality_wait_ms: int = 30_000) -> None:
         self._spark = spark
@@ -323,6 +290,10 @@ class Bridge:
                 raise JobLostError(lost)
             raise job.error
         return job.result
+
+    def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
+        """Return a daemon thread, not started, with the Spark properties of the thread that calls this."""
+        return InheritableThread(target=target, name=name, daemon=True)
 
     def _wait_for_tasks(self, tag: str) -> None:
         tracker = self._jsc.statusTracker()

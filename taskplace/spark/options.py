@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from taskplace import paths, validation
-from taskplace.errors import InputError
+from taskplace.assign.registry import BUILT_IN
+from taskplace.assign.registry import find as find_assignor
+from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from topology import BuiltTopology, Topology
@@ -35,6 +37,25 @@ def placement_config(config: object) -> PlacementConfig:
     if isinstance(config, PlacementConfig):
         return config
     return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
+
+
+def check_supported(config: PlacementConfig) -> None:
+    """Refuse an assignor that is not installed, and strategies that have no meaning on Spark."""
+    if config.task_assignor_class not in BUILT_IN:
+        find_assignor(config.task_assignor_class)
+    if config.rack_aware_assignment_strategy != "none":
+        raise ConfigError(
+            "rack.aware.assignment.strategy",
+            found=config.rack_aware_assignment_strategy,
+            expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
+            hint="rack.aware.assignment.tags spreads standbys over racks or zones",
+        )
+
+
+def check_bridge(bridge: object) -> None:
+    """Refuse a bridge that runs no jobs; None stands for that of the session."""
+    if bridge is not None and not all(callable(getattr(bridge, name, None)) for name in ("pinned", "run")):
+        raise InputError("bridge", found=bridge, expected="a taskplace.spark.cluster.Cluster, or None")
 
 
 def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOptions:

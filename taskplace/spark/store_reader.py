@@ -23,7 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.spark.bridge import Executor
+from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.processors import Deduplicate, TableJoin
@@ -35,7 +35,7 @@ from taskplace.validation import nearest
 from topology import TaskId
 
 if TYPE_CHECKING:
-    from taskplace.spark.bridge import Bridge
+    from taskplace.spark.cluster import Cluster
     from taskplace.spark.driver.cluster_state import ClusterState
     from taskplace.spark.driver.journal import Journal
     from taskplace.spark.driver.rebalancer import Rebalancer
@@ -49,7 +49,7 @@ PASS_KEYS_ON = (Deduplicate, TableJoin)
 class Readable(Protocol):
     """What a reader needs of the stream that it reads from; `Placed` has all of it."""
 
-    bridge: Bridge
+    bridge: Cluster
     journal: Journal
     programs: tuple[Program, ...]
     rebalancer: Rebalancer

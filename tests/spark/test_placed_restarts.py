@@ -29,7 +29,7 @@ def test_a_crash_after_the_manifest_publishes_again_and_counts_nothing_twice(pip
     p = pipeline()
     p.run(0)
     data = p.data(1)
-    monkeypatch.setattr(type(p.placed), "_publish", fail)
+    monkeypatch.setattr(type(p.placed._runner), "_publish", fail)
     with pytest.raises(ZeroDivisionError):
         p.placed.process_batch(p.frame(data), 1)
     monkeypatch.undo()
@@ -46,7 +46,7 @@ def test_output_that_was_not_published_is_not_lost_with_its_sink(pipeline, monke
     p = pipeline()
     p.run(0)
     data = p.data(1)
-    monkeypatch.setattr(type(p.placed), "_publish", fail)
+    monkeypatch.setattr(type(p.placed._runner), "_publish", fail)
     with pytest.raises(ZeroDivisionError):
         p.placed.process_batch(p.frame(data), 1)
     monkeypatch.undo()
@@ -117,7 +117,7 @@ def test_a_committed_batch_is_published_also_when_its_rows_are_gone_from_the_sou
 ):
     p = pipeline()
     p.run(0)
-    monkeypatch.setattr(type(p.placed._publisher), "publish", fail)
+    monkeypatch.setattr(type(p.placed._runner.publisher), "publish", fail)
     with pytest.raises(ZeroDivisionError):
         p.run(1)
     monkeypatch.undo()

@@ -134,7 +134,7 @@ def test_executors_that_come_and_go_are_not_remembered_for_ever(tmp_path, monkey
     world.batch(placed, 30, rows=rows(30, 4))
     world.follow(placed)
     there = set(placed.state.members)
-    followers = placed._followers
+    followers = placed._runner.followers
     assert there == {f"executor-{id}" for id in world.there}
     for notes in (followers._began, followers._rests, followers._sweeps):
         assert set(notes) <= there

@@ -111,10 +111,10 @@ def test_who_is_fenced_sends_no_followers_any_more(world):
     world.batch(first, 0, **{"in": words("a")})
     second = world.open(counts(world))
     world.batch(second, 1, **{"in": words("a")})
-    assert world.stopped == []
+    assert [thread.ended for thread in world.threads] == [False, False]
     with pytest.raises(Fenced, match="has taken this checkpoint over"):
         world.batch(first, 2, **{"in": words("a")})
-    assert world.stopped == [first._replicator]
+    assert [thread.ended for thread in world.threads] == [True, False]
     world.batch(second, 2, **{"in": words("a")})
     assert world.sent("out")[2] == [("a", 3)]
 

@@ -135,7 +135,7 @@ def test_every_parameter_of_placed(world):
         "topology": counted(world), "checkpoint": world.folder / "c", "state_dir": world.folder / "s", "config": None,
         "snapshot_interval": 10, "snapshot_bytes": 10, "follower_share": 0.1, "compression": "lz4",
         "bytes_per_task": 100, "locality_wait_ms": 5, "tags": None, "weights": None, "idle_closing": None,
-        "reporter": None,
+        "reporter": None, "bridge": world,
     }  # fmt: skip
     each(lambda **given: Placed(world.spark, **given).close(), **base)
     for host in WRONG:
@@ -157,7 +157,7 @@ def test_every_parameter_of_placed(world):
 def test_a_parameter_of_placed_is_named(world, given, message):
     base = {"topology": counted(world), "checkpoint": world.folder / "c", "state_dir": world.folder / "s"}
     with pytest.raises(InputError, match=message):
-        Placed(world.spark, **{**base, **given})
+        Placed(world.spark, **{**base, **given}, bridge=world)
 
 
 def test_every_parameter_of_what_is_called_on_it(world):

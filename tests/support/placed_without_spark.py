@@ -1,13 +1,14 @@
-"""A whole `Placed` in this process: its bridge has no Spark behind it, all the rest is real.
+"""A whole `Placed` in this process: the bridge that it is given has no Spark behind it, all the rest is real.
 
 Executors are names, and tasks run where they are pinned, one after the other. The state of each lies in a directory of
-its own, as it would on its disk; who comes later may take over what a dead one has left. The replicator has no thread:
-a test makes its rounds.
+its own, as it would on its disk; who comes later may take over what a dead one has left. The replicator's thread never
+runs: a test makes its rounds.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,10 +24,8 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.spark import faults
-from taskplace.spark import placed as placed_module
-from taskplace.spark.bridge import ArrowInput, Executor, JobLostError
+from taskplace.spark.cluster import ArrowInput, Executor, JobLostError
 from taskplace.spark.driver import programs, rebalancer
-from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity
@@ -103,8 +102,25 @@ class Job:
     arrow: ArrowInput | None
 
 
+class NeverRuns(threading.Thread):
+    """A thread that counts as started until somebody waits for its end."""
+
+    ended: bool | None = None
+
+    def start(self) -> None:
+        self.ended = False
+
+    def is_alive(self) -> bool:
+        return self.ended is False
+
+    def join(self, timeout: float | None = None) -> None:
+        self.ended = True
+
+
 class World:
     """The cluster, and what outlives any driver: the executors, their disks, the checkpoint, the sinks.
+
+    It is the bridge (`taskplace.spark.cluster.Cluster`) of the drivers that it opens.
 
     - `there`: by id, the executors that live; `come`, `leave`, `lose` and `restart` change them; those `leaving` live
       and get no tasks any more
@@ -112,7 +128,8 @@ class World:
       the executor that runs this
     - `running`: the executor whose task runs just now, None in between
     - `query`: the id of Spark's query
-    - `adopted`: how often an executor took over the directory of a dead one; `stopped`: replicators that were stopped
+    - `adopted`: how often an executor took over the directory of a dead one
+    - `threads`: those that drivers have asked for, each to visit its followers
     """
 
     local = False
@@ -124,7 +141,7 @@ class World:
         self.running: str | None = None
         self.at: Callable[[str], None] = lambda point: None
         self.adopted = 0
-        self.stopped: list[Replicator] = []
+        self.threads: list[NeverRuns] = []
         self._number, self._apps = 0, 1
         self._me = identity.owner_of(psutil.Process())
         self._homes: dict[tuple[str, Path], Path] = {}
@@ -136,19 +153,6 @@ class World:
         self._patch(monkeypatch)
 
     def _patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        stopped = self.stopped
-
-        class Rounds(Replicator):
-            """Has no thread: `World.follow` makes its rounds."""
-
-            def start(self) -> None:
-                pass
-
-            def stop(self, timeout: float = 30.0) -> None:
-                stopped.append(self)
-
-        monkeypatch.setattr(placed_module, "Bridge", lambda spark, **_: self)
-        monkeypatch.setattr(placed_module, "Replicator", Rounds)
         monkeypatch.setattr(programs, "stage_input", lambda frame, program: frame.part(program))
         monkeypatch.setattr(identity, "executor", lambda: (self.running, self._owner(self.running)))
         monkeypatch.setattr(identity, "home", self._home)
@@ -231,6 +235,10 @@ class World:
     def keep(self, name: str, value: object) -> SimpleNamespace:
         return SimpleNamespace(to=lambda function: partial(function, value))
 
+    def thread(self, target: Callable[[], None], name: str) -> NeverRuns:
+        self.threads.append(NeverRuns(target=target, name=name))
+        return self.threads[-1]
+
     def close(self) -> None:
         pass
 
@@ -282,6 +290,7 @@ class World:
             checkpoint=self.folder / checkpoint,
             state_dir=self.folder / "state",
             config=config,
+            bridge=self,
             **options,
         )
 
@@ -299,7 +308,7 @@ class World:
     @staticmethod
     def follow(placed: Placed, rounds: int = 20) -> int:
         """Make rounds of visits as long as there is something to do; return how many. Errors: as the visits'."""
-        return next((made for made in range(rounds) if not placed._replicator.round()), rounds)
+        return next((made for made in range(rounds) if not placed._runner.replicator.round()), rounds)
 
     # -- what has come of it
 

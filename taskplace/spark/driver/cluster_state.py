@@ -22,7 +22,7 @@ from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
 from taskplace.rebalance import RebalanceLoop
-from taskplace.spark.bridge import Executor
+from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import EMPTY, Position
 from topology import TaskId

@@ -10,13 +10,14 @@ import logging
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.bridge import Executor, JobLostError
+from taskplace.spark.cluster import Executor, JobLostError
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.replication import send
@@ -125,6 +126,14 @@ class Followers:
                 if "orphans_after" in what or any(what.values()):
                     found.append((executor, self._to(executor, **what)))
             return found
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """Keep the files that orders name from being pruned within this block; see `Journal.visit`."""
+        with ExitStack() as visit:
+            with self._rebalancer.lock:
+                visit.enter_context(self._journal.visit())
+            yield
 
     def absorb(self, visits: Sequence[Visit]) -> bool:
         """Take in the reports of visits; return whether the visits made progress."""

@@ -266,21 +266,21 @@ class Journal:
             after[task] = _trimmed(after.get(task, History()).changes + added, snapshots.get(task, ()))
         full = [*self._full[-1:], batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
         manifest = Manifest(
-            batch,
-            self.epoch,
-            generation,
-            self.identity,
-            changes,
-            snapshots,
-            {s: tuple(f) for s, f in sinks.items()},
-            assignment,
-            after if full is not self._full else None,
-            self.event_times_with(event_times),
-            max(0, min(_first_needed(after, full, batch), batch - 1)),
-            rows,
-            watermark,
-            dict(expired),
-            dict(held),
+            batch=batch,
+            epoch=self.epoch,
+            generation=generation,
+            identity=self.identity,
+            changes=changes,
+            snapshots=snapshots,
+            sinks={s: tuple(f) for s, f in sinks.items()},
+            assignment=assignment,
+            histories=after if full is not self._full else None,
+            event_times=self.event_times_with(event_times),
+            needs=max(0, min(_first_needed(after, full, batch), batch - 1)),
+            rows=rows,
+            watermark=watermark,
+            expired=dict(expired),
+            held=dict(held),
         )
         faults.point("batch.checked")
         self._publish(manifest)

@@ -17,7 +17,7 @@ from taskplace.explanation import Removal, can_remove
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
 from taskplace.model.problem import Problem, Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
-from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.stats import Stats
@@ -40,7 +40,7 @@ class Rebalancer:
 
     def __init__(
         self,
-        bridge: Bridge,
+        bridge: Cluster,
         journal: Journal,
         loop: RebalanceLoop,
         built: BuiltTopology,
@@ -156,13 +156,13 @@ class Rebalancer:
             decision = self.loop.look(self._measured(), self.state.instances(), because=because)
             if decision is None or not decision.changed:
                 return False
-            self._tell(batch_id, decision)
+            self._report(batch_id, decision)
             return True
 
     def _measured(self) -> list[Task]:
         return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
 
-    def _tell(self, batch_id: int, decision: Decision) -> None:
+    def _report(self, batch_id: int, decision: Decision) -> None:
         plan = decision.plan
         promotions = sum(move.forced for move in plan.moves)
         self.stats.rebalances += 1
@@ -175,7 +175,13 @@ class Rebalancer:
             moves = tuple(map(str, plan.moves))
             self.reporter.rebalance(
                 Rebalanced(
-                    decision.generation, batch_id, decision.reason, moves, promotions, warmups, plan.followup
+                    generation=decision.generation,
+                    batch_id=batch_id,
+                    reason=decision.reason,
+                    moves=moves,
+                    promotions=promotions,
+                    warmups=warmups,
+                    followup=plan.followup,
                 )
             )
 

@@ -13,9 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from pyspark import InheritableThread
-
-from taskplace.spark.bridge import Bridge, Executor
+from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.messages import Orders, Visit
 from taskplace.spark.worker.follow import visit_all
 
@@ -28,7 +26,7 @@ TICK_SECONDS = 0.5
 OrdersFor = Callable[[], Sequence[tuple[Executor, Orders]]]
 
 
-def send(bridge: Bridge, orders: Sequence[tuple[Executor, Orders]], tag: str) -> list[Visit]:
+def send(bridge: Cluster, orders: Sequence[tuple[Executor, Orders]], tag: str) -> list[Visit]:
     """Visit executors in one pinned job, and return the visits' reports."""
     elements = [order.encode() for _, order in orders]
     locations = [None if bridge.local else executor.location for executor, _ in orders]
@@ -49,7 +47,7 @@ class Replicator:
 
     def __init__(
         self,
-        bridge: Bridge,
+        bridge: Cluster,
         orders_for: OrdersFor,
         absorb: Callable[[list[Visit]], bool],
         during: Callable[[], AbstractContextManager[None]] = nullcontext,
@@ -64,7 +62,7 @@ class Replicator:
         """Start the thread, also after a stop. Does nothing while the thread runs."""
         if self._thread is None or not self._thread.is_alive():
             self._stopped.clear()
-            self._thread = InheritableThread(target=self._loop, name="taskplace-replicator", daemon=True)
+            self._thread = self._bridge.thread(self._loop, "taskplace-replicator")
             self._thread.start()
 
     def wake(self) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
-from taskplace.spark.bridge import ArrowInput, Bridge, Executor, JobLostError
+from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.messages import (
     Boundary,
     Descriptor,
@@ -45,7 +45,7 @@ Where = Callable[[], Mapping[TaskId, Executor | None]]
 
 
 def run(
-    bridge: Bridge,
+    bridge: Cluster,
     program: Program,
     setting: Setting,
     boundaries: Mapping[str, Sequence[Boundary]],

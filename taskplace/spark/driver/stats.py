@@ -5,10 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from taskplace.model.events import OF_TASKS, WHOLE, Summary
 from taskplace.spark.messages import Report
 
 #: The medians cover this many batches, the last ones.
@@ -49,6 +50,16 @@ class Stats:
             self.damaged += len(report.recovery.damaged)
             self.elsewhere += bool(report.planned) and report.instance != report.planned
 
+    def count_batch(self, rows: int, clock: Phases, reports: Collection[Report]) -> None:
+        """Count a batch that was committed and published, with the seconds of its phases and of its tasks."""
+        self.batches += 1
+        self.rows += rows
+        of_tasks: dict[str, float] = {}
+        for report in reports:
+            for name, seconds in report.seconds.items():
+                of_tasks[OF_TASKS + name] = of_tasks.get(OF_TASKS + name, 0.0) + seconds
+        self.time({**clock.seconds, WHOLE: clock.total(), **of_tasks})
+
     def time(self, phases: Mapping[str, float]) -> None:
         """Add the seconds per phase of one batch; a missing phase counts as 0."""
         batches = len(next(iter(self.phases.values()), ()))
@@ -59,6 +70,22 @@ class Stats:
     def medians(self) -> dict[str, float]:
         """Return the median seconds of each phase, of the last `WINDOW` batches."""
         return {name: statistics.median(seconds) for name, seconds in self.phases.items()}
+
+    def summary(self, seconds: float = 0.0) -> Summary:
+        """Return what the run so far adds up to; `seconds` is how long it took."""
+        return Summary(
+            batches=self.batches,
+            rows=self.rows,
+            rebalances=self.rebalances,
+            promotions=self.promotions,
+            replayed_records=self.replayed,
+            snapshot_records=self.restored,
+            scratch_restores=self.scratch,
+            elsewhere=self.elsewhere,
+            phases=self.medians(),
+            seconds=seconds,
+            followed_records=self.followed,
+        )
 
 
 class Phases:

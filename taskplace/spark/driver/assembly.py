@@ -1,0 +1,133 @@
+"""Assembles the driver of a placed stream: opens its checkpoint and makes its rooms.
+
+Nothing is taken over here: the driver that was in charge of the checkpoint still is, until this one's first batch.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from taskplace.rebalance import RebalanceLoop
+from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver import structure
+from taskplace.spark.driver.batch_runner import BatchRunner
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.idle import Idle
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
+from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.stage_runner import StageRunner
+from taskplace.spark.driver.staging import SinkSchemas
+from taskplace.spark.driver.stats import Stats
+from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.time_due import TimeDue
+from taskplace.spark.messages import Declaration, Manifest
+from taskplace.spark.state.directories import check_commits, check_owner
+from taskplace.spark.worker.guard import told_when_full
+from taskplace.spark.worker.hashing import HASH_VERSION
+
+
+def assemble(
+    definition: StreamDefinition,
+    bridge: Cluster,
+    *,
+    listeners: Listeners,
+    read_input: Callable[[DataFrame], DataFrame],
+) -> BatchRunner:
+    """Open the checkpoint of a stream, and return what runs its batches; its `definition` is that of the checkpoint.
+
+    `read_input` returns the united rows of what `foreachBatch` brings, or refuses them.
+    Errors: `InputError` for options that do not fit the topology; `CheckpointError` when the checkpoint was made by
+    something else; what a sink says that cannot write.
+    """
+    check_weights(definition.options.weights or {}, definition.built)
+    publisher, schemas = _publisher(definition), SinkSchemas(definition.built)
+    journal = _journal(definition, publisher, schemas)
+    definition = definition.opened(journal.declaration)
+    rebalancer = _rebalancer(definition, bridge, journal, listeners)
+    followers = _followers(definition, rebalancer)
+    idle = Idle()
+    return BatchRunner(
+        definition=definition,
+        bridge=bridge,
+        journal=journal,
+        takeover=Takeover(journal, publisher),
+        rebalancer=rebalancer,
+        followers=followers,
+        replicator=Replicator(bridge, followers.orders, followers.absorb, followers.visit),
+        stages=StageRunner(definition, rebalancer, schemas, idle, listeners),
+        schemas=schemas,
+        publisher=publisher,
+        idle=idle,
+        time_due=TimeDue(definition, journal, idle),
+        listeners=listeners,
+        read_input=read_input,
+    )
+
+
+def _publisher(definition: StreamDefinition) -> Publisher:
+    """Return the publisher, when the checkpoint and all sinks were found to be writable."""
+    checkpoint = definition.checkpoint
+    publisher = Publisher(checkpoint, definition.built)
+    check_owner(checkpoint, "checkpoint")
+    with told_when_full(checkpoint):
+        check_commits(checkpoint, "checkpoint")
+        publisher.probe()
+    return publisher
+
+
+def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSchemas) -> Journal:
+    """Open the checkpoint without taking it over."""
+    identity = {
+        "hash": HASH_VERSION,
+        "keys": None,
+        "query": None,
+        # The watermark goes on from what it was; of another column it would be worth nothing.
+        **{f"event_time of {topic!r}": time.column for topic, time in definition.event_times.items()},
+    }
+    new_id = uuid.uuid4().hex
+
+    def declare(last: Manifest | None) -> Declaration:
+        """Return what this driver declares, or refuse to continue from the last manifest."""
+        checkpoint, epoch = definition.checkpoint, last.epoch if last else None
+        structure.check_sources(checkpoint, definition.built, epoch)
+        declared = structure.declare(checkpoint, definition.built, definition.programs, epoch, new_id)
+        publisher.check(declared.id)
+        schemas.check(checkpoint, last.identity if last else {})
+        return declared
+
+    return Journal(definition.checkpoint, identity, declare, take_over=False)
+
+
+def _rebalancer(
+    definition: StreamDefinition, bridge: Cluster, journal: Journal, listeners: Listeners
+) -> Rebalancer:
+    generation = journal.last.generation if journal.last else 0
+    rebalancer = Rebalancer(
+        bridge,
+        journal,
+        loop=RebalanceLoop(definition.config, generation=generation),
+        built=definition.built,
+        programs=definition.programs,
+        stats=Stats(),
+        reporter=listeners.reporter,
+        tags=definition.options.tags,
+    )
+    rebalancer.weigh(definition.options.weights or {})
+    return rebalancer
+
+
+def _followers(definition: StreamDefinition, rebalancer: Rebalancer) -> Followers:
+    return Followers(
+        rebalancer,
+        definition.programs,
+        checkpoint=definition.checkpoint,
+        state_root=definition.state_root,
+        options=definition.options,
+    )

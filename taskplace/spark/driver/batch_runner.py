@@ -1,0 +1,188 @@
+"""Runs one batch, from what `foreachBatch` brings to the report: the steps of "A batch" in docs/architecture.md.
+
+    take over and check -> rebalance -> one job per subtopology -> settle sinks -> commit -> publish -> report
+
+Followers are visited beside all that: the replicator is woken when there is something new for them.
+
+Properties:
+- Nothing counts before the commit, everything does after it. An error before it leaves the batch to be run again; after
+  it, the batch is only published again.
+- The points at which tests end this process (`taskplace.spark.faults`) lie between the steps.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from pyspark.sql import DataFrame, SparkSession
+
+from taskplace.errors import Fenced
+from taskplace.rebalance import Trigger
+from taskplace.spark import faults
+from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.followers import Followers
+from taskplace.spark.driver.idle import Idle
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.repeated_batch import warn_if_grown
+from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.stage_runner import StageRunner
+from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
+from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.time_due import TimeDue
+from taskplace.spark.driver.watermarks import Watermarks
+from taskplace.spark.messages import Manifest
+from taskplace.spark.worker.guard import told_when_full
+
+
+@dataclass(kw_only=True, eq=False)
+class BatchRunner:
+    """Runs the batches of one stream, one at a time. Lifetime: one for each driver.
+
+    `read_input` returns the united rows of what `foreachBatch` brings, or refuses them.
+    """
+
+    definition: StreamDefinition
+    bridge: Cluster
+    journal: Journal
+    takeover: Takeover
+    rebalancer: Rebalancer
+    followers: Followers
+    replicator: Replicator
+    stages: StageRunner
+    schemas: SinkSchemas
+    publisher: Publisher
+    idle: Idle
+    time_due: TimeDue
+    listeners: Listeners
+    read_input: Callable[[DataFrame], DataFrame]
+    _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+
+    def run(self, df: DataFrame, batch_id: int) -> None:
+        """Run a batch; one that is committed already is only published again.
+
+        Errors: `Fenced` when another driver has taken over; `CheckpointError`; what a processor or a sink raises.
+        """
+        with self._one_batch:
+            self._take_over(df, batch_id)
+            last = self.journal.last
+            if last is not None and batch_id == last.batch:
+                self._publish(df.sparkSession, last)
+                warn_if_grown(self.definition, last, partial(self.read_input, df))
+                return
+            with self.rebalancer.batch():
+                self._run(self._begin(df, batch_id))
+
+    def stop_if_fenced(self) -> None:
+        """Raise `Fenced`, and visit no more followers, if another driver has taken over; see `Journal.check_epoch`."""
+        try:
+            self.journal.check_epoch()
+        except Fenced:
+            self.replicator.stop()  # the other driver sends followers of its own
+            raise
+
+    def _run(self, batch: Batch) -> None:
+        with batch.clock.phase("rebalance"):
+            self._rebalance(batch.id)
+        self.replicator.start()
+        self._run_stages(batch)
+        self._settle_sinks(batch)
+        faults.point("batch.staged")
+        with batch.clock.phase("commit"):
+            manifest = self._commit(batch)
+        self.replicator.wake()
+        faults.point("batch.committed")
+        with batch.clock.phase("publish"):
+            self._publish(batch.session, manifest)
+        faults.point("batch.published")
+        self._prune()
+        self._report(batch)
+
+    # -- before the commit
+
+    def _take_over(self, df: DataFrame, batch_id: int) -> None:
+        """Take the checkpoint over with the first batch; refuse a batch that does not follow the last one."""
+        self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.read_input(df))
+        self.journal.check_epoch()
+        self.takeover.check_batch(batch_id)
+
+    def _begin(self, df: DataFrame, batch_id: int) -> Batch:
+        last = self.journal.last
+        return Batch(
+            id=batch_id,
+            input=self.read_input(df),
+            session=df.sparkSession,
+            watermarks=Watermarks(self.time_due.watermark, last),
+        )
+
+    def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
+        """Plan from the members that are left; wait for executors if there are none."""
+        if not self.rebalancer.keep(cancelled=bool(because)):
+            self.followers.welcome()
+        if self.rebalancer.rebalance(batch_id, because):
+            self.replicator.wake()
+
+    def _rebalance_after_loss(self, batch_id: int, lost: frozenset[str]) -> None:
+        names = ", ".join(f"executor-{id_}" for id_ in sorted(lost))
+        self._rebalance(batch_id, (Trigger("lost", f"{names} died within batch {batch_id}"),))
+
+    def _run_stages(self, batch: Batch) -> None:
+        """Run each subtopology on what those before it have written, and bind the keys that rows were sent by."""
+        for subtopology in self.definition.built.order:
+            with batch.clock.phase(f"subtopology {subtopology}"):
+                on_lost = partial(self._rebalance_after_loss, batch.id)
+                reports = self.stages.run(batch, subtopology, on_lost)
+                for report in reports.values():
+                    keys = {topic: b.key for topic, b in report.boundaries.items() if b.key}
+                    self.journal.bind_keys(keys)  # other types than before would go to other tasks
+                batch.reports |= reports
+
+    def _settle_sinks(self, batch: Batch) -> None:
+        """Agree on one schema for each sink, and on the files that have it."""
+        batch.staged, batch.schemas = self.schemas.settle(
+            self.definition.checkpoint, batch.reports, self.journal.identity
+        )
+
+    # -- the commit, and after it
+
+    def _commit(self, batch: Batch) -> Manifest:
+        """Write the manifest, and record in the driver what it has committed."""
+        journal = self.journal
+        with told_when_full(self.definition.checkpoint), self.rebalancer.lock:
+            before = journal.last.changes if journal.last else {}
+            journal.identity = {**journal.identity, SCHEMAS: batch.schemas}
+            manifest = journal.commit(
+                batch=batch.id,
+                generation=self.rebalancer.loop.generation,
+                changes=batch.changes,
+                sinks=batch.staged,
+                assignment=self.rebalancer.assignment(),
+                event_times=self.time_due.event_times(batch),
+                rows=batch.rows,
+                watermark=batch.watermarks.now,
+                expired=batch.watermarks.expired,
+                held=batch.watermarks.held,
+            )
+            # The changes of the batch before count as lag from now on: followers had one batch to apply them.
+            self.rebalancer.state.committed({*before, *batch.changes})
+            self.idle.committed(batch.reports)
+        return manifest
+
+    def _publish(self, session: SparkSession, manifest: Manifest) -> None:
+        with told_when_full(self.definition.checkpoint):
+            self.publisher.publish(session, manifest, self.journal.check_epoch)
+
+    def _prune(self) -> None:
+        with self.rebalancer.lock:
+            self.journal.prune()
+
+    def _report(self, batch: Batch) -> None:
+        self.rebalancer.stats.count_batch(batch.rows, batch.clock, batch.reports.values())
+        self.listeners.batch_done(batch, self.rebalancer.placement, self.rebalancer.loop.generation)

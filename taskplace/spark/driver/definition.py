@@ -1,0 +1,95 @@
+"""What a placed stream is made of: its topology, programs, configuration and directories.
+
+It is fixed when the driver has opened the checkpoint; every room of the driver reads it, none changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from taskplace.model.config import PlacementConfig
+from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.driver import programs, structure
+from taskplace.spark.driver.programs import EventTime
+from taskplace.spark.messages import Declaration, Manifest
+from taskplace.spark.worker.program import Program
+from topology import BuiltTopology, TaskId
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamDefinition:
+    """One placed stream.
+
+    - `programs`: by subtopology; `event_times`: by source, of those that have one
+    - `checkpoint`: shared by driver and executors; `state_dir`: on the executors' local disks
+    - `checkpoint_id`: names the local copies that belong to the checkpoint; "" before the checkpoint is opened
+    """
+
+    built: BuiltTopology
+    config: PlacementConfig
+    options: PlacedOptions
+    checkpoint: Path
+    state_dir: Path
+    programs: tuple[Program, ...]
+    event_times: Mapping[str, EventTime]
+    checkpoint_id: str = ""
+
+    @classmethod
+    def of(
+        cls,
+        built: BuiltTopology,
+        *,
+        config: PlacementConfig,
+        options: PlacedOptions,
+        checkpoint: Path,
+        state_dir: Path,
+    ) -> StreamDefinition:
+        """Compile a topology's programs. Errors: as of `programs.programs`."""
+        return cls(
+            built=built,
+            config=config,
+            options=options,
+            checkpoint=checkpoint,
+            state_dir=state_dir,
+            programs=programs.programs(built),
+            event_times=programs.event_times(built),
+        )
+
+    def opened(self, declaration: Declaration) -> StreamDefinition:
+        """Return the definition with the checkpoint's id and the incarnations of its stores."""
+        checkpoint_id, kept = structure.kept(declaration, self.programs)
+        return replace(self, checkpoint_id=checkpoint_id, programs=kept)
+
+    @property
+    def state_root(self) -> Path:
+        """Where executors keep this checkpoint's copies."""
+        return self.state_dir / self.checkpoint_id
+
+    @cached_property
+    def tasks(self) -> Mapping[int, tuple[TaskId, ...]]:
+        """The tasks of each subtopology, in order of partition."""
+        tasks: dict[int, list[TaskId]] = {program.subtopology: [] for program in self.programs}
+        for task in self.built.tasks():
+            tasks[task.id.subtopology].append(task.id)
+        return {subtopology: tuple(ids) for subtopology, ids in tasks.items()}
+
+    @cached_property
+    def driven_by_time(self) -> bool:
+        """Whether a task may have something to do because the watermark has moved."""
+        return bool(self.event_times) and any(p.forgets or p.every_batch for p in self.programs)
+
+    @cached_property
+    def longest_retention(self) -> int:
+        """An upper bound of how long event time has to go on until all state has expired, in microseconds."""
+        retentions = (store.ttl for program in self.programs for store in program.stores.values())
+        lags = (operator.lag for program in self.programs for operator in program.operators)
+        return sum(retentions) + sum(lags)
+
+    def watermark_after(self, last: Manifest | None) -> int | None:
+        """Return the sources' watermark in the batch after `last`, microseconds since 1970 (UTC); None: unknown yet."""
+        if last is None:
+            return None
+        return programs.watermark(self.event_times, last.event_times, last.watermark)

@@ -1,0 +1,47 @@
+"""Compares a batch that Spark repeats with what was committed for it.
+
+Spark repeats the last batch when it could not note its end. If Spark's checkpoint was lost or set back, it may instead
+have cut a new batch with the same number; rows beyond the committed ones are then lost, as the batch is not run again.
+
+Non-goal: to refuse such a batch. The other side of a join may have grown. Fewer rows mean nothing: a source may have
+forgotten them, or may not be able to bring them any more.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+from taskplace.spark.driver import programs
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.messages import Manifest
+
+log = logging.getLogger(__name__)
+
+
+def warn_if_grown(
+    definition: StreamDefinition, committed: Manifest, read_input: Callable[[], DataFrame]
+) -> None:
+    """Log a warning if Spark brings more rows than were committed, or if the rows cannot be counted. Never raises.
+
+    `read_input` returns the united rows of the repeated batch.
+    """
+    try:
+        df = read_input()
+        rows = sum(
+            programs.stage_input(df, program).count() for program in definition.programs if program.external
+        )
+    except Exception as error:
+        log.warning(
+            "%s: batch %d is committed and published; its rows cannot be counted again: %s",
+            definition.checkpoint, committed.batch, error,
+        )  # fmt: skip
+        return
+    if rows > committed.rows:
+        log.warning(
+            "%s: batch %d was committed with %d rows, and Spark brings %d for it now; if its own checkpoint was "
+            "lost or set back, the others are lost: restore it, or start both anew",
+            definition.checkpoint, committed.batch, committed.rows, rows,
+        )  # fmt: skip

@@ -1,0 +1,125 @@
+"""Runs one subtopology of a batch: prepares its input and its setting, runs its job, and takes in the reports.
+
+`taskplace.spark.driver.stages` runs the job itself, and again after the loss of an executor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from taskplace.spark.cluster import ArrowInput
+from taskplace.spark.driver import programs, stages
+from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.idle import Idle, rows_by_partition
+from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.rebalancer import Rebalancer
+from taskplace.spark.driver.staging import SinkSchemas
+from taskplace.spark.messages import Boundary, History, Report, Setting
+from taskplace.spark.worker.program import Program
+from topology import TaskId
+
+#: Plans again without the executors that were lost, given their ids.
+OnLost = Callable[[frozenset[str]], None]
+
+
+@dataclass(eq=False)
+class StageRunner:
+    """Runs the stages of a stream's batches, one at a time. Lifetime: one for each driver."""
+
+    definition: StreamDefinition
+    rebalancer: Rebalancer
+    schemas: SinkSchemas
+    idle: Idle
+    listeners: Listeners
+
+    def run(self, batch: Batch, subtopology: int, on_lost: OnLost) -> dict[TaskId, Report]:
+        """Run a subtopology whose inputs are complete; return the reports of the tasks that ran.
+
+        Errors: as of `stages.run`.
+        """
+        program, tasks = self.definition.programs[subtopology], self.definition.tasks[subtopology]
+        arrow = self._external_rows(batch, program)
+        boundaries = {topic: list(_boundaries(batch, topic)) for topic in program.internal}
+        setting = self._setting(batch, program, arrow)
+        idle = self._idle_tasks(batch, setting, program, arrow)
+        self.listeners.stage_starts(batch.id, subtopology)
+        reports = stages.run(
+            bridge=self.rebalancer.bridge,
+            program=program,
+            setting=setting,
+            boundaries=boundaries,
+            arrow=arrow,
+            tasks=tasks,
+            idle=idle,
+            histories=self.rebalancer.journal.history,
+            where=self.rebalancer.owners,
+            generation=lambda: self.rebalancer.loop.generation,
+            on_lost=on_lost,
+            held=partial(batch.watermarks.held_before, program),
+        )
+        batch.watermarks.passed(program, len(tasks), reports.values())
+        if program.stateful:
+            self._move_copies(reports.values())
+        self.rebalancer.stats.count(reports.values())
+        return reports
+
+    def _external_rows(self, batch: Batch, program: Program) -> ArrowInput | None:
+        """Shuffle the rows that come from Spark; None for a subtopology that reads internal topics alone."""
+        if not program.external:
+            return None
+        rows = programs.stage_input(batch.input, program)
+        return self.rebalancer.bridge.arrow_input(
+            rows, len(self.definition.tasks[program.subtopology]), programs.PARTITION
+        )
+
+    def _setting(self, batch: Batch, program: Program, arrow: ArrowInput | None) -> Setting:
+        return Setting(
+            checkpoint=str(self.definition.checkpoint),
+            state_root=str(self.definition.state_root),
+            spark_app=self.rebalancer.bridge.app_id,
+            epoch=self.rebalancer.journal.epoch,
+            batch=batch.id,
+            generation=self.rebalancer.loop.generation,
+            schema=arrow.schema if arrow else None,
+            compression=self.definition.options.compression,
+            bytes_per_task=self.definition.options.bytes_per_task,
+            watermarks=batch.watermarks.topics(program),
+            late=batch.watermarks.late(program),
+            sinks=self.schemas.of(program.sinks, self.rebalancer.journal.identity),
+        )
+
+    def _idle_tasks(
+        self, batch: Batch, setting: Setting, program: Program, arrow: ArrowInput | None
+    ) -> frozenset[TaskId]:
+        """Return the tasks that have nothing to do in this batch."""
+        brought = Counter(rows_by_partition(batch.reports.values(), program.internal))
+        brought.update(dict(enumerate(arrow.sizes if arrow else ())))
+        return self.idle.tasks(
+            program,
+            self.definition.tasks[program.subtopology],
+            rows=lambda partition: brought[partition] > 0,
+            watermarks=setting.watermarks,
+            behind=self.rebalancer.behind(),
+        )
+
+    def _move_copies(self, reports: Iterable[Report]) -> None:
+        """Record where the active copies are now: at the attempt's change, or where the history ends without one."""
+        with self.rebalancer.lock:
+            for report in reports:
+                end = (
+                    report.change.position
+                    if report.change
+                    else self.rebalancer.journal.history.get(report.task, History()).end
+                )
+                self.rebalancer.state.moved(report.instance, report.task, end)
+
+
+def _boundaries(batch: Batch, topic: str) -> Iterable[Boundary]:
+    """Yield what the earlier stages of a batch have written to an internal topic, in order of their tasks."""
+    for _, report in sorted(batch.reports.items()):
+        if topic in report.boundaries:
+            yield report.boundaries[topic]

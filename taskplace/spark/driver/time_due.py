@@ -1,0 +1,130 @@
+"""Has Spark run batches without rows when event time leaves something to do: windows to close, state to forget.
+
+Two reasons for such a batch: the last batch has moved the watermark, or has not removed all that expired (`due`); or no
+source has brought rows for as long as `idle_closing` says (`taskplace.spark.driver.silence`). Spark runs one only for a
+stream with the source of ticks (`taskplace.spark.driver.ticks`); without it the work waits for the next rows, and a
+warning says so once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from taskplace.errors import InputError
+from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.idle import Idle
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.silence import Silence
+from taskplace.spark.driver.ticks import Ticks, carries_ticks
+from taskplace.spark.worker.guard import told_when_full
+
+log = logging.getLogger(__name__)
+
+
+class TimeDue:
+    """What event time leaves to do between the batches of one stream.
+
+    Lifetime: one for each driver. `ticks` is None as long as the stream reads no source of ticks.
+    Errors: `InputError` for `idle_closing` in a topology that does nothing by event time.
+    """
+
+    def __init__(self, definition: StreamDefinition, journal: Journal, idle: Idle) -> None:
+        self.ticks: Ticks | None = None
+        self._definition, self._journal, self._idle = definition, journal, idle
+        self._silence = _silence(definition)
+        self._warned_without_ticks = False
+
+    @property
+    def watermark(self) -> int | None:
+        """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: unknown yet."""
+        return self._definition.watermark_after(self._journal.last)
+
+    def due(self) -> bool:
+        """Return whether the next batch has something to do even without rows."""
+        last, watermark = self._journal.last, self.watermark
+        if last is None or watermark is None or not self._definition.driven_by_time:
+            return False
+        return watermark != last.watermark or self._idle.expiring
+
+    # -- between batches
+
+    def request_batch(self) -> None:
+        """Ask Spark for a batch if one is due, else begin to wait for a silence of all sources.
+
+        Errors: `DiskFull` when the request cannot be written.
+        """
+        if self.ticks is None:
+            if self.due():
+                self._warn_without_ticks()
+        elif self.due():
+            with told_when_full(self._definition.checkpoint):
+                self.ticks.ask(self._journal.last_batch + 1)
+        elif (last := self._journal.last) is not None:
+            ask = partial(self.ticks.ask, last.batch + 1)
+            self._silence.watch(last.event_times, self.watermark, ask)
+
+    def stop_waiting(self) -> None:
+        """Stop waiting for a silence: a batch has begun, or the stream has ended."""
+        self._silence.stop()
+
+    def event_times(self, batch: Batch) -> Mapping[str, int]:
+        """Return the newest event times to commit a batch with: the clock's, after a long enough silence."""
+        return self._silence.newest(
+            found=batch.event_times,
+            known=self._journal.last.event_times if self._journal.last else {},
+            rows=batch.rows,
+            watermark=batch.watermarks.now,
+        )
+
+    # -- the source of ticks
+
+    def wants_ticks(self, spark_checkpoint: Path) -> bool:
+        """Return whether a query on Spark's checkpoint reads the source of ticks: as before, or if it can be of use.
+
+        Logs a warning if it could be of use, and the checkpoint was made without it.
+        """
+        carried = carries_ticks(spark_checkpoint)
+        if carried is None:
+            return self._definition.driven_by_time
+        if not carried and self._definition.driven_by_time:
+            log.warning(
+                "%s: made without ticks, and Spark adds no source to a checkpoint. While all sources are silent, "
+                "windows do not close and state does not expire: that waits for the next rows. A new checkpoint has "
+                "ticks",
+                self._definition.checkpoint,
+            )
+            self._warned_without_ticks = True
+        return carried
+
+    def add_ticks(self, united: DataFrame) -> DataFrame:
+        """Return a united streaming frame that also reads the source of ticks; batches are requested from now on."""
+        self.ticks = Ticks(self._definition.checkpoint)
+        self.request_batch()
+        return self.ticks.added_to(united)
+
+    def _warn_without_ticks(self) -> None:
+        if self._warned_without_ticks:
+            return
+        self._warned_without_ticks = True
+        log.warning(
+            "%s: windows to close and state to forget wait for the next batch, and Spark runs none while all "
+            "sources are silent; `start`, or `unite(sources, ticks=True)` on a new Spark checkpoint, has it run",
+            self._definition.checkpoint,
+        )
+
+
+def _silence(definition: StreamDefinition) -> Silence:
+    idle_closing = definition.options.idle_closing
+    if idle_closing is not None and not definition.driven_by_time:
+        raise InputError(
+            "idle_closing",
+            found=idle_closing,
+            expected="a topology with windows, or with state that is forgotten by event time",
+        )
+    return Silence(idle_closing, definition.event_times, definition.longest_retention)
