@@ -42,6 +42,7 @@ from taskplace.spark.bridge import Bridge
 from taskplace.spark.driver import programs as make
 from taskplace.spark.driver import stages, structure
 from taskplace.spark.driver.cluster_state import ClusterState
+from taskplace.spark.driver.directory_overlaps import check_overlaps
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.idle import Idle, rows_by_partition
@@ -115,6 +116,7 @@ class Placed:
             )
         self.checkpoint = checks.local_path(checkpoint, "checkpoint")
         self.state_dir = checks.local_path(state_dir, "state_dir")
+        check_overlaps(self.built, {"the checkpoint": self.checkpoint, "the state_dir": self.state_dir})
         self.programs = make.programs(self.built)
         self._event_times = make.event_times(self.built)
         self._task_ids = self._tasks_by_subtopology()
