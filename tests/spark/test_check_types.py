@@ -1,4 +1,4 @@
-"""Types that no batch could take are refused at the start, with the words of the first batch; others are let through."""
+"""Types that no batch could take are refused at the start, with the words of the first batch; others pass."""
 
 from __future__ import annotations
 

@@ -183,4 +183,7 @@ def test_a_check_says_what_the_start_would(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("orders.yaml").write_text(ORDERS.replace("cents long", "cent long"))
     assert main(["run", "--check", "orders.yaml"]) == 2
-    assert "topology.nodes.spent.options.aggregates.cents.sum: found \"no column 'cents'\"" in capsys.readouterr().err
+    assert (
+        "topology.nodes.spent.options.aggregates.cents.sum: found \"no column 'cents'\""
+        in capsys.readouterr().err
+    )
