@@ -25,7 +25,7 @@ SPENT = "topology__nodes__spent__options"
     [
         (
             {"input__orders__schema": "id long, customer string"},
-            "topology.nodes.spent.options.aggregates.cents.sum: found \"no column 'cents'\", expected one of ['customer', 'id']",
+            "topology.nodes.spent.options.aggregates.cents.sum: found \"no column 'cents'\", expected one of",
         ),
         (
             {"input__orders__schema": {"idd": "long", "customer": "string", "cents": "long"}},
@@ -54,7 +54,7 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {f"{SPENT}__aggregates": {"worst": {"max": "cents", "type": "timestamp"}}},
-            "topology.nodes.spent.options.aggregates.worst.max: found \"'cents', bigint\", expected a timestamp or date column",
+            "topology.nodes.spent.options.aggregates.worst.max: found \"'cents', bigint\", expected a timestamp",
         ),
         (
             {
