@@ -216,7 +216,8 @@ def _skip_what_follows(tokens: Tokens) -> None:
         if word == "comment":
             if tokens.peek()[:1] not in ("'", '"'):
                 raise tokens.unexpected("a text in quotes")
-            tokens.take()
+            while tokens.peek()[:1] in ("'", '"'):  # 'it''s' are two of them
+                tokens.take()
         if word in ("default", "generated"):
             depth = 0
             while tokens.peek() and (depth or tokens.peek() not in (",", ">")):

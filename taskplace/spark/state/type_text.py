@@ -94,7 +94,7 @@ class Tokens:
         """Take the digits of a decimal: `(9, 2)`, or `(9)`; with `any_scale`, the second number may be any."""
         self.expect("(")
         digits, scale = self.number(), 0
-        if not 1 <= digits <= DIGITS:
+        if not any_scale <= digits <= DIGITS:  # Spark has a decimal(0, 0), Arrow has none
             raise self.error(f"{digits} digits", f"a decimal of 1 to {DIGITS} digits")
         if self.peek() == ",":
             self.take()
