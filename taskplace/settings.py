@@ -27,6 +27,7 @@ Non-goals: no environment variables, no includes, no templates. `--set key=value
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -80,7 +81,10 @@ class ExecutorName:
     def read(self, path: str, value: Any) -> str:
         """Return the id as text: Spark's ids are digits, so YAML reads them as integers."""
         value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        return Text(r"\S+", str(self)).read(path, value)
+        found = Text(r"\S+", str(self)).read(path, value)
+        if found != MOST_ACTIVE and difflib.get_close_matches(found, [MOST_ACTIVE], cutoff=0.8):
+            raise ConfigError(path, found=found, expected=str(self), hint=f"did you mean {MOST_ACTIVE!r}?")
+        return found
 
 
 class SparkConf:

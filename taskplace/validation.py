@@ -38,6 +38,22 @@ def mapping(value: Any, path: str, known: Iterable[str] = ()) -> Mapping[str, An
     return value
 
 
+def entries(
+    value: Any, path: str, expected: str, *, optional: bool = False, error: type[InputError] = InputError
+) -> list[tuple[Any, Any]]:
+    """Return the entries of a mapping; none for None, if `optional`. Errors: of the given kind.
+
+    >>> entries(["a"], "tags", "the tags of each host")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: tags: found ['a'], expected the tags of each host
+    """
+    if value is None and optional:
+        return []
+    if not isinstance(value, Mapping):
+        raise error(path, found=value, expected=expected)
+    return list(value.items())
+
+
 def nearest(found: object, known: Iterable[str]) -> str:
     """Return the hint that names the nearest known word, or nothing if none is near.
 

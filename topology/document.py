@@ -138,9 +138,10 @@ def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
     key = check_key(fields.get("key"), f"{path}.key")
     if partitions is not None:
         check_count(partitions, f"{path}.partitions", name)
+    topic = check_name(fields.get("topic", name), f"{path}.topic")
     with placed(path):
         topo._source(
-            fields.get("topic", name),
+            topic,
             name=name,
             key=key,
             partitions=partitions,
@@ -244,7 +245,9 @@ class _Draft:
         try:
             return factory(**options)
         except TopologyError as error:
-            raise TopologyError(f"{self.path}.options.{error}", node=self.name) from error
+            # One that names no option is about all of them.
+            path = f"{self.path}.options" + (": " if str(error).startswith("found ") else ".")
+            raise TopologyError(f"{path}{error}", node=self.name) from error
         except (TypeError, ValueError) as error:  # what a factory raises for arguments it does not take
             raise TopologyError(
                 f"{self.path}.options: found {options!r}, expected the options of {name!r}: {error}",

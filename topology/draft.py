@@ -15,6 +15,7 @@ from typing import Any, Literal
 from topology.errors import TopologyError
 from topology.names import AutoNames, check_count, check_key, check_legal_name, check_name
 from topology.node import Node, Store, StoreSpec
+from topology.processors import check_processor
 from topology.stores import check_store, inline, laid_out, listed, unlike
 from topology.stream import Stream
 
@@ -186,6 +187,8 @@ class TopologyDraft:
                 )
                 self._names.take(name, *parents[:1])
             with self._all_or_nothing(name):  # which was made, if it was not given
+                if not made:  # what a registry makes is a matter of whoever runs it
+                    check_processor(processor, f"node {name!r}", name)
                 node = self._read(
                     kind,
                     parents,

@@ -5,6 +5,7 @@ Errors: `TopologyError` with the path, what was found, what was expected, the ne
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -12,6 +13,8 @@ from typing import Any
 from topology.errors import TopologyError, nearest
 from topology.names import check_name
 from topology.options import check_options
+
+_OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 
 
 def read_options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -51,4 +54,7 @@ def placed(path: str) -> Iterator[None]:
         yield
     except TopologyError as error:
         text = str(error)
+        own = _OWN.match(text)
+        if own is not None and path.endswith(f".{own[1]}"):  # "node 'stats'.stores", of the entry itself
+            text = path + text[own.end() :]
         raise TopologyError(text if text.startswith(path) else f"{path}: {text}", node=error.node) from error

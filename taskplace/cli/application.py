@@ -85,6 +85,33 @@ def topology_of(application: Application, settings: Settings) -> Topology:
         return application.topology()
 
 
+def built_topology(application: Application, settings: Settings) -> BuiltTopology:
+    """Return the application's topology, built. Errors: as `topology_of`; `TopologyError` with the path in the file."""
+    from taskplace.spark.yaml_paths import node_path
+    from topology import TopologyError
+
+    try:
+        return topology_of(application, settings).build()
+    except TopologyError as error:
+        raise type(error)(node_path(str(error), settings.topology), node=error.node) from error
+
+
+def judge(built: BuiltTopology, settings: Settings) -> None:
+    """Refuse what a start would refuse; where Spark's packages are missing, nothing is judged.
+
+    Errors: `ConfigError` and `TopologyError` with the path in the file, as far as it is there.
+    """
+    if settings.application.cls == DECLARED:  # judged when it was made, with its sources
+        return
+    try:
+        from taskplace.spark.yaml_application import judge
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in SPARKS_OWN:
+            raise
+        return
+    judge(built, settings)
+
+
 def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
     """Return the topology to show of a file: an application's, or a topology's own document.
 

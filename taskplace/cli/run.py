@@ -10,10 +10,11 @@ from collections.abc import Callable
 
 from taskplace.cli.application import (
     Application,
+    built_topology,
     internal_plan,
+    judge,
     load_application,
     shown_topology,
-    topology_of,
 )
 from taskplace.errors import UnsupportedSpark
 from taskplace.redaction import scrubbed
@@ -28,9 +29,10 @@ def run(args: argparse.Namespace) -> int:
     """
     settings = Settings.load(args.file, args.set)
     application = load_application(settings)
-    built = topology_of(application, settings).build()
+    built = built_topology(application, settings)
     tasks = built.tasks()  # raises with the reason when the topology is not ready
     if args.check:
+        judge(built, settings)
         parts = f"{len(built.subtopologies)} subtopologies, {len(tasks)} tasks"
         print(f"{args.file}: valid; {built.name}: {parts}")
         return 0

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from taskplace import validation
 from taskplace.durations import Duration, milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.keys import Configuration, Integer, key
+
+_entries = partial(validation.entries, optional=True, error=ConfigError)
 
 COMPRESSIONS = ("lz4", "zstd")
 MOST_BYTES = 2**31 - 1
@@ -68,8 +71,8 @@ class HostTags:
 
     def read(self, path: str, value: Any) -> Mapping[str, Mapping[str, str]]:
         """Return the tags; `ConfigError` for anything else."""
-        for host, tags in _items(path, value, str(self)):
-            for name, tag in _items(f"{path}.{host}", tags, "tags, such as {'zone': 'a'}"):
+        for host, tags in _entries(value, path, str(self)):
+            for name, tag in _entries(tags, f"{path}.{host}", "tags, such as {'zone': 'a'}"):
                 if not isinstance(name, str) or not isinstance(tag, str):
                     raise ConfigError(f"{path}.{host}.{name}", found=tag, expected="a text by a name")
         return value or {}
@@ -83,16 +86,8 @@ class TaskWeights:
 
     def read(self, path: str, value: Any) -> Mapping[str, float]:
         """Return the weights; which tasks there are is looked at later. Errors: `ConfigError`."""
-        _items(path, value, str(self))
+        _entries(value, path, str(self))
         return value or {}
-
-
-def _items(path: str, value: Any, expected: str) -> list[tuple[Any, Any]]:
-    if value is None:
-        return []
-    if not isinstance(value, Mapping):
-        raise ConfigError(path, found=value, expected=expected)
-    return list(value.items())
 
 
 @dataclass(frozen=True, kw_only=True)

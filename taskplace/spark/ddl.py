@@ -1,11 +1,13 @@
 """Spark's written schemas (DDL), read without Spark.
 
 **Idea.** Spark's own parser needs a JVM. To judge a declared schema before anything starts, its types are read here,
-into the classes of `pyspark.sql.types`. A schema with other types (intervals, geometries) counts as not known: Spark
-judges it when the source is opened.
+into the classes of `pyspark.sql.types`. Types that have no such class here (intervals, geometries, times of day) are
+read and count as not known.
 
 Properties: names of types in any case; `varchar(n)` and `char(n)` are read as text, as Spark's readers do; what follows
-a type (`NOT NULL`, `COMMENT`, ...) changes nothing.
+a type (`NOT NULL`, `COMMENT`, `DEFAULT`, ...) changes nothing.
+
+Errors: `TypeTextError` with the place inside the type, what was found there, and the nearest known type.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ import re
 from collections.abc import Iterable
 
 from pyspark.sql import types as spark
+
+from taskplace.spark.state.type_text import WORDS, Tokens, TypeTextError, name_of
 
 _SIMPLE: dict[str, type[spark.DataType]] = {
     "boolean": spark.BooleanType,
@@ -29,15 +33,62 @@ _SIMPLE: dict[str, type[spark.DataType]] = {
     "timestamp_ntz": spark.TimestampNTZType,
     "void": spark.NullType,
 }
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`]+)")
+_DECIMALS = ("decimal", "dec", "numeric")
+_TEXTS = ("varchar", "char", "character")
+_NESTED = ("array", "map", "struct")
+_OTHERS = ("time", "interval", "variant", "geometry", "geography")
+#: The first words of Spark's types.
+TYPES = (*_SIMPLE, *_DECIMALS, *_TEXTS, "string", "timestamp", *_NESTED, *_OTHERS)
+_UNITS = ("year", "month", "day", "hour", "minute", "second")
+
+
+def written_columns(ddl: str) -> list[tuple[str, str]]:
+    """Return the columns of a table's schema, each with its type as it is written. O(letters).
+
+    >>> written_columns("id long NOT NULL, `my tags`: map<string, decimal(9, 2)> COMMENT 'a, b'")
+    [('id', 'long'), ('my tags', 'map<string, decimal(9, 2)>')]
+    """
+    tokens, found = Tokens(ddl, WORDS), []
+    while True:
+        word = tokens.take()
+        if not re.fullmatch(r"\w+|`.+`", word, re.DOTALL):
+            raise tokens.error(
+                word or "the end of the schema", "the name of a column; others stand in backticks"
+            )
+        name = name_of(word)
+        if tokens.peek() == ":":
+            tokens.take()
+        begin = tokens.begin
+        with tokens.inside(name):
+            _Reader(tokens).type()
+            found.append((name, ddl[begin : tokens.end]))
+            _skip_what_follows(tokens)
+            if tokens.peek() not in ("", ","):
+                raise tokens.unexpected("a comma, or the end")
+        if not tokens.take():
+            return found
+
+
+def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> spark.DataType | None:
+    """Return a column's written type; None for one that has no class here.
+
+    `timestamp`: which type `timestamp` is, Spark's `spark.sql.timestampType`.
+
+    >>> read_type("struct<a: int, b: array<innt>>")
+    Traceback (most recent call last):
+    taskplace.spark.state.type_text.TypeTextError: in b.element: found 'innt', expected a type; did you mean 'int'?
+    """
+    reader = _Reader(Tokens(written, WORDS), timestamp)
+    found = reader.type()
+    _skip_what_follows(reader.tokens)
+    reader.tokens.finish()
+    return found if reader.known else None
 
 
 def struct_type(
     columns: Iterable[tuple[str, object]], timestamp: str = "TIMESTAMP_LTZ"
 ) -> spark.StructType | None:
-    """Return the schema of columns with their written types; None if a type is not known here.
-
-    `timestamp`: which type `timestamp` is, Spark's `spark.sql.timestampType`.
+    """Return the schema of columns with their written types; None if one of them is not known here.
 
     >>> struct_type([("id", "long NOT NULL"), ("tags", "map<string, array<decimal(9, 2)>>")]).simpleString()
     'struct<id:bigint,tags:map<string,array<decimal(9,2)>>>'
@@ -46,74 +97,128 @@ def struct_type(
     """
     fields = []
     for name, written in columns:
-        tokens = _TOKEN.findall(str(written))
         try:
-            fields.append(spark.StructField(name, _type(tokens, timestamp.upper())))
-        except (KeyError, IndexError, ValueError):
+            kind = read_type(str(written), timestamp)
+        except TypeTextError:
             return None
+        if kind is None:
+            return None
+        fields.append(spark.StructField(name, kind))
     return spark.StructType(fields)
 
 
-def _type(tokens: list[str], timestamp: str) -> spark.DataType:
-    """Take a type off the tokens. Errors: `KeyError`, `IndexError` and `ValueError` for what is not known."""
-    name = tokens.pop(0).lower()
-    if name == "timestamp":
-        return spark.TimestampNTZType() if timestamp == "TIMESTAMP_NTZ" else spark.TimestampType()
-    if name in ("decimal", "dec", "numeric"):
-        numbers = _numbers(tokens)
-        return spark.DecimalType(*numbers) if numbers else spark.DecimalType(10, 0)
-    if name in ("varchar", "char", "character"):
-        _numbers(tokens)
-        return spark.StringType()
-    if name == "string":
-        if tokens[:1] and tokens[0].lower() == "collate":
-            _, collation = tokens.pop(0), tokens.pop(0)
-            return spark.StringType(collation)
-        return spark.StringType()
-    if name == "array":
-        _take(tokens, "<")
-        element = _type(tokens, timestamp)
-        _take(tokens, ">")
-        return spark.ArrayType(element)
-    if name == "map":
-        _take(tokens, "<")
-        key = _type(tokens, timestamp)
-        _take(tokens, ",")
-        value = _type(tokens, timestamp)
-        _take(tokens, ">")
+class _Reader:
+    """Reads one type; `known` is false once a type was read that has no class here."""
+
+    def __init__(self, tokens: Tokens, timestamp: str = "TIMESTAMP_LTZ") -> None:
+        self.tokens = tokens
+        self.known = True
+        self._timestamp = timestamp.upper()
+
+    def type(self) -> spark.DataType:
+        tokens = self.tokens
+        written = tokens.take()
+        name = written.lower()
+        if name in _SIMPLE:
+            return _SIMPLE[name]()
+        if name in _DECIMALS:
+            return spark.DecimalType(*tokens.decimal()) if tokens.peek() == "(" else spark.DecimalType(10, 0)
+        if name in _TEXTS:
+            tokens.expect("(")
+            tokens.number()
+            tokens.expect(")")
+            return spark.StringType()
+        if name == "string":
+            return spark.StringType(self._collation())
+        if name == "timestamp":
+            return self._timestamp_type()
+        if name in _NESTED:
+            return self._nested(name)
+        if name in _OTHERS:
+            return self._other(name)
+        raise tokens.unknown(written, TYPES)
+
+    def _collation(self) -> str:
+        if self.tokens.peek().lower() != "collate":
+            return "UTF8_BINARY"
+        self.tokens.take()
+        if not re.fullmatch(r"[\w.]+|`.+`", self.tokens.peek()):
+            raise self.tokens.unexpected("the name of a collation")
+        return name_of(self.tokens.take())
+
+    def _timestamp_type(self) -> spark.DataType:
+        if self.tokens.peek().lower() in ("with", "without"):  # ... time zone
+            self.known = False
+            while self.tokens.peek().isalpha() and self.tokens.take().lower() != "zone":
+                pass
+        ntz = self._timestamp == "TIMESTAMP_NTZ"
+        return spark.TimestampNTZType() if ntz else spark.TimestampType()
+
+    def _nested(self, name: str) -> spark.DataType:
+        tokens = self.tokens
+        tokens.expect("<")
+        if name == "struct":
+            return self._struct()
+        if name == "array":
+            element = self._part("element")
+            tokens.expect(">")
+            return spark.ArrayType(element)
+        key = self._part("key")
+        tokens.expect(",")
+        value = self._part("value")
+        tokens.expect(">")
         return spark.MapType(key, value)
-    if name == "struct":
-        return _struct(tokens, timestamp)
-    return _SIMPLE[name]()
+
+    def _part(self, name: str) -> spark.DataType:
+        with self.tokens.inside(name):
+            return self.type()
+
+    def _struct(self) -> spark.StructType:
+        tokens = self.tokens
+        fields: list[spark.StructField] = []
+        while tokens.peek() != ">" or fields:
+            if not re.fullmatch(r"\w+|`.+`", tokens.peek(), re.DOTALL):
+                raise tokens.unexpected("the name of a field")
+            name = name_of(tokens.take())
+            if tokens.peek() == ":":
+                tokens.take()
+            fields.append(spark.StructField(name, self._part(name)))
+            with tokens.inside(name):
+                _skip_what_follows(tokens)
+            if tokens.peek() == ">":
+                break
+            tokens.expect(",", ">")
+        tokens.expect(">")
+        return spark.StructType(fields)
+
+    def _other(self, name: str) -> spark.DataType:
+        """Read a type that has no class here."""
+        tokens = self.tokens
+        self.known = False
+        if name == "interval" and tokens.peek().lower() in _UNITS:
+            tokens.take()
+            if tokens.peek().lower() == "to":
+                tokens.take()
+                if tokens.take().lower() not in _UNITS:
+                    raise tokens.error(self.tokens.written, f"an interval of {', '.join(_UNITS)}")
+        if name in ("time", "geometry", "geography") and tokens.peek() == "(":
+            while tokens.take() not in (")", ""):
+                pass
+        return spark.NullType()
 
 
-def _struct(tokens: list[str], timestamp: str) -> spark.StructType:
-    fields: list[spark.StructField] = []
-    _take(tokens, "<")
-    while tokens[0] != ">":
-        if fields:
-            _take(tokens, ",")
-        name = tokens.pop(0)
-        if tokens[0] == ":":
-            tokens.pop(0)
-        name = name[1:-1].replace("``", "`") if name.startswith("`") else name
-        fields.append(spark.StructField(name, _type(tokens, timestamp)))
-        while tokens[0] not in (",", ">"):  # NOT NULL, COMMENT
-            tokens.pop(0)
-    _take(tokens, ">")
-    return spark.StructType(fields)
-
-
-def _numbers(tokens: list[str]) -> list[int]:
-    """Take numbers in parentheses off the tokens; none if there are none."""
-    if tokens[:1] != ["("]:
-        return []
-    found = []
-    while tokens.pop(0) != ")":
-        found.append(int(tokens.pop(0)))
-    return found
-
-
-def _take(tokens: list[str], token: str) -> None:
-    if tokens.pop(0) != token:
-        raise ValueError(token)
+def _skip_what_follows(tokens: Tokens) -> None:
+    """Go on behind NOT NULL, COMMENT, DEFAULT and GENERATED ALWAYS AS."""
+    while (word := tokens.peek().lower()) in ("not", "null", "comment", "default", "generated"):
+        tokens.take()
+        if word == "not" and tokens.peek().lower() != "null":
+            raise tokens.unexpected("NULL")
+        if word == "comment":
+            if tokens.peek()[:1] not in ("'", '"'):
+                raise tokens.unexpected("a text in quotes")
+            while tokens.peek()[:1] in ("'", '"'):  # 'it''s' are two of them
+                tokens.take()
+        if word in ("default", "generated"):
+            depth = 0
+            while tokens.peek() and (depth or tokens.peek() not in (",", ">")):
+                depth += {"(": 1, ")": -1}.get(tokens.take(), 0)

@@ -1,15 +1,16 @@
-"""The free sections of an application's YAML, nested, also where overrides have added keys by their path.
+"""Nests the keys that overrides have added to `topology`, `input` and `output`.
 
-**Idea.** The override `output.totals.path=/data` means `output: {totals: {path: /data}}`. The settings leave keys of
-`topology`, `input` and `output` in one piece, because the user's names in them may have dots: where a name ends is only
-known by the fields that may follow it.
+**Idea.** A file nests these sections, and needs nothing of this. An override names a key by its path:
+`--set output.totals.path=/data` means `output: {totals: {path: /data}}`. Where the file has no entry `totals` yet, the
+settings cannot know where its name ends, since names may have dots (`output.a.b.path`), and keep the key `totals.path`
+as it is. Here the fields that an entry may have are known: a name ends before a field.
 
-Properties: a name ends before a field; if more than one way fits, the one to an entry that is there is meant, else the
-shortest name. Without a field in it, a key with a mapping is a name, and any other (a mistake, for which the entry has
-the error) leads into the longest entry that is there. Below a field the longest key that is there is followed, and
-what is left is one key (`options.kafka.group.id`).
+Properties: if a name may end in several places, the one to an entry that is there is meant, else the shortest name. A
+key without a field in it is a name, if its value is a mapping; any other is a mistake, and leads into the longest entry
+that is there, which has the error. Below a field the longest key that is there is followed, and what is left is one key
+(`options.kafka.group.id`).
 
-Errors: `ConfigError` for what is given twice, flat and nested.
+Errors: `ConfigError` for a key that is given twice, flat and nested.
 """
 
 from __future__ import annotations

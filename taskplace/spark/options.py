@@ -97,7 +97,7 @@ def check_reporter(reporter: object) -> None:
 def check_sources(sources: object, *, streaming: bool = False) -> None:
     """Refuse sources that are not data frames by name, or with `streaming` not streams."""
     expected = "a data frame for each external topic, by its name"
-    for name, df in _mapping(sources, "sources", expected, empty=False):
+    for name, df in validation.entries(sources, "sources", expected):
         if not isinstance(name, str) or not all(
             hasattr(df, part) for part in ("columns", "schema", "isStreaming")
         ):
@@ -105,11 +105,3 @@ def check_sources(sources: object, *, streaming: bool = False) -> None:
         if streaming and not df.isStreaming:
             expected = "a streaming data frame: spark.readStream, not spark.read"
             raise InputError(f"sources.{name}", found="a data frame that does not stream", expected=expected)
-
-
-def _mapping(found: object, path: str, expected: str, *, empty: bool = True) -> list[tuple[Any, Any]]:
-    if found is None and empty:
-        return []
-    if not isinstance(found, Mapping):
-        raise InputError(path, found=found, expected=expected)
-    return list(found.items())

@@ -35,6 +35,7 @@ from taskplace.spark.driver import programs as make
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.directory_overlaps import check_overlaps
 from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.sources import key_types
@@ -87,6 +88,7 @@ class Placed:
         checks.check_supported(self.config)
         self.checkpoint = checks.local_path(checkpoint, "checkpoint")
         self.state_dir = checks.local_path(state_dir, "state_dir")
+        check_overlaps(self.built, {"the checkpoint": self.checkpoint, "the state_dir": self.state_dir})
         definition = StreamDefinition.of(
             self.built,
             config=self.config,

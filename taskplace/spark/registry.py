@@ -55,10 +55,12 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.state.column_types import USUAL
-from taskplace.spark.state.rows import arrow_schema
+from taskplace.spark.state.rows import parsed
 from taskplace.spark.stub_processors import store_of
+from taskplace.spark.yaml_paths import option_path
 from topology import TopologyError
 from topology.errors import nearest
+from topology.names import check_legal_name
 
 FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "count": count,
@@ -80,7 +82,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if ":" in name:
             return _own(name)
-        return partial(_checked, _BUILT_IN[name], frozenset(), None)
+        return partial(_built_in, _BUILT_IN[name])
 
     @staticmethod
     def defaults(processor: str, node: str) -> Mapping[str, Any]:
@@ -142,6 +144,12 @@ def _bound(function: Any, /, **options: Any) -> Any:
     return update_wrapper(partial(function, **options), function) if options else function
 
 
+def _built_in(factory: Callable[..., Any], /, **options: Any) -> Any:
+    if "store" in options:
+        check_legal_name(options["store"], "store")
+    return _checked(factory, frozenset(), None, **options)
+
+
 # By position alone, so that an option may have any name.
 def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **options: Any) -> Any:
     """Call a factory, after a look at the names of the options: Python's own message has no nearest one.
@@ -163,7 +171,9 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
     try:
         return factory(**options)
     except InputError as error:
-        raise TopologyError(str(error)) from error
+        path = option_path(error.path, options)
+        text = str(error).removeprefix(error.path).removeprefix(": ")
+        raise TopologyError(f"{path}: {text}" if path else text) from error
 
 
 def _parameters(target: Any) -> Sequence[inspect.Parameter]:
@@ -181,6 +191,9 @@ def _aggregate(
 ) -> Aggregate:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise TopologyError(f"aggregates: found {aggregates!r}, expected names with aggregates, {_FORM}")
+    for name in aggregates:
+        if not isinstance(name, str):
+            raise TopologyError(f"aggregates.{name}: found {name!r}, expected a name that is text (quote it)")
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
     # They become keyword arguments, beside these.
     for name in ("store", "by", "window", "ttl", "time"):
@@ -216,7 +229,7 @@ def _aggregation(path: str, spec: object) -> Aggregation:
         raise TopologyError(
             f"{path}: found the function {function!r}, expected a known one; {nearest(function, FUNCTIONS)}"
         )
-    if not isinstance(column, str):
+    if not isinstance(column, str) or not column:
         raise TopologyError(f"{path}.{function}: found {column!r}, expected the name of a column")
     if kept and function == "count":
         raise TopologyError(f"{path}.type: found {kept['type']!r}, expected nothing: a count is an int64")
@@ -284,11 +297,15 @@ def _columns(path: str, found: object) -> dict[str, str]:
     if not isinstance(found, Mapping) or not found:
         raise TopologyError(f"{path}: found {found!r}, expected columns with their types, like {{id: int64}}")
     for name, kind in found.items():
+        if not isinstance(kind, str):
+            raise TopologyError(
+                f"{path}.{name}: found {kind!r}, expected a column type; {nearest(kind, USUAL)}"
+            )
         try:
-            arrow_schema({str(name): kind}, path)
-        except InputError:
-            hint = nearest(kind, USUAL)
-            raise TopologyError(f"{path}.{name}: found {kind!r}, expected a column type; {hint}") from None
+            parsed(kind, f"{path}.{name}", "a column type")
+        except InputError as error:
+            hint = f"; {nearest(kind, USUAL)}" if error.found == kind and not error.hint else ""
+            raise TopologyError(f"{error}{hint}") from None
     return dict(found)
 
 

@@ -39,6 +39,8 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import ConfigError, InputError
@@ -46,6 +48,8 @@ from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
 from taskplace.spark.dotted_keys import entries, topology_section
+from taskplace.spark.state.type_text import TypeTextError
+from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
 
 if TYPE_CHECKING:
@@ -60,13 +64,6 @@ INPUT = ("format", "path", "schema", "options", "select")
 OUTPUT = ("path", "foreach")
 FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
-#: The first words of Spark's types.
-TYPES = (
-    *("boolean", "byte", "tinyint", "short", "smallint", "int", "integer", "long", "bigint", "float", "real"),
-    *("double", "decimal", "dec", "numeric", "string", "char", "character", "varchar", "binary", "date"),
-    *("time", "timestamp", "timestamp_ntz", "timestamp_ltz", "interval", "array", "map", "struct", "variant"),
-    *("void", "geometry", "geography"),
-)
 _SOURCE = "a source of Spark's, like {format: parquet, path: /data, schema: 'id long'}"
 _SINK = "{path: a directory} or {foreach: 'module:function'}"
 
@@ -75,29 +72,19 @@ class Declared:
     """The application class of a YAML file with a `topology`; needs no more than the file."""
 
     def __init__(self, settings: Settings) -> None:
-        from taskplace.spark.driver.programs import external_topics, programs
-        from taskplace.spark.driver.publishing import check_targets
-        from taskplace.spark.driver.sources import check_sources
-        from taskplace.spark.driver.staging import SinkSchemas
-        from taskplace.spark.key_checks import check_keys
+        from taskplace.spark.driver.programs import external_topics
 
         output = entries("output", settings.output, OUTPUT)
         targets = {name: _target(f"output.{name}", entry) for name, entry in output.items()}
         self._topology = declared_topology(settings, targets)
-        built = self._topology.build()
-        try:
-            check_keys(built)
-        except TopologyError as error:
-            text = str(error).replace(f"node {error.node!r}", f"topology.nodes.{error.node}", 1)
-            raise TopologyError(text, node=error.node) from error
+        section = topology_section(settings.topology)
+        with _nodes_by_path(section):
+            built = self._topology.build()
         _check_sinks(built)
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
-        with _in_the_file():
-            programs(built)  # judges the layouts of the stores, and options
-            check_sources(built, _schemas(self._inputs, settings), settings.spark.conf.get)
-            SinkSchemas(built)  # judges what is declared
-            check_targets(built)
+        _check_partitions(built)
+        judge(built, settings, self._inputs)
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -108,27 +95,76 @@ class Declared:
         return {topic: source.read(spark) for topic, source in self._inputs.items()}
 
 
+def judge(
+    built: BuiltTopology, settings: Settings, inputs: Mapping[str, _Source] = MappingProxyType({})
+) -> None:
+    """Refuse what `Placed` would refuse at the start, as far as it shows without Spark.
+
+    `inputs`: the entries of `input`, for an application without a class of its own.
+
+    Errors: `ConfigError` and `TopologyError` with the path in the file.
+    """
+    from taskplace.spark.driver.directory_overlaps import check_overlaps
+    from taskplace.spark.driver.processor_forms import check_forms
+    from taskplace.spark.driver.programs import programs
+    from taskplace.spark.driver.publishing import check_targets
+    from taskplace.spark.driver.rebalancer import check_weights
+    from taskplace.spark.driver.sources import check_sources
+    from taskplace.spark.driver.staging import SinkSchemas
+
+    section = topology_section(settings.topology)
+    paths = YamlPaths(built, section) if section else None
+    with _nodes_by_path(section), _in_the_file(paths):
+        check_forms(built)
+        # Before `programs`: a column that is not there shows as one, and not as one without an event time.
+        check_sources(built, _schemas(inputs, settings), settings.spark.conf.get)
+        programs(built)  # judges the layouts of the stores, and options
+        SinkSchemas(built)  # judges what is declared
+        check_targets(built)
+        check_overlaps(built, _directories(settings, inputs))
+        if settings.runtime.weights:
+            check_weights(settings.runtime.weights, built)
+
+
+def _check_partitions(built: BuiltTopology) -> None:
+    for node in built.nodes:
+        if node.kind == "source" and not node.internal and built.partitions.get(node.topic or "") is None:
+            path, expected = (
+                f"topology.sources.{node.name}.partitions",
+                "over how many tasks its rows are split",
+            )
+            raise TopologyError(f"{path}: found nothing, expected {expected}", node=node.name)
+
+
+def _directories(settings: Settings, inputs: Mapping[str, _Source]) -> dict[str, Path]:
+    """Return the directories in use on this host, by whose they are."""
+    found = {
+        "the checkpoint (checkpoint.dir)": local_path(settings.checkpoint_dir, "checkpoint.dir"),
+        "the state directory (state.dir)": settings.state_dir,
+    }
+    read = {f"what input.{topic} reads": source.directory for topic, source in inputs.items()}
+    return found | {owner: path for owner, path in read.items() if path is not None}
+
+
 @contextmanager
-def _in_the_file() -> Iterator[None]:
-    """Name what is wrong by its path in the file."""
+def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
+    """Name what is wrong by its path in the file; by its name in code, if the topology is not in the file."""
     try:
         yield
     except InputError as error:
-        path = error.path
-        for found, written in _PATHS:
-            path = re.sub(found, written, path)
-        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+        path = error.path if paths is None else paths.of(error.path)
+        made = ConfigError(path, found=error.found, expected=error.expected, hint=error.hint)
+        made.args = (path + str(error).removeprefix(error.path),)  # its words stay as they are
+        raise made from None
 
 
-_PATHS = (
-    (r"^sinks\.(.*)\.target$", r"output.\1"),
-    (r"^sinks\.", "topology.nodes."),
-    (r"^(sources\..*)\.(event_time|delay)$", r"topology.\1.options.\2"),
-    (r"^sources\.(.*)$", r"input.\1.schema"),
-    (r"^sources$", "input"),
-    (r"^nodes\.(.*)\.([^.]*)$", r"topology.nodes.\1.options.\2"),
-    (r"^node '(.*?)'", r"topology.nodes.\1"),
-)
+@contextmanager
+def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
+    """Name a node by its path in the file."""
+    try:
+        yield
+    except TopologyError as error:
+        raise type(error)(node_path(str(error), section), node=error.node) from error
 
 
 def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = None) -> Topology:
@@ -151,7 +187,7 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
             text = text.replace("targets.", "output.", 1)
         elif re.match(r"(sources|stores|nodes)\b", text):
             text = f"topology.{text}"
-        raise TopologyError(text, node=error.node) from error
+        raise TopologyError(node_path(text, document), node=error.node) from error
 
 
 def _registry() -> Mapping[str, Callable[..., Any]]:
@@ -213,7 +249,8 @@ class _Source:
         self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
         files = self._format in FILES
         self._path = entry.get("path")
-        if not isinstance(self._path, str) and (files or self._path is not None):
+        blank = isinstance(self._path, str) and not self._path.strip()
+        if blank or (not isinstance(self._path, str) and (files or self._path is not None)):
             raise ConfigError(f"{path}.path", found=self._path, expected="a directory or a URI")
         if files and self._format != "text" and self._schema is None:
             expected = "the columns of the files, like 'id long, name string'"
@@ -226,8 +263,16 @@ class _Source:
             self.columns = ()
         if self._select is None:
             _check_key(f"{path}.schema", [name for name, _ in columns], key)
-        elif not isinstance(self._select, list) or not all(isinstance(sql, str) for sql in self._select):
+        elif not isinstance(self._select, list) or not all(map(_is_text, self._select)):
             raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
+
+    @property
+    def directory(self) -> Path | None:
+        """Where it reads on this host, with its patterns; None if it reads elsewhere."""
+        try:
+            return None if self._path is None else local_path(absolute(self._path), self._at)
+        except InputError:
+            return None
 
     def schema(self, timestamp: str) -> StructType | None:
         """Return the schema that is declared; None if it is not known, as with `select`."""
@@ -279,6 +324,7 @@ def _options(path: str, found: object) -> dict[str, str]:
     if not isinstance(found, Mapping | None):
         raise ConfigError(path, found=found, expected="a mapping of Spark's options")
     for name, value in (found or {}).items():
+        _check_text(path, name)
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{path}.{name}", found=value, expected="a text, a number or true/false")
     return {
@@ -288,46 +334,49 @@ def _options(path: str, found: object) -> dict[str, str]:
 
 
 def _schema(path: str, found: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
-    """Return a schema as Spark's DDL, and its columns with their types as far as they show; none: unknown."""
+    """Return a schema as Spark's DDL, and its columns with their types as they are written; none: unknown."""
+    from taskplace.spark.ddl import written_columns
+
     if found is None:
         return None, ()
     if isinstance(found, Mapping) and found:
         columns = [(str(name), kind) for name, kind in found.items()]
-        ddl = ", ".join(f"`{name}` {kind}" for name, kind in columns)
-    elif isinstance(found, str) and found.strip():
-        ddl = found
-        # With a COMMENT anything goes, and Spark alone may judge.
-        columns = [_column(part) for part in _parts(found)] if "'" not in found else []
-    else:
+        for name in found:
+            _check_text(path, name)
+        for name, kind in columns:
+            _check_type(f"{path}.{name}", kind)
+        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns), tuple(columns)
+    if not isinstance(found, str) or not found.strip():
         raise ConfigError(path, found=found, expected="Spark's DDL ('id long, name string'), or columns")
-    for name, kind in columns:
-        word = re.match(r"\s*(\w*)", str(kind).lower())
-        if word is None or word[1] not in TYPES:
-            near = difflib.get_close_matches(word[1] if word else "", TYPES, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(f"{path}.{name}", found=kind, expected="one of Spark's types", hint=hint)
-    return ddl, tuple(columns)
+    try:
+        return found, tuple(written_columns(found))
+    except TypeTextError as error:
+        raise _written(path, error) from None
 
 
-def _parts(ddl: str) -> list[str]:
-    """Split at the commas between columns; types have commas of their own.
-
-    >>> _parts("a int, b struct<x: int, y: map<string, int>>, c decimal(9, 2)")
-    ['a int', ' b struct<x: int, y: map<string, int>>', ' c decimal(9, 2)']
-    """
-    parts, depth = [""], 0
-    for letter in ddl:
-        depth += (letter in "<(") - (letter in ">)")
-        if letter == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += letter
-    return parts
+def _is_text(found: object) -> bool:
+    return isinstance(found, str) and bool(found.strip())
 
 
-def _column(part: str) -> tuple[str, str]:
-    found = re.match(r"\s*(?:`([^`]+)`|([^\s:`]+))[\s:]*(.*)", part)
-    return (found[1] or found[2], found[3]) if found else (part.strip(), "")
+def _check_text(path: str, name: object) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigError(f"{path}.{name}", found=name, expected="a key that is text (quote it)")
+
+
+def _check_type(path: str, written: object) -> None:
+    from taskplace.spark.ddl import read_type
+
+    if not isinstance(written, str):
+        raise ConfigError(path, found=written, expected="one of Spark's types")
+    try:
+        read_type(written)
+    except TypeTextError as error:
+        raise _written(path, error) from None
+
+
+def _written(path: str, error: TypeTextError) -> ConfigError:
+    expected = "one of Spark's types" if error.expected == "a type" else error.expected
+    return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
 
 
 def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:

@@ -96,7 +96,7 @@ def test_an_application_may_be_yaml_alone(shop, tmp_path, capsys):
     assert "Processor: visits (stores: [visits])" in capsys.readouterr().out
     for override, says in [
         ("topology.nodes.visits.processor=cuont", "topology.nodes.visits.processor: found 'cuont'"),
-        ("topology.sources.clicks.partitions=", "topic 'clicks': missing"),
+        ("topology.sources.clicks.partitions=", "topology.sources.clicks.partitions: found nothing"),
         (
             "input.clicks.schema=side string",
             "input.clicks.schema: found 'side', expected the key column 'page'",

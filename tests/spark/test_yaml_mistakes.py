@@ -120,7 +120,7 @@ BAD = [
         {"topology__nodes__more": node("per-key", function="x", by=1, state=1, output=1)},
         "options.function: found 'x'",
     ),
-    ({"topology__nodes__more": {"process": "once"}}, "more: found 'no processor'"),
+    ({"topology__nodes__more": {"process": "once"}}, "topology.nodes.more.processor: found 'no processor'"),
     ({"input": {}}, "input.orders: found None, expected a source of Spark's"),
     ({"input__order": {}}, "input.order: found an unknown key"),
     ({"input__orders": 3}, "input.orders: found 3"),

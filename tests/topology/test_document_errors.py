@@ -42,7 +42,7 @@ def test_errors_of_a_source(text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{s: {logged: maybe}}", "stores.s: store 's'.logged: found 'maybe', expected true or false"),
+        ("{s: {logged: maybe}}", "stores.s.logged: found 'maybe', expected true or false"),
         ("{s/t: }", "stores.s/t: store name: found 's/t', expected 1 to 200 letters"),
         ("{s: {name: s}}", "stores.s.name: found an unknown field"),
     ],
@@ -91,7 +91,7 @@ def test_errors_of_a_store(text: str, message: str) -> None:
         ("{x: {sink: a}, y: {process: x}}", "node 'y': input 'x' is a sink, which nothing can read"),
         (
             "{x: {process: a}, y: {merge: [x, x]}}",
-            "nodes.y: node 'y': found inputs ['x', 'x'], expected each",
+            "nodes.y: found inputs ['x', 'x'], expected each",
         ),
     ],
 )

@@ -4,7 +4,9 @@
 what it sends on (`taskplace.spark.processors.columns`); parents come first. A source takes its own event time. That, a
 window's column, the `time` of a `ttl` and every column that a store declares as a timestamp or date have to be a
 timestamp or date: an integer would be taken for microseconds. A repartition takes its key, of types that tasks can
-hash. A sink with a declared schema takes the columns of that, and no others.
+hash. A merge takes inputs of the same columns, of types that one type holds. A sink takes columns that Spark reads, and
+one with a declared schema the columns of that, and no others, of types that fit. Types are judged by what a task does
+with them, tried on a row of nulls, so the answer is that of the first batch.
 
 Properties: behind a processor that does not say what it sends on, columns are not known; a task then refuses the same,
 before it writes anything.
@@ -14,22 +16,37 @@ Errors: `InputError` with the node, what was found, and the nearest column.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import pyarrow as pa
 
 from taskplace.errors import InputError
-from taskplace.spark.processors.columns import TIMES, UNKNOWN, Columns, InputColumn, inputs_of, output_of
-from taskplace.spark.worker.schemas import declare
+from taskplace.spark.processors.columns import (
+    Columns,
+    InputColumn,
+    Types,
+    arrow_types,
+    check_types,
+    holds_times,
+    inputs_of,
+    output_of,
+    row_of_nulls,
+)
+from taskplace.spark.worker.hashing import spark_hash
+from taskplace.spark.worker.schemas import declare, fitted
+from taskplace.spark.worker.unify import united
 from taskplace.validation import nearest
 from topology import BuiltTopology, Node
 
 
 def check_columns(
     built: BuiltTopology, sources: Mapping[str, Columns], utc: Callable[[], bool] = lambda: True
-) -> None:
-    """Refuse columns that are missing, or no times where times are wanted. O(nodes x columns).
+) -> dict[str, Columns]:
+    """Refuse columns that are missing or of types that a node cannot take; return those of each topic that is known.
 
     `sources`: by topic, its columns and their types as Spark names them; a topic that is missing is not judged. `utc`:
-    whether the session's time zone is UTC. Elsewhere, an event time without a zone is refused.
+    whether the session's time zone is UTC. Elsewhere, an event time without a zone is refused. O(nodes x columns).
     """
     known: dict[str, Columns | None] = {}
     topics: dict[str, Columns | None] = dict(sources)
@@ -43,8 +60,11 @@ def check_columns(
                     _check(path, wanted, columns)
                     if wanted[:2] == _goes_by(node):
                         _check_zone(path, wanted.name, columns[wanted.name], utc)
+            with _at(node):
+                check_types(node.processor, *parents)
             _check_sent(node, parents)
             known[node.name] = _output(node, parents, topics)
+            _check_declared_time(node, known[node.name])
             if node.kind == "repartition" and node.topic:
                 topics[node.topic] = known[node.name]
     for node in built.nodes:
@@ -53,6 +73,17 @@ def check_columns(
             path = f"sources.{node.topic}.event_time"
             _check(path, InputColumn(0, time, time=True), columns)
             _check_zone(path, time, columns[time], utc)
+    return {topic: columns for topic, columns in topics.items() if columns is not None}
+
+
+@contextmanager
+def _at(node: Node) -> Iterator[None]:
+    """Name the node before what a processor refuses."""
+    try:
+        yield
+    except InputError as error:
+        path = f"node {node.name!r}, {error.path}"
+        raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 def _goes_by(node: Node) -> tuple[int, str] | None:
@@ -81,7 +112,8 @@ def _check(path: str, wanted: InputColumn, columns: Columns) -> None:
             expected=f"one of {sorted(columns)}",
             hint=nearest(wanted.name, columns),
         )
-    if wanted.time and columns[wanted.name] not in (*TIMES, UNKNOWN):
+    kind = arrow_types(columns)[wanted.name]
+    if wanted.time and not holds_times(kind) and not pa.types.is_null(kind):
         raise InputError(
             path,
             found=f"{wanted.name!r}, {columns[wanted.name]}",
@@ -90,35 +122,73 @@ def _check(path: str, wanted: InputColumn, columns: Columns) -> None:
         )
 
 
+def _check_declared_time(node: Node, columns: Columns | None) -> None:
+    """Refuse an event time that a node declares, and that is no time of its output."""
+    time = node.options.get("event_time", getattr(node.processor, "event_time", None))
+    if node.kind in ("processor", "join") and isinstance(time, str) and columns is not None:
+        _check(f"node {node.name!r}, event_time", InputColumn(0, time, time=True), columns)
+
+
 def _check_sent(node: Node, parents: list[Columns | None]) -> None:
-    """Refuse columns that a repartition cannot split its rows by, and those that are not in the schema of a sink."""
-    if not parents or (columns := parents[0]) is None:
+    """Refuse columns that a repartition cannot split its rows by, and those that a sink cannot take."""
+    if node.kind not in ("repartition", "sink") or (columns := parents[0]) is None:
         return
+    types = arrow_types(columns)
     if node.kind == "repartition":
         for column in node.key:
             path = f"node {node.name!r}, key"
             _check(path, InputColumn(0, column), columns)
-            if columns[column].lower().startswith(_NOT_HASHED):
-                raise InputError(
-                    path,
-                    found=f"{column!r}, {columns[column]}",
-                    expected="a key of type boolean, integer, float, date, timestamp, string or binary",
-                    hint="cast it in a processor before",
-                )
-    elif node.kind == "sink" and node.options.get("schema") is not None:
-        names = [name for name, _ in declare(node.name, node.options["schema"]).columns]
-        if wrong := sorted(set(names) ^ set(columns)):
-            missing = wrong[0] not in columns
+            _check_hashed(path, column, columns[column], types[column])
+    else:
+        _check_sink(node, types)
+
+
+def _check_hashed(path: str, column: str, called: str, kind: pa.DataType) -> None:
+    try:
+        if not pa.types.is_null(kind):
+            spark_hash([pa.nulls(1, kind)])
+        elif called.lower().startswith(_NOT_HASHED):
+            raise InputError(path, found=called, expected="another type")
+    except InputError:
+        raise InputError(
+            path,
+            found=f"{column!r}, {called}",
+            expected="a key of type boolean, integer, float, date, timestamp, string or binary",
+            hint="cast it in a processor before",
+        ) from None
+
+
+#: How types of Spark's that Arrow does not have begin: tasks cannot split rows by them.
+_NOT_HASHED = ("variant", "interval", "geometry", "geography")
+
+
+def _check_sink(node: Node, types: Types) -> None:
+    """Refuse columns that are not in a declared schema, or that no row of can be staged."""
+    schema = None
+    path = f"sinks.{node.name}"
+    if node.options.get("schema") is not None:
+        schema = declare(node.name, node.options["schema"])
+        names = [name for name, _ in schema.columns]
+        if wrong := sorted(set(names) ^ set(types)):
+            missing = wrong[0] not in types
             raise InputError(
-                f"sinks.{node.name}.schema",
+                f"{path}.schema",
                 found=f"{'a' if missing else 'no'} column {wrong[0]!r}",
-                expected=f"the columns that come to it: {sorted(columns)}",
-                hint=nearest(wrong[0], sorted(set(columns) - set(names))) if missing else "",
+                expected=f"the columns that come to it: {sorted(types)}",
+                hint=nearest(wrong[0], sorted(set(types) - set(names))) if missing else "",
             )
-
-
-#: How the types begin, in Spark's words and in Arrow's, by which tasks cannot split rows.
-_NOT_HASHED = ("decimal", "array", "list", "map", "struct", "variant", "interval")
+    for name in types:
+        if name.lower() in getattr(node.target, "reserved", ()):
+            raise InputError(
+                path,
+                found=f"a column {name!r}, which the sink's target adds itself",
+                expected="another name; rename it in a processor before the sink",
+            )
+    try:
+        fitted(row_of_nulls(types), node.name, schema)
+    except InputError as error:
+        within = error.path.replace(path, f"{path}.schema", 1) if schema is not None else error.path
+        raise InputError(within, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 def _output(
@@ -127,10 +197,25 @@ def _output(
     """Return the columns of a node's output, as far as they are known."""
     if node.kind == "source":
         return topics.get(node.topic or "")
-    if node.kind in ("repartition", "merge", "sink"):
+    if node.kind == "merge":
+        return _merged(node, parents)
+    if node.kind in ("repartition", "sink"):
         return parents[0]
-    try:
+    with _at(node):
         return output_of(node.processor, *parents)
-    except InputError as error:
-        path = f"node {node.name!r}, {error.path}"
-        raise InputError(path, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+def _merged(node: Node, parents: list[Columns | None]) -> Columns | None:
+    """Return the columns of a merge, in types that hold what comes from all inputs that are known."""
+    known = {
+        parent: columns for parent, columns in zip(node.parents, parents, strict=True) if columns is not None
+    }
+    if not known:
+        return None
+    schemas = [(parent, pa.schema(arrow_types(columns))) for parent, columns in known.items()]
+    whole = united(schemas, f"node {node.name!r}")
+    first, types = next(iter(known.values())), schemas[0][1]
+    return {
+        name: first[name] if whole.field(name).type == types.field(name).type else str(whole.field(name).type)
+        for name in first
+    }

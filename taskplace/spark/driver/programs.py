@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark.driver.node_options import check_options
+from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
@@ -36,7 +37,8 @@ def external_topics(built: BuiltTopology) -> dict[str, int]:
 
 
 def programs(built: BuiltTopology) -> tuple[Program, ...]:
-    """Return the programs, by subtopology id. Errors: `InputError` for a store nobody gave a layout."""
+    """Return the programs, by subtopology id. Errors: `InputError` for a store without a layout."""
+    check_forms(built)
     check_keys(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
@@ -127,12 +129,6 @@ def _program(
     )
     stores = stores_of(sub)
     for node in sub.nodes:
-        if node.kind in ("processor", "join") and node.processor is None:
-            raise InputError(
-                node.name,
-                found="no processor",
-                expected="an object with process(context, *inputs), or a function",
-            )
         if node.processor is not None or node.kind in ("sink", "merge", "repartition"):
             check_options(node)
     _check_windows_alone(sub)

@@ -6,8 +6,8 @@ left out.
 
 Refused: columns that Spark takes for one; key columns that are missing, have a collation, or differ in type between
 co-partitioned topics; state kept by a key that is cast so that different values become one; columns that nodes take and
-no source brings, or that are no times where times are wanted; event times without a zone where the session's is not
-UTC; a source without a key that has nothing to be spread by.
+no source brings, or that are of a type with which the node cannot do what it says (`taskplace.spark.driver.columns`);
+event times without a zone where the session's is not UTC; a source without a key that has nothing to be spread by.
 
 Errors: `InputError` with source or node, what was found, what was expected.
 """
@@ -25,6 +25,8 @@ from taskplace.errors import InputError
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.key_checks import splits
+from taskplace.spark.processors.columns import Types, arrow_types
+from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import check_splits
 from taskplace.validation import nearest
 from topology import BuiltTopology
@@ -47,7 +49,8 @@ def check_sources(
         _check_key(topic, source_key(built, topic), schema)
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
-    check_columns(built, columns, lambda: _is_utc(conf(ZONE)))
+    known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)))
+    _check_internal_keys(built, {topic: arrow_types(found) for topic, found in known.items()})
     for topic in schemas:
         source_key(built, topic) or hashable(topic, columns[topic])
 
@@ -133,8 +136,32 @@ def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) ->
         }
         for topic, schema in schemas.items()
     }
+    _check_splits(built, arrow)
+
+
+def _check_splits(built: BuiltTopology, types: Mapping[str, Types]) -> None:
     for sub in built.subtopologies:
-        check_splits(splits(sub, {name: store.key for name, store in stores_of(sub).items()}), arrow)
+        check_splits(splits(sub, {name: store.key for name, store in stores_of(sub).items()}), types)
+
+
+def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> None:
+    """Refuse what `check_keys` of a program would: keys of repartitions that do not meet in one task."""
+    _check_splits(built, types)
+    keys = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.topic}
+    for group in built.copartition_groups:
+        kinds = {
+            topic: [hashed_as(types[topic][column]) for column in keys[topic]]
+            for topic in group
+            if topic in types and topic in keys
+        }
+        if any(len({*each} - {UNTYPED}) > 1 for each in zip(*kinds.values(), strict=False)):
+            # External topics alone were compared before.
+            writer = next(n.name for n in built.nodes if n.kind == "repartition" and n.topic in kinds)
+            raise InputError(
+                f"node {writer!r}, key",
+                found=f"co-partitioned keys of different types: {kinds}",
+                expected="equal types; cast the keys before the repartition",
+            )
 
 
 def _as_arrow(kind: DataType) -> pa.DataType | None:

@@ -89,7 +89,7 @@ class SinkSchemas:
         for name in names:
             if name.lower() in self._reserved.get(sink, ()):
                 raise InputError(
-                    f"sinks.{sink}.{name}",
+                    f"sinks.{sink}.schema.{name}",
                     found="a column that the sink's target adds itself, which would hide these values",
                     expected=f"another name than {sorted(self._reserved[sink])}",
                 )

@@ -17,7 +17,15 @@ from taskplace.durations import Duration, milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken, is_time
+from taskplace.spark.processors.columns import (
+    Columns,
+    InputColumn,
+    Types,
+    columns_sent,
+    columns_taken,
+    is_time,
+    row_of_nulls,
+)
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.sums import (
     addable,
@@ -212,6 +220,15 @@ class Aggregate:
         for name, part in self._parts.items():
             if part.column is not None:
                 yield InputColumn(0, part.column, name, part.function != "count" and is_time(part.type))
+
+    def check_types(self, rows: Types) -> None:
+        """Refuse columns that cannot be cast to the types of the key and of the aggregates."""
+        row = row_of_nulls(rows)
+        keyed = row
+        if self._window is not None:
+            keyed = row.drop_columns([WINDOW]) if WINDOW in rows else row
+            keyed = keyed.append_column(WINDOW, self._window.starts(row))
+        self._grouped(keyed, row, {name: (part.function, part.column) for name, part in self._parts.items()})
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the columns of the output: the key's, the aggregates, and the time of a window."""

@@ -22,7 +22,15 @@ import pyarrow as pa
 
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
-from taskplace.spark.processors.columns import Columns, InputColumn, columns_sent, columns_taken, is_time
+from taskplace.spark.processors.columns import (
+    Columns,
+    InputColumn,
+    Types,
+    columns_sent,
+    columns_taken,
+    is_time,
+    row_of_nulls,
+)
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
@@ -193,6 +201,10 @@ class PerKey:
     def input_columns(self) -> Iterator[InputColumn]:
         """Yield the columns of the key; the function may read any others."""
         return columns_taken("by", 0, self._by)
+
+    def check_types(self, rows: Types) -> None:
+        """Refuse columns that cannot be cast to the types of the key."""
+        RowCodec(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row_of_nulls(rows))
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the columns of the output, as they were declared."""

@@ -3,9 +3,11 @@
 **Idea.** The columns of a source are known before anything starts. A processor that says which columns it takes is
 judged then, and not by its first batch; one that says what it sends on lets the nodes behind it be judged as well.
 
-Both methods are optional, for processors of taskplace and for your own alike:
+All three methods are optional, for processors of taskplace and for your own alike:
 
 - `input_columns()` yields an `InputColumn` for each column that it takes;
+- `check_types(*inputs)` gets the columns of each input, `Types`, and raises `InputError` for types that it cannot take.
+  A column whose type is not known is of Arrow's type null. It is called when all columns of `input_columns` are there;
 - `output_columns(*inputs)` returns the columns of its output, given those of each input; None: not known.
 
 A class that overrides `process` has to say its columns anew: what its base class says is not asked then.
@@ -22,17 +24,19 @@ A class that overrides `process` has to say its columns anew: what its base clas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.rows import arrow_schema
 
-#: By name, the types of columns as Spark calls them; `UNKNOWN` for a type that is not known.
+#: By name, the types of columns as Spark or Arrow calls them; `UNKNOWN` for a type that is not known.
 Columns = Mapping[str, str]
 UNKNOWN = ""
-#: How Spark calls the types of event times.
-TIMES = ("timestamp", "timestamp_ntz", "date")
+#: By name, the types of columns as they come to a task; null for a type that is not known.
+Types = Mapping[str, pa.DataType]
 
 
 class InputColumn(NamedTuple):
@@ -59,20 +63,61 @@ def columns_taken(path: str, input: int, columns: Mapping[str, object]) -> Itera
 
 
 def columns_sent(columns: Mapping[str, object]) -> dict[str, str]:
-    """Return columns of declared types as the columns of an output: what is a time matters, and what is none."""
-    return {name: "timestamp" if is_time(kind) else str(kind) for name, kind in columns.items()}
+    """Return columns of declared types as the columns of an output, with Arrow's names of the types.
+
+    >>> columns_sent({"id": "long", "day": "date"})
+    {'id': 'int64', 'day': 'date32[day]'}
+    """
+    return {field.name: str(field.type) for field in arrow_schema(columns)}
+
+
+def arrow_types(columns: Columns) -> dict[str, pa.DataType]:
+    """Return the types in which columns come to a task; null for one that is not known.
+
+    >>> arrow_types({"id": "bigint", "took": "interval day to second"})
+    {'id': DataType(int64), 'took': DataType(null)}
+    """
+    return {name: _arrow_type(kind) for name, kind in columns.items()}
+
+
+@lru_cache(maxsize=1024)
+def _arrow_type(kind: str) -> pa.DataType:
+    try:
+        return parse(kind)
+    except ValueError:
+        return pa.null()
+
+
+def row_of_nulls(types: Types) -> pa.Table:
+    """Return one row of nulls: what can be done with it can be done with these types."""
+    return pa.table({name: pa.nulls(1, kind) for name, kind in types.items()})
 
 
 def is_time(kind: object) -> bool:
     """Return whether a type, or what its name means, is a timestamp or a date."""
-    found = arrow_schema({"column": kind}).field("column").type
-    return bool(pa.types.is_timestamp(found) or pa.types.is_date(found))
+    return holds_times(arrow_schema({"column": kind}).field("column").type)
+
+
+def holds_times(kind: pa.DataType) -> bool:
+    """Return whether values of a type are timestamps or dates."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
 
 
 def inputs_of(processor: object) -> Iterable[InputColumn]:
     """Return the columns that a processor takes, as far as it says them."""
     says = _says(processor, "input_columns")
     return () if says is None else says()
+
+
+def check_types(processor: object, *inputs: Columns | None) -> None:
+    """Have a processor judge the types of its inputs, if it does and all their columns are known.
+
+    Errors: `InputError` of the processor's own.
+    """
+    judge = _says(processor, "check_types")
+    known = [arrow_types(columns) for columns in inputs if columns is not None]
+    if judge is not None and len(known) == len(inputs):
+        judge(*known)
 
 
 def output_of(processor: object, *inputs: Columns | None) -> Columns | None:

@@ -10,10 +10,10 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.columns import Columns, InputColumn, columns_taken
+from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_taken, row_of_nulls
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import RowCodec, arrow_schema
 
 _BATCH = "seen_in_batch"
 
@@ -57,6 +57,10 @@ class Deduplicate:
         """Yield the columns that it takes: those of the key, and its `time`."""
         yield from columns_taken("by", 0, self._by)
         yield from (InputColumn(0, column, "time", time=True) for column in self._kept)
+
+    def check_types(self, rows: Types) -> None:
+        """Refuse columns that cannot be cast to the types of the key."""
+        RowCodec(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row_of_nulls(rows))
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the columns of the output: those of the input."""

@@ -11,11 +11,18 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
-from taskplace.spark.processors.columns import UNKNOWN, Columns, InputColumn, columns_taken
+from taskplace.spark.processors.columns import (
+    Columns,
+    InputColumn,
+    Types,
+    columns_sent,
+    columns_taken,
+    row_of_nulls,
+)
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 
 
@@ -77,13 +84,25 @@ class TableJoin:
         if self.deleted is not None:
             yield InputColumn(1, self.deleted, "deleted")
 
+    def check_types(self, stream: Types, table: Types) -> None:
+        """Refuse columns that cannot be cast to the store's types, that have no order, or are no booleans."""
+        path, row = f"TableJoin({self.store!r})", row_of_nulls(table)
+        RowCodec(arrow_schema(self._on), f"{path}.on").canonical(row_of_nulls(stream))
+        RowCodec(arrow_schema(self._on), f"{path}.on").canonical(row)
+        RowCodec(arrow_schema(self._columns), f"{path}.columns").canonical(row)
+        if self.deleted is not None and not pa.types.is_null(table[self.deleted]):
+            self._marks(row)
+        for name in self.order_by:
+            if not pa.types.is_null(table[name]):
+                in_order(pa.table([self._ranks(row, name)], ["0"]))
+
     def output_columns(self, stream: Columns | None, table: Columns | None = None) -> Columns | None:
         """Return the columns of the output: those of the stream, and the table's.
 
         Errors: `InputError` when both have a column of one name, as in `process`.
         """
         self._check_names(stream or ())
-        return None if stream is None else {**stream, **dict.fromkeys(self._columns, UNKNOWN)}
+        return None if stream is None else {**stream, **columns_sent(self._columns)}
 
     def input_time(self) -> TimeColumn | None:
         """Return the table's column by which its rows are forgotten; None if they never are."""
@@ -121,11 +140,11 @@ class TableJoin:
         """Apply the table's rows of a batch."""
         gone = self._marks(table)
         if self.order_by:
-            order = self._order(store, table)
+            order = self._order(table)
             places = in_order(order)
             if set(self.order_by) <= {*self._on, *self._columns}:
                 kept, found = store.get_many(table)
-                older = found & ~not_before(order, self._order(store, self._beside(table, kept)))
+                older = found & ~not_before(order, self._order(self._beside(table, kept)))
                 places = places.filter(pa.array(~older).take(places))
             table, gone = table.take(places), gone.take(places)
         if self.deleted is None:
@@ -151,21 +170,20 @@ class TableJoin:
             raise InputError(path, found=f"{self.deleted!r}, {column.type}", expected="a column of booleans")
         return pc.fill_null(column, False)
 
-    def _order(self, store: Store, table: pa.Table) -> pa.Table:
+    def _order(self, table: pa.Table) -> pa.Table:
         """Return the columns of `order_by`, those of the store as it has them, so that they can be compared."""
+        return pa.table(
+            [self._ranks(table, name) for name in self.order_by], list(map(str, range(len(self.order_by))))
+        )
+
+    def _ranks(self, table: pa.Table, name: str) -> pa.ChunkedArray:
         path = f"TableJoin({self.store!r}).order_by"
-        fields = {field.name: field for part in (store.schema.key, store.schema.value) for field in part}
-        columns = []
-        for name in self.order_by:
-            column = self._column(table, name, path)
-            if (field := fields.get(name)) is not None:
-                column = RowCodec(pa.schema([field]), path).canonical(table)[name]
-            if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
-                raise InputError(
-                    f"{path}.{name}", found=str(column.type), expected="values that can be compared"
-                )
-            columns.append(ranks(column))
-        return pa.table(columns, [str(i) for i in range(len(columns))])
+        column = self._column(table, name, path)
+        if (kind := {**self._on, **self._columns}.get(name)) is not None:
+            column = RowCodec(arrow_schema({name: kind}), path).canonical(table)[name]
+        if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
+            raise InputError(f"{path}.{name}", found=str(column.type), expected="values that can be compared")
+        return ranks(column)
 
     def _beside(self, table: pa.Table, kept: pa.Table) -> pa.Table:
         """Return the rows as they are stored: their keys, and what is stored for them."""

@@ -111,14 +111,16 @@ def declared(processor: object, options: Mapping[str, Any], times: Times, node: 
     if column is None:
         if delay is not None:
             raise InputError(
-                f"{node}.delay",
+                f"nodes.{node}.delay",
                 found=delay,
                 expected="event_time as well: the column that lies so far behind",
             )
         return Times(hidden_by=times.hidden_by or (node if times.known else ""))
     if not isinstance(column, str) or not column:
-        raise InputError(f"{node}.event_time", found=column, expected="the name of a column of its output")
+        raise InputError(
+            f"nodes.{node}.event_time", found=column, expected="the name of a column of its output"
+        )
     if times.hidden_by or not times.known:
         return Times(hidden_by=times.hidden_by)
-    further = 0 if delay is None else 1000 * milliseconds(delay, f"{node}.delay", zero=True)
+    further = 0 if delay is None else 1000 * milliseconds(delay, f"nodes.{node}.delay", zero=True)
     return Times({column: times.largest + further})

@@ -48,6 +48,9 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
         raise pa.ArrowNotImplementedError(f"{column.type} has a day, and {kind} has none")
     if _is_wide_float(column.type) and _is_text(kind):
         column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0, as text too
+    if of.is_integer(column.type) and of.is_decimal(kind):
+        # To fewer digits than the integers' type has, Arrow casts no value at all; between decimals it judges each.
+        column = column.cast(pa.decimal256(76, max(kind.scale, 0)))
     if of.is_timestamp(column.type) and of.is_date(kind):
         column = column.cast(
             pa.timestamp(column.type.unit, tz="UTC")

@@ -7,10 +7,10 @@ Known names are `ALIASES`, Spark's names of small integers, Arrow's own names, `
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
+
+from taskplace.spark.state.type_text import Tokens, name_of
 
 #: Names that Arrow does not have, or that have another meaning here.
 ALIASES = {
@@ -39,7 +39,6 @@ USUAL = (
 _KNOWN = {
     **ALIASES,
     "timestamp_ntz": pa.timestamp("us"),
-    "timestamp[us, tz=UTC]": pa.timestamp("us", "UTC"),
     "byte": pa.int8(),
     "tinyint": pa.int8(),
     "short": pa.int16(),
@@ -47,75 +46,76 @@ _KNOWN = {
 }
 
 
+#: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
+_WORDS = re.compile(r"\s*(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
+_ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
+_DECIMALS = ("decimal", "decimal128", "numeric")
+_LISTS = ("list", "array")
+
+
 def parse(written: str) -> pa.DataType:
-    """Return the Arrow type of a name. Errors: `ValueError`.
+    """Return the Arrow type of a name. Errors: `TypeTextError`, a `ValueError`, with the place inside the type.
 
     >>> parse("decimal(9, 2)"), parse("map<string, list<timestamp>>")
     (Decimal128Type(decimal128(9, 2)), MapType(map<string, list<item: timestamp[us, tz=UTC]>>))
+    >>> parse("struct<a: list<innt>>")
+    Traceback (most recent call last):
+    taskplace.spark.state.type_text.TypeTextError: in a.element: found 'innt', expected a type; did you mean 'int'?
     """
-    rest = list(_tokens(written))
-    try:
-        found = _type(rest)
-    except (IndexError, TypeError, OverflowError) as error:
-        raise ValueError(f"{written!r}: no type ({error})") from None
-    if rest:
-        raise ValueError(f"{written!r}: more after the type: {''.join(rest)!r}")
+    tokens = Tokens(written, _WORDS)
+    found = _type(tokens)
+    tokens.finish()
     return found
 
 
-_TOKEN = re.compile(r"\s*(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?)")
-
-
-def _tokens(written: str) -> list[str]:
-    found, at = [], 0
-    while at < len(written.rstrip()):
-        match = _TOKEN.match(written, at)
-        if match is None:
-            raise ValueError(f"{written!r}: no type")
-        found.append(match[1])
-        at = match.end()
-    return found
-
-
-def _type(rest: list[str]) -> pa.DataType:
-    name = rest.pop(0) if rest else ""
+def _type(tokens: Tokens) -> pa.DataType:
+    name = tokens.take()
     lower = name.lower()
-    if lower in ("decimal", "decimal128", "numeric") and rest[:1] == ["("]:
-        precision, scale = _bracketed(rest, "(", ")", lambda: rest.pop(0), 2)
-        return pa.decimal128(int(precision), int(scale))
-    if lower in ("list", "array"):
-        return pa.list_(_bracketed(rest, "<", ">", lambda: _type(rest), 1)[0])
+    if lower in _DECIMALS:
+        return pa.decimal128(*tokens.decimal(any_scale=True))
+    if lower in _LISTS:
+        tokens.expect("<")
+        element = _part(tokens, "element")
+        tokens.expect(">")
+        return pa.list_(element)
     if lower == "map":
-        return pa.map_(*_bracketed(rest, "<", ">", lambda: _type(rest), 2))
+        tokens.expect("<")
+        key = _part(tokens, "key")
+        tokens.expect(",")
+        value = _part(tokens, "value")
+        tokens.expect(">")
+        return pa.map_(key, value)
     if lower == "struct":
-        return pa.struct(_bracketed(rest, "<", ">", lambda: _field(rest), None))
+        return _struct(tokens)
     kind = _KNOWN.get(name) or _KNOWN.get(lower)
-    return pa.type_for_alias(lower) if kind is None else kind
+    if kind is not None:
+        return kind
+    if zoned := _ZONED.fullmatch(name):
+        return pa.timestamp(zoned[1], zoned[2])
+    try:
+        return pa.type_for_alias(lower)
+    except ValueError:
+        raise tokens.unknown(name, (*USUAL, *_DECIMALS, *_LISTS, "map", "struct")) from None
 
 
-def _field(rest: list[str]) -> pa.Field:
-    name = rest.pop(0)
-    if name.startswith("`"):
-        name = name[1:-1].replace("``", "`")
-    _expect(rest, ":")
-    return pa.field(name, _type(rest))
+def _part(tokens: Tokens, name: str) -> pa.DataType:
+    with tokens.inside(name):
+        if name == "element" and tokens.peek() == "item":  # as Arrow writes lists
+            tokens.take()
+            tokens.expect(":")
+        return _type(tokens)
 
 
-def _bracketed(
-    rest: list[str], opening: str, closing: str, one: Callable[[], Any], count: int | None
-) -> list[Any]:
-    _expect(rest, opening)
-    found = [one()]
-    while rest[:1] == [","]:
-        rest.pop(0)
-        found.append(one())
-    _expect(rest, closing)
-    if count is not None and len(found) != count:
-        raise ValueError(f"found {len(found)} parts in {opening}{closing}, expected {count}")
-    return found
-
-
-def _expect(rest: list[str], token: str) -> None:
-    if rest[:1] != [token]:
-        raise ValueError(f"found {rest[0] if rest else 'the end'!r}, expected {token!r}")
-    rest.pop(0)
+def _struct(tokens: Tokens) -> pa.DataType:
+    tokens.expect("<")
+    fields = []
+    while True:
+        if tokens.peek() in ("", "<", ">", "(", ")", ",", ":"):
+            raise tokens.unexpected("the name of a field")
+        name = name_of(tokens.take())
+        tokens.expect(":")
+        fields.append(pa.field(name, _part(tokens, name)))
+        if tokens.peek() != ",":
+            tokens.expect(",", ">")
+            return pa.struct(fields)
+        tokens.take()

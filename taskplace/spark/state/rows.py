@@ -21,8 +21,9 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state.casts import cast
-from taskplace.spark.state.column_types import USUAL, parse
+from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.keys import LARGEST
+from taskplace.spark.state.type_text import TypeTextError
 from taskplace.validation import nearest
 
 Bytes = npt.NDArray[np.uint8]
@@ -53,20 +54,32 @@ def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store")
         if not isinstance(name, str) or not name:
             raise InputError(path, found=name, expected="the name of a column")
         if not isinstance(kind, pa.DataType):
-            try:
-                if not isinstance(kind, str):
-                    raise ValueError
-                kind = parse(kind)
-            except ValueError as error:
-                decimal = isinstance(kind, str) and kind.strip().lower().startswith("decimal(")
-                raise InputError(
-                    f"{path}.{name}",
-                    found=kind,
-                    expected="an Arrow type or its name, such as 'int64' or 'decimal(9, 2)'",
-                    hint=str(error) if decimal else nearest(kind, USUAL),
-                ) from None
+            expected = "an Arrow type or its name, such as 'int64' or 'decimal(9, 2)'"
+            if not isinstance(kind, str):
+                raise InputError(f"{path}.{name}", found=kind, expected=expected)
+            kind = parsed(kind, f"{path}.{name}", expected)
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
+
+
+def parsed(written: str, path: str, expected: str) -> pa.DataType:
+    """Return the type that a text means. Errors: `InputError` with the place inside it and the nearest known name.
+
+    >>> parsed("list<innt>", "stores.seen.key.id", "a type")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: stores.seen.key.id.element: found 'innt', expected a type; did you mean 'int'?
+    """
+    try:
+        return parse(written)
+    except TypeTextError as error:
+        if error.found == written.strip():  # all of it is one wrong word
+            raise InputError(path, found=written, expected=expected, hint=error.hint) from None
+        raise InputError(
+            f"{path}{error.suffix}",
+            found=error.found,
+            expected=error.expected,
+            hint=error.hint,
+        ) from None
 
 
 def table_given(rows: object, path: str) -> None:

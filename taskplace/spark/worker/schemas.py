@@ -27,12 +27,14 @@ import pyarrow.parquet as pq
 from taskplace.errors import InputError
 from taskplace.spark.messages import Columns, SinkSchema
 from taskplace.spark.state.column_types import parse
-from taskplace.spark.worker.columns import Unreadable, check_names, readable, text
+from taskplace.spark.state.rows import parsed
+from taskplace.spark.worker.columns import Unreadable, check_names, readable, text, untyped
 from taskplace.spark.worker.unify import cast, common, converted
 
 T = pa.types
 #: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.
 UNTYPED = b"taskplace.untyped"
+_A_TYPE = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
 
 
 def declare(sink: str, given: object) -> SinkSchema:
@@ -50,17 +52,15 @@ def declare(sink: str, given: object) -> SinkSchema:
     columns = []
     for name, kind in given.items():
         try:
-            found = readable(kind if isinstance(kind, pa.DataType) else parse(str(kind)))
-            if "null" in text(found):
-                raise ValueError("no type")
+            given_as = kind if isinstance(kind, pa.DataType) else parsed(str(kind), f"{path}.{name}", _A_TYPE)
+            found = readable(given_as)
+            if untyped(found):
+                raise InputError(f"{path}.{name}", found=str(kind), expected=_A_TYPE)
         except Unreadable as error:
             at = f"{path}.{name}"
             raise InputError(
                 at, found=str(kind), expected="a type that Spark reads", hint=str(error)
             ) from None
-        except (ValueError, TypeError, IndexError) as error:
-            expected = "a type, such as int64, string, timestamp, decimal(9, 2), list<int64>"
-            raise InputError(f"{path}.{name}", found=kind, expected=expected, hint=str(error)) from None
         columns.append((name, text(found)))
     return SinkSchema(tuple(columns), declared=True)
 

@@ -1,0 +1,160 @@
+"""The path in an application's YAML of what an error is about.
+
+**Idea.** Checks name what they judge as code knows it: `node 'spent', Aggregate('spent').by.s`, `stores.spent.key.s`,
+`sinks.totals.n`. Whoever wrote a YAML looks for the key there: `topology.nodes.spent.options.by.s`. This module turns
+the first into the second. What has no key of its own gets the path of the nearest one above it.
+
+Errors: none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from topology import BuiltTopology, Node
+
+_PROCESSOR = re.compile(r"^(?:Aggregate|Count|Deduplicate|TableJoin|PerKey)(?:\('[^']*'\))?(?:\.|$)")
+_WINDOW = re.compile(r"^Tumbling(?:\('[^']*'\))?(?:\.|$)")
+_NODE = re.compile(r"^node '(?P<node>[^']*)'(?:,? |$)?(?P<rest>.*)$", re.DOTALL)
+#: What nodes have beside their options.
+_FIELDS = ("processor", "schema", "key", "partitions", "stores", "target")
+#: By a part of a store's layout, the options that give it.
+_LAYOUT = {
+    "key": ("by",),
+    "value": ("columns", "state", "aggregates"),
+    "time": ("time",),
+    "retention_ms": ("ttl",),
+}
+
+
+def option_path(path: str, options: Mapping[str, Any]) -> str:
+    """Return the path below `options` for the path in an error of a processor that was made of them.
+
+    >>> option_path("TableJoin('w').on.id", {"by": {"id": "innt"}})
+    'by.id'
+    >>> option_path("Aggregate('spent').cents_sum", {"aggregates": {"cents": {"avg": "cents"}}})
+    'aggregates.cents'
+    >>> option_path("Tumbling('at').size", {}), option_path("PerKey('p')", {})
+    ('window.size', '')
+    """
+    path, windows = _WINDOW.subn("window.", path)
+    path = _PROCESSOR.sub("", path).rstrip(".") if not windows else path.rstrip(".")
+    head, dot, rest = path.partition(".")
+    if head == "on" and "on" not in options:
+        return f"by{dot}{rest}"
+    aggregates = options.get("aggregates")
+    if head not in options and isinstance(aggregates, Mapping):
+        for name in (head, re.sub(r"_(sum|count)$", "", head)):
+            if name in aggregates:
+                return f"aggregates.{name}"
+    return path
+
+
+def node_path(text: str, topology: Mapping[str, Any]) -> str:
+    """Return the text of a `TopologyError` with the path of its node, source or store at the beginning.
+
+    >>> node_path("node 'stats': unknown store 'delay'", {"nodes": {"stats": {}}})
+    "topology.nodes.stats: unknown store 'delay'"
+    """
+    found = re.match(r"(?:node|source|store|repartition) '([^']*)'", text)
+    for section in ("nodes", "sources", "stores") if found else ():
+        entries = topology.get(section)
+        if found is not None and isinstance(entries, Mapping) and found[1] in entries:
+            return f"topology.{section}.{found[1]}{text[found.end() :]}"
+    return text
+
+
+class YamlPaths:
+    """Turns the paths of errors about a built topology into those of its YAML."""
+
+    def __init__(self, built: BuiltTopology, topology: Mapping[str, Any]) -> None:
+        """`topology`: the section of the file."""
+        self._nodes = {node.name: node for node in built.nodes}
+        self._sources = {
+            node.topic: node.name for node in built.nodes if node.kind == "source" and not node.internal
+        }
+        self._declared = topology.get("stores") or {}
+        written = [node.name for node in built.nodes if node.kind != "source"]
+        listed = isinstance(topology.get("nodes"), list | tuple)
+        self._paths = {
+            name: f"topology.nodes[{place}]" if listed else f"topology.nodes.{name}"
+            for place, name in enumerate(written)
+        }
+        self._paths |= {name: f"topology.sources.{name}" for name in self._sources.values()}
+
+    def of(self, path: str) -> str:
+        """Return the path in the file. O(nodes)."""
+        if (node := _NODE.match(path)) and node["node"] in self._paths:
+            return self._of_node(node["node"], node["rest"])
+        section, _, rest = path.partition(".")
+        if section == "sources":
+            return self._of_source(rest)
+        if section in ("sinks", "nodes", "stores"):
+            known = list(self._stores() if section == "stores" else self._paths)
+            name = max((n for n in known if rest == n or rest.startswith(f"{n}.")), key=len, default=None)
+            if name is None:
+                return f"topology.{path}"
+            rest = rest[len(name) + 1 :]
+            if section == "sinks":
+                return self._of_sink(name, rest)
+            return self._of_store(name, rest) if section == "stores" else self._of_node(name, rest)
+        if section == "weights":
+            return f"runtime.{path}"
+        return "topology" if section.startswith("subtopology") else path
+
+    def _of_source(self, rest: str) -> str:
+        """Return the path for that of a source: its columns are a matter of `input`, its options of the topology."""
+        for topic, name in self._sources.items():
+            if rest == topic:
+                return f"input.{topic}.schema"
+            if topic and rest.startswith(f"{topic}."):
+                return f"topology.sources.{name}.options.{rest[len(topic) + 1 :]}"
+        return f"input.{rest}" if rest else "input"
+
+    def _of_node(self, name: str, rest: str) -> str:
+        """Return the path for what an error says of a node."""
+        node, path = self._nodes[name], self._paths[name]
+        column = re.match(r"column '(.*)'$", rest)
+        if column is not None:  # of a state's key
+            by = node.options.get("by")
+            return f"{path}.options.by.{column[1]}" if isinstance(by, Mapping) and column[1] in by else path
+        head = rest.partition(".")[0]
+        if head in _FIELDS:
+            return f"{path}.{rest}"
+        inner = option_path(rest, node.options) if node.made_of_options else rest
+        if inner.startswith("aggregates."):  # {sum: cents, type: int64}: the function has the column
+            spec = node.options["aggregates"][inner.partition(".")[2]]
+            inner += "".join(
+                f".{name}" for name in (spec if isinstance(spec, Mapping) else ()) if name != "type"
+            )
+        return f"{path}.options.{inner}" if inner and _is_option(node, inner) else path
+
+    def _of_sink(self, name: str, rest: str) -> str:
+        """Return the path for that of a sink, or of a column that comes to it."""
+        if rest == "target":
+            return f"output.{name}.path" if hasattr(self._nodes[name].target, "path") else f"output.{name}"
+        return f"{self._paths[name]}.{rest}" if rest.partition(".")[0] in _FIELDS else self._paths[name]
+
+    def _stores(self) -> dict[str, Node]:
+        return {store: node for node in reversed(self._nodes.values()) for store in node.stores}
+
+    def _of_store(self, name: str, rest: str) -> str:
+        """Return the path for that of a store: of its declaration, or of the options that lay it out."""
+        part, _, column = rest.partition(".")
+        if isinstance(self._declared, Mapping) and name in self._declared:
+            return ".".join(filter(None, [f"topology.stores.{name}", f"options.{rest}" if rest else ""]))
+        node = self._stores()[name]
+        for option in _LAYOUT.get(part, ()):
+            value = node.options.get(option)
+            if isinstance(value, Mapping) and column in value:
+                return f"{self._paths[node.name]}.options.{option}.{column}"
+            if option in node.options and (not column or not isinstance(value, Mapping)):
+                return f"{self._paths[node.name]}.options.{option}"
+        return self._paths[node.name]
+
+
+def _is_option(node: Node, inner: str) -> bool:
+    """Return whether a path below the options is one that the file has; a misspelt one is, too."""
+    return not node.made_of_options or inner.partition(".")[0] in node.options

@@ -1,0 +1,109 @@
+"""A sink's directory that lies in another one, or around it, is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from taskplace.errors import ConfigError, InputError
+from taskplace.settings import Settings
+from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.driver.directory_overlaps import check_overlaps, overlap
+from taskplace.spark.yaml_application import Declared
+from topology import BuiltTopology, Topology
+
+
+def sinks(*targets) -> BuiltTopology:
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2)
+    for number, target in enumerate(targets):
+        rows.sink(f"out{number}", target=ParquetSink(target) if isinstance(target, Path) else target)
+    return topo.build()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "says"),
+    [("a", "a/b", "is inside"), ("a/b/c", "a", "contains"), ("a", "a", "is")],
+)
+def test_two_sinks(tmp_path, one, other, says):
+    with pytest.raises(
+        InputError, match=rf"^sinks\.out1\.target: found .*, which {says} .*, the directory of sink 'out0'"
+    ):
+        check_overlaps(sinks(tmp_path / one, tmp_path / other), {})
+
+
+def test_directories_beside_each_other(tmp_path):
+    others = {"the checkpoint": tmp_path / "x/checkpoint", "the state_dir": tmp_path / "x/state"}
+    check_overlaps(
+        sinks(tmp_path / "a", tmp_path / "ab", tmp_path / "x/out", ForeachBatch(print), None), others
+    )
+
+
+@pytest.mark.parametrize("place", ["cp", "cp/in/it", "."])
+def test_the_checkpoint(tmp_path, place):
+    with pytest.raises(
+        InputError, match=r"^sinks\.out0\.target: found .*, the checkpoint', expected a directory of its"
+    ):
+        check_overlaps(sinks(tmp_path / place), {"the checkpoint": tmp_path / "cp"})
+
+
+def test_symbolic_links_are_followed(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for one, other in (("link/out", "real"), ("real/out", "link")):
+        with pytest.raises(InputError, match="is inside"):
+            check_overlaps(sinks(tmp_path / one), {"the state_dir": tmp_path / other})
+    with pytest.raises(InputError, match="is matched by"):
+        check_overlaps(sinks(tmp_path / "real/out"), {"a source": tmp_path / "link" / "*"})
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("/d/out", True),
+        ("/d/o*", True),
+        ("/d/*.csv", False),
+        ("/d/{in,out}/x", True),
+        ("/d/[ab]*", False),
+        ("/*", True),
+    ],
+)
+def test_patterns_of_sources(pattern, expected):
+    assert overlap(Path("/d/out"), Path(pattern)) is expected
+
+
+APP = {
+    "application": {"id": "a"},
+    "topology": {
+        "sources": {"in": {"key": "k", "partitions": 2}},
+        "nodes": {"out": {"sink": "in"}, "more": {"sink": "in"}},
+    },
+    "input": {"in": {"format": "csv", "path": "/nowhere/in", "schema": "k string"}},
+    "output": {"out": {"path": "/nowhere/out"}, "more": {"path": "/nowhere/more"}},
+    "checkpoint": {"dir": "/nowhere/checkpoint"},
+    "state": {"dir": "/nowhere/state"},
+}
+
+
+@pytest.mark.parametrize(
+    ("place", "whose"),
+    [
+        ("/nowhere/out/more", "the directory of sink 'out'[\"]"),
+        ("/nowhere/in/more", "what input.in reads"),
+        ("/nowhere/checkpoint/more", r"the checkpoint \(checkpoint\.dir\)"),
+        ("file:///nowhere/state", r"the state directory \(state\.dir\)"),
+    ],
+)
+def test_in_yaml(place, whose):
+    Declared(Settings.from_mapping(APP))
+    with pytest.raises(
+        ConfigError, match=rf"^output\.more\.path: found .*, {whose}.?, expected a directory of its own"
+    ):
+        Declared(Settings.from_mapping(APP, [f"output.more.path={place}"]))
+
+
+def test_a_source_elsewhere():
+    Declared(Settings.from_mapping(APP, ["input.in.path=s3://nowhere/more"]))
+    with pytest.raises(ConfigError, match=r"^output\.(out|more)\.path: .*what input\.in reads"):
+        Declared(Settings.from_mapping(APP, ["input.in.path=/nowhere/*"]))

@@ -1,0 +1,101 @@
+"""What is no processor is refused at the call, and one of another number of inputs at the start."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from taskplace.errors import InputError
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.processors import Aggregate, Count, TableJoin, sum_
+from taskplace.spark.registry import Registry
+from topology import Topology, TopologyError
+
+BY = {"k": "string"}
+
+
+@pytest.mark.parametrize("name", ["n", None])
+@pytest.mark.parametrize(
+    ("processor", "says"),
+    [
+        (Count, r"found the class Count, expected an object of it: Count\(\.\.\.\)$"),
+        (5, r"found 5, expected an object with process\(context, \*inputs\), or a function"),
+        ({"by": "k"}, r"found \{'by': 'k'\}, expected an object"),
+        (True, "found True"),
+    ],
+)
+def test_at_the_call(processor, says, name):
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2)
+    for call in (
+        lambda: rows.process(processor, name=name),
+        lambda: rows.join_table(topo.source("table", key="k", partitions=2), processor, name=name),
+        lambda: topo.process(processor, inputs=[rows], name=name),
+    ):
+        with pytest.raises(TopologyError, match=rf"^node '[a-z-]+'\.processor: {says}"):
+            call()
+    rows.process(Count("n", by=BY), name="n")  # a call that was refused has added nothing
+
+
+def one(context, rows):
+    return rows
+
+
+def two(context, rows, table, *, least=3):
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("processor", "says"),
+    [
+        (
+            two,
+            r"'a function of \(context, rows, table, \*, least=3\)', expected one that takes the context and 1",
+        ),
+        (
+            TableJoin("j", on=BY, columns={"v": "long"}),
+            r"'TableJoin\.process of \(context, stream, table\)', expected one",
+        ),
+        ("a name", r"'a name', expected an object with process"),
+        (object(), r"<object object at .*>, expected an object with process"),
+        (None, r"'no processor', expected an object with process"),
+    ],
+)
+def test_at_the_start(processor, says):
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).process(processor, name="p")
+    with pytest.raises(InputError, match=rf"^nodes\.p\.processor: found {says}"):
+        programs(topo.build())
+
+
+def test_a_join_of_one_input():
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2)
+    rows.join_table(topo.source("more", key="k", partitions=2), Aggregate("s", by=BY, n=sum_("n")), name="p")
+    with pytest.raises(
+        InputError, match=r"found 'Aggregate\.process of \(context, rows\)'.*2 inputs: in, more$"
+    ):
+        programs(topo.build())
+
+
+@pytest.mark.parametrize(
+    "processor", [one, lambda *inputs: inputs[1], functools.partial(two, table=None), max, Count("c", by=BY)]
+)
+def test_those_that_are_let_through(processor):
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).process(processor, name="p")
+    programs(topo.build())
+
+
+def test_a_factory_of_a_document_that_makes_none():
+    document = {
+        "name": "t",
+        "sources": {"in": {"key": "k", "partitions": 2}},
+        "nodes": {"p": {"process": "in", "processor": "builtins:dict()"}},
+    }
+    built = Topology.from_dict(document, Registry()).build()
+    with pytest.raises(
+        InputError, match=r"^nodes\.p\.processor: found \{\}, expected an object with process"
+    ):
+        programs(built)

@@ -1,0 +1,304 @@
+"""Types that no batch could take are refused at the start, with the words of the first batch; others pass."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import types as spark
+
+from taskplace.errors import InputError
+from taskplace.spark import ForeachBatch, ParquetSink
+from taskplace.spark.ddl import struct_type, written_columns
+from taskplace.spark.driver.programs import programs
+from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Deduplicate,
+    PerKey,
+    TableJoin,
+    Tumbling,
+    avg,
+    count,
+    first,
+    max_,
+    min_,
+    sum_,
+)
+from taskplace.spark.processors.columns import arrow_types, columns_sent
+from taskplace.spark.state.casts import cast
+from taskplace.spark.state.rows import RowCodec, arrow_schema
+from topology import Topology
+
+COLUMNS = (
+    "k string, n long, x double, flag boolean, at timestamp, day date, raw binary, price decimal(12, 2), "
+    "tags array<string>, who struct<a: int>, attrs map<string, int>"
+)
+BY = {"k": "string"}
+
+
+def schema(ddl: str = COLUMNS) -> spark.StructType:
+    found = struct_type(written_columns(ddl))
+    assert found is not None
+    return found
+
+
+def check(build, ddl: str = COLUMNS, **more: str) -> None:
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2)
+    build(topo, rows)
+    built = topo.build()
+    schemas = {"in": schema(ddl)} | {topic: schema(other) for topic, other in more.items()}
+    check_sources(built, schemas)
+    programs(built)
+
+
+def refused(build, match: str, ddl: str = COLUMNS, **more: str) -> None:
+    with pytest.raises(InputError, match=match):
+        check(build, ddl, **more)
+
+
+def processed(processor):
+    return lambda topo, rows: rows.process(processor, name="p")
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "match"),
+    [
+        ({"s": sum_("tags")}, r"^node 'p', Aggregate\('s'\)\.s: found \"'tags', list<.*expected double"),
+        ({"s": sum_("who", "int64")}, r"Aggregate\('s'\)\.s: found \"'who', struct"),
+        (
+            {"s": sum_("at", "int64")},
+            r"Aggregate\('s'\)\.s: found \"'at', timestamp.*a number does not say its unit",
+        ),
+        ({"s": max_("tags")}, r"\.s: found \"'tags', list"),
+        ({"s": min_("attrs", "string")}, r"\.s: found \"'attrs', map"),
+        ({"s": max_("day", "int64")}, r"\.s: found \"'day', date32"),
+        ({"s": avg("tags")}, r"\.s_sum: found \"'tags', list"),
+        ({"s": first("who")}, r"\.s: found \"'who', struct"),
+        ({"s": sum_("flag", "decimal(9, 2)")}, r"\.s: found \"'flag', bool"),
+    ],
+)
+def test_aggregates_of_types_that_they_do_not_take(aggregates, match):
+    refused(processed(Aggregate("s", by=BY, **aggregates)), match)
+
+
+@pytest.mark.parametrize(
+    "aggregates",
+    [
+        {
+            "s": sum_("n", "decimal(9, 2)"),
+            "m": max_("n", "decimal(5, 0)"),
+            "a": avg("price", "decimal(18, 2)"),
+        },
+        {"s": sum_("k"), "b": max_("raw", "binary"), "t": max_("at", "timestamp"), "d": min_("day", "date")},
+        {"c": count("tags"), "f": first("at"), "x": max_("x", "float32"), "f2": max_("flag", "bool")},
+    ],
+)
+def test_aggregates_that_are_let_through(aggregates):
+    check(processed(Aggregate("s", by=BY, **aggregates)))
+
+
+@pytest.mark.parametrize(
+    ("processor", "match"),
+    [
+        (Deduplicate("s", by=BY | {"tags": "string"}), r"Deduplicate\('s'\)\.by\.tags: found 'list<"),
+        (
+            Count("s", by=BY | {"at": "int64"}),
+            r"Aggregate\('s'\)\.by\.at: found 'timestamp.*does not say its unit",
+        ),
+        (
+            Count("s", by=BY, window=Tumbling("tags", "1 hour")),
+            r"window\.column: found \"'tags', array<string>\"",
+        ),
+        (
+            PerKey("s", lambda k, r, s: (s, r), by=BY | {"who": "int64"}, state={"v": "long"}, output=BY),
+            r"PerKey\('s'\)\.by\.who: found 'struct",
+        ),
+    ],
+)
+def test_keys_that_cannot_be_cast(processor, match):
+    refused(processed(processor), match)
+
+
+def joined(**options):
+    def build(topo, rows):
+        table = topo.source("table", key="k", partitions=2)
+        columns = options.pop("columns", {"v": "long"})
+        rows.join_table(table, TableJoin("j", on=BY, columns=columns, **options), name="j")
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (
+            {"deleted": "v"},
+            r"^node 'j', TableJoin\('j'\)\.deleted: found \"'v', int64\", expected a column of booleans",
+        ),
+        ({"deleted": "gonne"}, r"^node 'j', deleted: found \"no column 'gonne'\".*did you mean 'gone'"),
+        ({"order_by": ["list"]}, r"TableJoin\('j'\)\.order_by\.list: found 'list<.*can be compared"),
+        ({"columns": {"list": "string"}}, r"TableJoin\('j'\)\.columns\.list: found 'list<"),
+        ({"columns": {"seen": "long"}}, r"TableJoin\('j'\)\.columns\.seen: found 'timestamp"),
+    ],
+)
+def test_tables(options, match):
+    refused(joined(**options), match, table="k string, v long, gone boolean, list array<int>, seen timestamp")
+
+
+def test_a_table_that_is_let_through():
+    fine = joined(deleted="gone", order_by=["seen", "v"], columns={"v": "decimal(9, 0)", "seen": "timestamp"})
+    check(fine, table="k string, v long, gone boolean, seen timestamp")
+
+
+# -- sinks and merges --------------------------------------------------------------------------------------------
+
+
+def summed(**sink):
+    def build(topo, rows):
+        rows.process(Aggregate("s", by=BY, n=sum_("n", "int64"), x=max_("x")), name="p").sink("out", **sink)
+
+    return build
+
+
+@pytest.mark.parametrize(
+    ("sink", "match"),
+    [
+        (
+            {"schema": {"k": "string", "n": "int32", "x": "double"}},
+            r"^sinks\.out\.schema\.n: found 'int64', expected int32",
+        ),
+        ({"schema": {"k": "string", "n": "int64", "x": "int64"}}, r"^sinks\.out\.schema\.x: found 'double'"),
+        (
+            {"schema": {"k": "string", "n": "int64", "y": "double"}},
+            r"^sinks\.out\.schema: found \"no column 'x'\"",
+        ),
+    ],
+)
+def test_a_declared_sink_that_rows_never_fit(sink, match):
+    refused(summed(**sink), match)
+
+
+def test_sinks_that_are_let_through(tmp_path):
+    check(summed(schema={"x": "double", "k": "string", "n": "int64"}))
+    check(summed(schema={"x": "double", "k": "string", "n": "double"}), COLUMNS)  # it takes integers
+    check(lambda topo, rows: rows.sink("out", target=ForeachBatch(print)))
+
+
+def test_a_column_that_the_target_keeps_for_itself(tmp_path):
+    def build(topo, rows):
+        rows.sink("out", target=ParquetSink(tmp_path))
+
+    refused(build, r"^sinks\.out: found \"a column 'Batch_ID'", "k string, Batch_ID long")
+
+
+def test_what_spark_cannot_read():
+    output = BY | {"took": pa.duration("us")}
+    per_key = PerKey("s", lambda k, r, s: (s, r), by=BY, state={"v": "long"}, output=output)
+    refused(
+        lambda topo, rows: rows.process(per_key, name="p").sink("out"),
+        r"^sinks\.out\.took: found 'duration\[us\]'",
+    )
+
+
+def test_merges_of_unlike_columns():
+    def build(topo, rows):
+        rows.merge(topo.source("more", key="k", partitions=2), name="m").sink("out")
+
+    refused(build, r"^node 'm': found \"columns \['k', 'other'\] from more, \['k', 'n'\] from in\"", "k string, n long",
+            more="k string, other long")  # fmt: skip
+    refused(build, r"^node 'm', column 'n': found 'double from more, int64 from in'", "k string, n long",
+            more="k string, n double")  # fmt: skip
+    check(build, "k string, n long", more="n int, k string")
+
+
+def test_a_merge_sends_on_the_wider_type():
+    def build(topo, rows):
+        merged = rows.merge(topo.source("more", key="k", partitions=2), name="m")
+        merged.sink("out", schema={"k": "string", "n": "int32"})
+
+    refused(
+        build,
+        r"^sinks\.out\.schema\.n: found 'int64', expected int32",
+        "k string, n int",
+        more="k string, n long",
+    )
+
+
+# -- repartitions ------------------------------------------------------------------------------------------------
+
+
+def test_keys_of_repartitions():
+    def build(key, by):
+        return lambda topo, rows: rows.repartition(key, name="r", partitions=2).process(
+            Count("s", by=by), name="p"
+        )
+
+    refused(
+        build("tags", {"tags": "string"}),
+        r"^node 'r', key: found \"'tags', array<string>\", expected a key of type",
+    )
+    refused(
+        build("price", {"price": "decimal(12, 2)"}), r"^node 'r', key: found \"'price', decimal\(12,2\)\""
+    )
+    refused(
+        build("at", {"at": "date"}),
+        r"^node 'p', column 'at': found \"state kept by date32\[day\], and 'r-repart",
+    )
+    check(build("at", {"at": "timestamp"}))
+
+
+def test_what_a_processor_of_ones_own_hides_is_left_to_the_tasks():
+    def build(topo, rows):
+        rows.process(lambda context, rows: rows, name="own").process(
+            Count("s", by={"tags": "string"}), name="p"
+        )
+
+    check(build)
+
+
+def test_a_processor_of_ones_own_may_judge_its_types():
+    class Strict:
+        def check_types(self, rows):
+            if not pa.types.is_int64(rows["n"]):
+                raise InputError("Strict.n", found=str(rows["n"]), expected="int64")
+
+        def process(self, context, rows):
+            return rows
+
+    class Other(Strict):
+        def process(self, context, rows):
+            return rows
+
+    check(processed(Strict()))
+    refused(
+        processed(Strict()), r"^node 'p', Strict\.n: found 'string', expected int64", "k string, n string"
+    )
+    check(processed(Other()), "k string, n string")
+
+
+# -- casts -------------------------------------------------------------------------------------------------------
+
+
+def test_integers_as_decimals_of_fewer_digits():
+    rows = pa.table({"x": pa.array([1234567, -5, None], pa.int64())})
+    codec = RowCodec(arrow_schema({"x": "decimal(9, 2)"}))
+    assert list(map(str, codec.canonical(rows)["x"].to_pylist())) == ["1234567.00", "-5.00", "None"]
+    with pytest.raises(
+        InputError, match=r"x: found 'int64', expected decimal128\(9, 2\) \(Decimal value does not fit"
+    ):
+        codec.encode(pa.table({"x": [12345678]}))
+    assert cast(pa.array([2**64 - 1], pa.uint64()), pa.decimal128(38, 18)).to_pylist()[0] == 2**64 - 1
+    check(processed(Count("s", by=BY | {"n": "decimal(9,2)"})))
+
+
+def test_columns_that_are_sent_are_read_back():
+    kinds = {
+        "a": "date",
+        "b": "timestamp",
+        "c": "list<int64>",
+        "d": "decimal(9, 2)",
+        "e": pa.timestamp("ms", "UTC"),
+    }
+    assert arrow_types(columns_sent(kinds)) == dict(zip(kinds, arrow_schema(kinds).types, strict=True))
