@@ -41,8 +41,8 @@ from spark_bench import (
     Stream,
     arguments,
     cluster,
+    executor_count,
     executor_processes,
-    executors,
     start_native,
     start_placed,
     wait_until,
@@ -149,7 +149,7 @@ def settled(stream: Stream) -> bool:
     Standbys beyond their number, which go with the next probing rebalance, do not matter.
     """
     if stream.placed is None:
-        return executors(stream.spark) >= EXECUTORS
+        return executor_count(stream.spark) >= EXECUTORS
     views = stream.placed.placement()
     return (
         len(views) == EXECUTORS
@@ -222,7 +222,7 @@ def kill(out: Out, stream: Stream, small: Path, batches: int) -> dict[str, Any]:
     batch = stream.feed(small)
     to_commit = stream.wait(batch) - at
     wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "it is dead", 10)
-    wait_until(lambda: executors(stream.spark) >= EXECUTORS, "the replacement has come", 120)
+    wait_until(lambda: executor_count(stream.spark) >= EXECUTORS, "the replacement has come", 120)
     came = time.time() - at
     second = stream.run(small)
     out.note(
@@ -327,7 +327,7 @@ def main() -> None:
             found: dict[str, Any] = {}
             names = list(variants)
             for name in names[number % 3 :] + names[: number % 3]:
-                wait_until(lambda: executors(spark) >= EXECUTORS, "all executors are there", 120)
+                wait_until(lambda: executor_count(spark) >= EXECUTORS, "all executors are there", 120)
                 where = folder / f"{size}-{names.index(name)}"
                 stream = Stream(spark, f"{size} MB, {name}", where, SCHEMA, variants[name])
                 try:

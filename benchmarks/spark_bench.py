@@ -67,18 +67,20 @@ def arguments(description: str) -> argparse.ArgumentParser:
 
 
 @contextlib.contextmanager
-def cluster(name: str, scratch: str | None, **conf: str) -> Iterator[tuple[Any, Path]]:
+def cluster(
+    name: str, scratch: str | None, *, executors: int = EXECUTORS, **conf: str
+) -> Iterator[tuple[Any, Path]]:
     """Yield a session on a real local-cluster and an empty directory; both are gone afterwards."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=scratch))
-    builder = SparkSession.builder.master(f"local-cluster[{EXECUTORS},2,1024]").appName(name)
+    builder = SparkSession.builder.master(f"local-cluster[{executors},2,1024]").appName(name)
     workers = {"spark.local.dir": str(folder / "spark")}
     spark = builder.config(map={**CONF, **workers, **conf}).getOrCreate()
     spark.sparkContext.setLogLevel("OFF")  # an executor that is killed is no news here
     try:
-        wait_until(lambda: executors(spark) >= EXECUTORS, "all executors are there", 90)
+        wait_until(lambda: executor_count(spark) >= executors, "all executors are there", 90)
         yield spark, folder
     finally:
         before = list(executor_processes().values())
@@ -91,7 +93,7 @@ def cluster(name: str, scratch: str | None, **conf: str) -> Iterator[tuple[Any, 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def executors(spark: Any) -> int:
+def executor_count(spark: Any) -> int:
     """Return how many executors the scheduler has."""
     ids = spark.sparkContext._jsc.sc().getExecutorIds()
     return int(ids.size())
