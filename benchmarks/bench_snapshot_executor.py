@@ -50,10 +50,15 @@ class Workers:
         self._thread.start()
 
     def _watch(self) -> None:
+        pids: list[int] = []
+        looked = 0.0
         while not self._over.wait(0.05):
-            for executor in executor_processes().values():
-                for process in _children(executor):
-                    self.peak = max(self.peak, _anonymous(process.pid))
+            if (
+                time.monotonic() - looked > 1
+            ):  # looking through all processes is much dearer than asking a few
+                pids = [p.pid for e in executor_processes().values() for p in _children(e)]
+                looked = time.monotonic()
+            self.peak = max([self.peak, *map(_anonymous, pids)])
 
     def reset(self) -> int:
         """Return the highest so far, bytes, and begin anew."""
@@ -132,7 +137,7 @@ def steps(spark: Any, folder: Path, batches: int, rows: int) -> dict[str, tuple[
         placed.process_batch(placed.unite({"rows": df}), batch)
 
     def has_snapshot() -> bool:
-        return bool(placed.journal.history[TaskId(0, 0)].snapshots)
+        return placed.journal.snapshot_pending(TaskId(0, 0))
 
     timed("fill", lambda: [run(batch) for batch in range(batches - 1)])
 
