@@ -46,18 +46,15 @@ class Assignor(Protocol):
         """Return, for each instance id, a `Roles` or a dict with "active" and "standby"; warm-ups are not its task."""
 
 
-def find(name: str) -> Callable[[Problem], Mapping[str, Any]]:
-    """Return the function that assigns, for a name that is not built in; `ConfigError` if there is none.
+def find(name: str, key: str = "config.task.assignor.class") -> Callable[[Problem], Mapping[str, Any]]:
+    """Return the function that assigns, for a name that is not built in; `ConfigError` with `key` if there is none.
 
     >>> find("no_such_assignor")
     Traceback (most recent call last):
     taskplace.errors.ConfigError: config.task.assignor.class: found 'no_such_assignor', expected high_availability, \
 sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
     """
-    key, expected = (
-        "config.task.assignor.class",
-        f"{', '.join(BUILT_IN)}, an entry point of {GROUP!r}, or 'module:attribute'",
-    )
+    expected = f"{', '.join(BUILT_IN)}, an entry point of {GROUP!r}, or 'module:attribute'"
     points = () if ":" in name else entry_points(group=GROUP, name=name)
     if ":" not in name and not points:
         known = (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)}))

@@ -39,13 +39,16 @@ def placement_config(config: object) -> PlacementConfig:
     return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
 
 
-def check_supported(config: PlacementConfig) -> None:
-    """Refuse an assignor that is not installed, and strategies that have no meaning on Spark."""
+def check_supported(config: PlacementConfig, prefix: str = "") -> None:
+    """Refuse an assignor that is not installed, and strategies that have no meaning on Spark.
+
+    `prefix` goes before the key in an error, such as "placement.".
+    """
     if config.task_assignor_class not in BUILT_IN:
-        find_assignor(config.task_assignor_class)
+        find_assignor(config.task_assignor_class, f"{prefix}task.assignor.class")
     if config.rack_aware_assignment_strategy != "none":
         raise ConfigError(
-            "rack.aware.assignment.strategy",
+            f"{prefix}rack.aware.assignment.strategy",
             found=config.rack_aware_assignment_strategy,
             expected="none: rows come to tasks through a shuffle, so that no rack is nearer to a task than another",
             hint="rack.aware.assignment.tags spreads standbys over racks or zones",

@@ -104,21 +104,31 @@ def judge(
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
+    from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
     from taskplace.spark.driver.processor_forms import check_forms
-    from taskplace.spark.driver.programs import programs
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
     from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
+    from taskplace.spark.driver.time_due import check_idle_closing
+    from taskplace.spark.options import check_supported
 
+    check_supported(settings.placement, "placement.")
     section = topology_section(settings.topology)
     paths = YamlPaths(built, section) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
         check_forms(built)
         # Before `programs`: a column that is not there shows as one, and not as one without an event time.
         check_sources(built, _schemas(inputs, settings), settings.spark.conf.get)
-        programs(built)  # judges the layouts of the stores, and options
+        definition = StreamDefinition.of(  # judges the layouts of the stores, and options
+            built,
+            config=settings.placement,
+            options=settings.runtime,
+            checkpoint=local_path(settings.checkpoint_dir, "checkpoint.dir"),
+            state_dir=settings.state_dir,
+        )
+        check_idle_closing(definition, "runtime.idle.closing")
         SinkSchemas(built)  # judges what is declared
         check_targets(built)
         check_overlaps(built, _directories(settings, inputs))

@@ -119,12 +119,17 @@ class TimeDue:
         )
 
 
-def _silence(definition: StreamDefinition) -> Silence:
+def check_idle_closing(definition: StreamDefinition, path: str = "idle_closing") -> None:
+    """Refuse `idle_closing` for a topology that does nothing by event time. Errors: `InputError` with `path`."""
     idle_closing = definition.options.idle_closing
     if idle_closing is not None and not definition.driven_by_time:
         raise InputError(
-            "idle_closing",
+            path,
             found=idle_closing,
-            expected="a topology with windows, or with state that is forgotten by event time",
+            expected="a topology with windows, or with state that expires by event time",
         )
-    return Silence(idle_closing, definition.event_times, definition.longest_retention)
+
+
+def _silence(definition: StreamDefinition) -> Silence:
+    check_idle_closing(definition)
+    return Silence(definition.options.idle_closing, definition.event_times, definition.longest_retention)
