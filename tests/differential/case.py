@@ -89,6 +89,7 @@ class Shape:
     - `times`: by column, the lag: in rows that are not late it is at least the watermark less that
     - `ordered`: whether its rows come in one order, whatever the operators do inside; `single`: columns of which a
       batch has each combination just once, so that order says nothing
+    - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
     """
 
@@ -98,6 +99,7 @@ class Shape:
     ordered: bool = True
     single: frozenset[str] | None = None
     moved: bool = False
+    numbered: bool = True
 
     def orders(self, by: list[str]) -> bool:
         """Return whether the rows of each combination of these columns come in one order."""
@@ -133,6 +135,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             {c: max(s.times[c] for s in inputs) for c in first.times if all(c in s.times for s in inputs)},
             ordered=all(other.ordered for other in inputs),
             moved=any(other.moved for other in inputs),
+            numbered=all(other.numbered for other in inputs),
         )
     if node.op == "where":
         return replace(first, times=_declared(options, first))
@@ -152,12 +155,12 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             first,
             columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}},
             moved=True,
+            numbered=first.numbered and "i" not in options["columns"],  # a table row joins many rows
         )
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
-        return Shape(
-            columns, first.key, _declared(options, first), first.ordered, frozenset(options["by"]), True
-        )
+        times, single = _declared(options, first), frozenset(options["by"])
+        return Shape(columns, first.key, times, first.ordered, single, moved=True, numbered=False)
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -178,7 +181,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             times[name] = first.times[column]
     single = frozenset([*options["by"], *([WINDOW_START] if window else [])])
     final = bool(window) and window["emit"] == "final"
-    return Shape(columns, first.key, times, False, single, first.moved or not final)
+    moved = first.moved or not final
+    return Shape(columns, first.key, times, ordered=False, single=single, moved=moved, numbered=False)
 
 
 def kept_as(node: Node, before: Shape, column: str) -> str:

@@ -186,10 +186,11 @@ class NodeDrawing(DataDrawing):
             *self.some([c for c in shared if c not in stream.key and c not in ("i", "at")], 0, 1),
         ]
         table = self.shapes[other]
-        order_by = ["i"] if "i" in table.columns else []
+        numbered = "i" in table.columns and table.numbered
+        order_by = ["i"] if numbered else []
         if self.maybe(0.5) or not order_by:
             order_by = self.some([*table.columns], 0, 2) + (order_by if self.maybe(0.5) else [])
-        if "i" not in order_by and not table.orders(on):
+        if not (numbered and "i" in order_by) and not table.orders(on):
             return None
         order_by = list(dict.fromkeys(order_by))
         options: dict[str, Any] = {
