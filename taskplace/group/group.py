@@ -163,7 +163,7 @@ class Group(Phases):
         self._scope = (request.mode, request.protocol_type)
         ahead = request.generation > self.generation
         if ahead:
-            self.generation, self._resumed = request.generation, True
+            self.generation, self._resumed, self._resumed_at = request.generation, True, None
         if seat and not ahead and self._still_holds(seat, unchanged, same):
             return self._answer([self.seats[name]])
         completing = self.state is GroupState.COMPLETING_REBALANCE

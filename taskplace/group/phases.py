@@ -46,6 +46,7 @@ class Phases:
         self._by_id: dict[str, str] = {}
         self._ready_at = self._deadline = 0.0
         self._resumed = resumed
+        self._resumed_at: float | None = None  # when the first member joined after that
         self._leader_rule = leader_rule
 
     def tick(self, now: float) -> Replies:
@@ -75,8 +76,12 @@ class Phases:
         if first:
             self._ready_at += self.settings.group_initial_rebalance_delay_ms / 1000
         if self._resumed:
-            self._ready_at = max(self._ready_at, now + max(s.session for s in self.seats.values()))
-            self._resumed = False
+            # Members that this coordinator has not heard of may work until their sessions end. That holds until a
+            # rebalance is complete: a first member that joins and leaves again does not end the wait.
+            if self._resumed_at is None:
+                self._resumed_at = now
+            longest = max(s.session for s in self.seats.values())
+            self._ready_at = max(self._ready_at, self._resumed_at + longest)
         patience = max(s.rebalance for s in self.seats.values())
         self._deadline = max(now + patience, self._ready_at)
 
@@ -94,6 +99,7 @@ class Phases:
         return self._complete(now)
 
     def _complete(self, now: float) -> Replies:
+        self._resumed, self._resumed_at = False, None
         self.generation += 1
         protocol = choose_protocol([s.pairs() for s in self.seats.values()], self.name)
         if protocol is None or self._scope is None:  # `_refused` keeps one in common, join by join
