@@ -1,4 +1,4 @@
-"""Placement keys and options that cannot work on Spark, or not with this topology, are refused before anything starts."""
+"""Placement keys and options that cannot work on Spark, or not with this topology, are refused at the start."""
 
 from __future__ import annotations
 
