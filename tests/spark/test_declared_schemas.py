@@ -49,7 +49,7 @@ def test_a_schema_changes_when_another_is_declared(world, caplog):
     stream.refused(wider, match=r"schema=\{'k': 'string', 'n': 'int64', 'm': 'string'\}")
     with caplog.at_level(logging.WARNING):
         stream.open(schema={"m": "string", "n": "int64", "k": "string"})
-    assert "sink 'out': its schema was {'k': 'string', 'n': 'int32'}, is {'m': " in caplog.text
+    assert "the schema of sink 'out' changes from {'k': 'string', 'n': 'int32'} to {'m': " in caplog.text
     stream.batch(wider)
     stream.refused(table(k=["a"], n=[1]), match="columns")
     stream.sink = {}

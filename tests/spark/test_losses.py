@@ -139,7 +139,7 @@ def test_damaged_snapshots_are_done_without_when_an_executor_dies(pipeline, capl
     p.run(batch + 1)
     p.check()
     assert p.placed.stats.damaged >= 1
-    assert "did without a damaged file" in caplog.text
+    assert "recovered without a damaged file" in caplog.text
 
 
 @pytest.mark.everyday("Nothing depends on where Spark runs a task", "Standbys", "Two drivers")

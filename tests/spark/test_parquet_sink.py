@@ -85,8 +85,12 @@ def test_a_batch_may_be_compacted(tmp_path, staged):
 @pytest.mark.parametrize(
     ("one", "other", "message"),
     [
-        (ParquetSink("out"), ParquetSink("in/../out"), r"sinks\.b\.target: found .*out, as sink 'a' has it"),
-        (FUNCTION, FUNCTION, r"sinks\.b\.target: found .*as sink 'a' has it"),
+        (
+            ParquetSink("out"),
+            ParquetSink("in/../out"),
+            r"sinks\.b\.target: found .*out, also the target of sink 'a'",
+        ),
+        (FUNCTION, FUNCTION, r"sinks\.b\.target: found .*also the target of sink 'a'"),
         (ParquetSink("out"), "a path", r"sinks\.b\.target: found 'a path', expected an object with publish"),
     ],
 )

@@ -30,7 +30,7 @@ def older(world: World, *sends: pa.Table) -> Stream:
     stream = Stream(world, Broken())
     with pytest.raises(OSError, match="no space") as failed:
         stream.batch(*[table(n=[1]) for _ in sends])
-    assert "batch 0 is committed, and stays to be published until the target of sink 'out' takes it" in str(
+    assert "batch 0 is committed but not published, because the target of sink 'out' failed" in str(
         failed.value.__notes__
     )
     checkpoint = world.folder / "checkpoint"
@@ -81,9 +81,9 @@ def test_a_pending_batch_whose_types_do_not_fit_is_published_as_is_declared(worl
 
 def test_a_pending_batch_can_always_be_published_as_text(world):
     stream = older(world, table(n=[2**60 + 1]), table(n=[2.5]), table(n=[[{"a": 1}]], m=["x"]))
-    with pytest.raises(CheckpointError, match=r"has columns .'m'.*leaves out"):
+    with pytest.raises(CheckpointError, match=r"has columns .'m'.* not in its declared schema"):
         again(stream, schema={"n": "double"})
-    with pytest.raises(CheckpointError, match="as 'string' everything"):
+    with pytest.raises(CheckpointError, match="'string' accepts all values"):
         again(stream, schema={"n": "double", "m": "string"})
     again(stream, schema={"n": "string", "m": "string"})
     assert sorted(stream.sent()[0]) == [(str(2**60 + 1), None), ("2.5", None), ('[{"a": 1}]', "x")]

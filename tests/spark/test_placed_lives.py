@@ -184,7 +184,7 @@ class Life:
                     self.totals["overtaken and refused"] += 1
                     break
                 # A spare driver that was made before the one in charge had begun.
-                assert "another driver has begun, or changed, it" in str(error)
+                assert "another driver has changed the checkpoint" in str(error)
                 self.totals["spares refused"] += 1
                 self._replace(crashed=False)
         self.truth.take(rows)

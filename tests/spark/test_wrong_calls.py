@@ -260,10 +260,10 @@ class Streaming(SimpleNamespace):
 @pytest.mark.parametrize(
     ("batches", "spark", "message"),
     [
-        (0, {"planned": 0, "ended": 0}, "found Spark's checkpoint .*at batch 1, and no committed batch"),
-        (0, {"planned": 3, "ended": 2}, "found Spark's checkpoint .*at batch 3, and no committed batch"),
-        (2, None, "found placed state up to batch 1 .*and no checkpoint of Spark's"),
-        (2, {"query": None, "planned": 1, "ended": 1}, "and no checkpoint of Spark's"),
+        (0, {"planned": 0, "ended": 0}, "found Spark's checkpoint .*at batch 1, but no committed batch"),
+        (0, {"planned": 3, "ended": 2}, "found Spark's checkpoint .*at batch 3, but no committed batch"),
+        (2, None, "found placed state up to batch 1 .*but no Spark checkpoint"),
+        (2, {"query": None, "planned": 1, "ended": 1}, "but no Spark checkpoint"),
         (
             2,
             {"query": "other", "planned": 1, "ended": 1},
@@ -296,7 +296,7 @@ def test_a_half_of_the_checkpoints_that_is_missing_is_named_before_spark_starts(
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        (("a", "b", "c"), r"made with the sources \['a', 'b'\], found \['a', 'b', 'c'\]: 'c' is new"),
+        (("a", "b", "c"), r"created with the sources \['a', 'b'\], found \['a', 'b', 'c'\]: 'c' is new"),
         (("a",), r"'b' is gone"),
         (("b", "a"), r"in another order"),
         (("a", "x"), r"'x' is new, 'b' is gone"),

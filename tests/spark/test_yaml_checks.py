@@ -62,7 +62,8 @@ SPENT = "topology__nodes__spent__options"
                 "topology__nodes": {"totals": {"sink": "orders"}},
                 "input__orders__schema": "tags map<string, string>",
             },
-            "input.orders.schema: found \"no key, and columns that Spark cannot hash: {'tags': 'map<string,string>'}\"",
+            "input.orders.schema: found \"no key, and only columns that Spark cannot hash: {'tags': "
+            "'map<string,string>'}\"",
         ),
         (  # behind an aggregate, which says what it sends on
             {
@@ -94,12 +95,12 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cent": "long"}},
-            "topology.nodes.totals.schema: found \"a column 'cent'\", expected the columns that come to it: ['cents', "
-            "'customer', 'orders', 'worst']; did you mean 'cents'?",
+            "topology.nodes.totals.schema: found \"a column 'cent'\", expected the columns of the sink's input: "
+            "['cents', 'customer', 'orders', 'worst']; did you mean 'cents'?",
         ),
         (
             {"topology__nodes__totals__schema": {"customer": "string", "orders": "long", "cents": "long"}},
-            "topology.nodes.totals.schema: found \"no column 'worst'\", expected the columns that come to it",
+            "topology.nodes.totals.schema: found \"no column 'worst'\", expected the columns of the sink's input",
         ),
         (
             {
@@ -147,7 +148,7 @@ def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
     [
         (
             {"topology__nodes__more": {"sink": "once"}, "output__more": {"path": "there/../out"}},
-            "expected one of its own: by batch id, the rows of one sink would pass for the other's",
+            "expected a separate target for each sink: a target stores one output per batch id",
         ),
         (
             {
@@ -165,11 +166,11 @@ def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
         ),
         (
             {"topology__nodes__totals__options": {"event_time": "at"}},
-            "topology.nodes.totals.options.event_time: found 'at', expected no such option: a sink reads schema",
+            "topology.nodes.totals.options.event_time: found 'at', expected only the option schema",
         ),
         (
             {"topology__nodes__again": {"repartition": "once", "key": "id", "options": {"delay": "5 s"}}},
-            "topology.nodes.again.options.delay: found '5 s', expected no such option: a repartition reads none",
+            "topology.nodes.again.options.delay: found '5 s', expected no option: a repartition has none",
         ),
     ],
 )

@@ -99,8 +99,8 @@ def _check_zone(path: str, column: str, kind: str, utc: Callable[[], bool]) -> N
         raise InputError(
             path,
             found=f"{column!r}, {kind}, in a session whose time zone is not UTC",
-            expected="a timestamp: a time without a zone counts as UTC here",
-            hint="cast it to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
+            expected="a timestamp column: taskplace reads a time without a zone as UTC, Spark as the session's zone",
+            hint="cast the column to a timestamp in the source, or set spark.sql.session.timeZone to UTC",
         )
 
 
@@ -118,7 +118,7 @@ def _check(path: str, wanted: InputColumn, columns: Columns) -> None:
             path,
             found=f"{wanted.name!r}, {columns[wanted.name]}",
             expected="a timestamp or date column",
-            hint="cast it in the source, by the unit that it is in",
+            hint="cast the column in the source, according to its unit",
         )
 
 
@@ -154,7 +154,7 @@ def _check_hashed(path: str, column: str, called: str, kind: pa.DataType) -> Non
             path,
             found=f"{column!r}, {called}",
             expected="a key of type boolean, integer, float, date, timestamp, string or binary",
-            hint="cast it in a processor before",
+            hint="cast the column in a processor before the repartition",
         ) from None
 
 
@@ -174,7 +174,7 @@ def _check_sink(node: Node, types: Types) -> None:
             raise InputError(
                 f"{path}.schema",
                 found=f"{'a' if missing else 'no'} column {wrong[0]!r}",
-                expected=f"the columns that come to it: {sorted(types)}",
+                expected=f"the columns of the sink's input: {sorted(types)}",
                 hint=nearest(wrong[0], sorted(set(types) - set(names))) if missing else "",
             )
     for name in types:

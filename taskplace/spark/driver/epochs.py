@@ -43,8 +43,8 @@ class Epochs:
             return Declaration.decode(unsealed(path.read_bytes()))
         except FileNotFoundError:
             raise CheckpointError(
-                f"{path}: the file is missing, and the last manifest was made by driver {number}; without it nobody "
-                "can say whether the state fits: restore it, or start a new checkpoint"
+                f"{path}: the file is missing; it describes the topology of driver {number}, which committed the last "
+                "batch: restore the file, or start a new checkpoint"
             ) from None
         except ValueError as error:
             raise damaged(path, "declaration", error) from None

@@ -85,10 +85,12 @@ class Followers:
             try:
                 self.absorb(send(bridge, orders, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
             except JobLostError as loss:
-                log.warning("executor %s was lost while it was welcomed; asking those that remain", loss)
+                log.warning(
+                    "executor %s was lost during its first visit; visiting the remaining executors", loss
+                )
             if self._state.members:
                 return
-        raise TaskplaceError(f"no executor has come and stayed within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
+        raise TaskplaceError(f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
 
     def orders(self) -> list[tuple[Executor, Orders]]:
         """Return the useful visits: to new executors, for followers behind, for due snapshots, for copies to remove.

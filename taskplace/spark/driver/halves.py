@@ -36,19 +36,19 @@ def check_halves(root: Path, journal: Journal) -> None:
     before = journal.newest_batch()
     query, upcoming = _query_id(root), _upcoming(root)
     after = journal.newest_batch()
-    keep = "they belong together: restore what is missing, or start both anew, in another directory"
+    keep = "both must come from the same run: restore the missing part, or start a new checkpoint in another directory"
     if after < 0:
         if upcoming > 0:
             raise CheckpointError(
-                f"{root}: found Spark's checkpoint ({root / SPARKS_OWN}), at batch {upcoming}, and no committed batch "
-                f"beside it ({root / 'manifests'}); {keep}"
+                f"{root}: found Spark's checkpoint ({root / SPARKS_OWN}) at batch {upcoming}, but no committed batch "
+                f"of the placed state ({root / 'manifests'}); {keep}"
             )
         return
     bound = journal.identity.get("query")
     if query is None:
         raise CheckpointError(
-            f"{root}: found placed state up to batch {after} ({root / 'manifests'}), and no checkpoint of Spark's "
-            f"beside it ({root / SPARKS_OWN}); {keep}"
+            f"{root}: found placed state up to batch {after} ({root / 'manifests'}), but no Spark checkpoint "
+            f"({root / SPARKS_OWN}); {keep}"
         )
     if bound is not None and bound != query:
         raise CheckpointError(
@@ -72,7 +72,7 @@ def _query_id(root: Path) -> str | None:
         return None
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"{path}: damaged ({type(error).__name__}: {error}); restore Spark's checkpoint, or start a new one"
+            f"{path}: damaged ({type(error).__name__}: {error}); restore Spark's checkpoint, or start a new checkpoint"
         ) from None
 
 

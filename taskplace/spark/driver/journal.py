@@ -186,8 +186,8 @@ class Journal:
         for name, wanted in self.identity.items():
             if wanted is not None and found.get(name) is not None and found[name] != wanted:
                 raise CheckpointError(
-                    f"{self.root}: made with {name} = {found[name]!r}, this application has {wanted!r}; "
-                    "continue with what it was made with, or start a new checkpoint"
+                    f"{self.root}: the checkpoint was created with {name} = {found[name]!r}, found {wanted!r}; "
+                    "use the original value, or start a new checkpoint"
                 )
 
     def bind(self, name: str, value: Any) -> None:
@@ -197,8 +197,8 @@ class Journal:
         bound = self.identity.get(name)
         if bound is not None and bound != value:
             raise CheckpointError(
-                f"{self.root}: this checkpoint belongs to {name} {bound!r}, found {value!r}; "
-                "Spark's checkpoint and this one belong together: keep both, or start both anew"
+                f"{self.root}: the checkpoint belongs to {name} {bound!r}, found {value!r}; Spark's checkpoint and "
+                "this one belong together: keep both, or start a new checkpoint for both"
             )
         self.identity[name] = value
 
@@ -215,8 +215,8 @@ class Journal:
                 for before, now in zip(known, types, strict=True)
             ):
                 raise CheckpointError(
-                    f"{self.root}: the key of topic {topic!r} was of {bound[topic]}, is of {list(types)}; "
-                    "other types go to other partitions: cast it, or start a new checkpoint"
+                    f"{self.root}: the key of topic {topic!r} had the types {bound[topic]}, found {list(types)}; "
+                    "another type assigns keys to other partitions: cast the key, or start a new checkpoint"
                 )
             known = [now if before == UNTYPED else before for before, now in zip(known, types, strict=True)]
             if set(known) != {UNTYPED}:
@@ -308,11 +308,11 @@ class Journal:
                 sync_directory(self._manifests)
             elif tried:
                 raise CheckpointError(
-                    f"{path}: this driver committed the batch, and an error of the disk kept it from knowing so; "
-                    "start it anew, and it goes on from there"
+                    f"{path}: this driver committed the batch, but a disk error hid the result; "
+                    "restart the application, it continues after this batch"
                 ) from None
             else:
-                raise Fenced(f"{path}: another driver has committed this batch; this one stops") from None
+                raise Fenced(f"{path}: another driver has committed this batch; this driver stops") from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # no driver reads it, and the next pruning would remove it
             raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")

@@ -26,8 +26,8 @@ def check_options(node: Node) -> None:
 
     >>> check_options(Node("once", "processor", option_items=(("ttl", "1 hour"),), processor=print))
     Traceback (most recent call last):
-    taskplace.errors.InputError: nodes.once.ttl: found '1 hour', expected no such option: a node reads event_time and \
-delay; give others to the processor itself
+    taskplace.errors.InputError: nodes.once.ttl: found '1 hour', expected only the options event_time and delay; pass \
+other options to the processor itself
     """
     read = _READ_OF.get(node.kind, READ)
     for name, value in () if node.made_of_options else node.options.items():
@@ -35,15 +35,16 @@ delay; give others to the processor itself
             continue
         path = f"nodes.{node.name}"
         if node.kind in _READ_OF:
-            what = f"a {node.kind} reads {' and '.join(read) or 'none'}"
-            raise InputError(
-                f"{path}.{name}", found=value, expected=f"no such option: {what}", hint=nearest(name, read)
+            expected = (
+                f"only the option {' and '.join(read)}" if read else f"no option: a {node.kind} has none"
             )
+            raise InputError(f"{path}.{name}", found=value, expected=expected, hint=nearest(name, read))
         error = ConfigError.unknown_key(path, name, READ)
         if "did you mean" in str(error):
             raise error
         raise InputError(
             f"{path}.{name}",
             found=value,
-            expected="no such option: a node reads event_time and delay; give others to the processor itself",
+            expected="only the options event_time and delay",
+            hint="pass other options to the processor itself",
         )

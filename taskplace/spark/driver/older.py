@@ -44,7 +44,7 @@ def agreeing(
             schema = _united(sink, batch, staged, schemas)
         if agree and schema.equals(pq.read_schema(root / staged[0].file)):
             return list(staged)
-        log.warning("batch %d: what was staged for sink %r is published as %s", batch, sink, _written(schema))
+        log.warning("batch %d: the staged rows of sink %r are published as %s", batch, sink, _written(schema))
         return [
             write_staged(root, sink, file, _as(read_staged(root, file), schema, file, sink, batch))
             for file in staged
@@ -87,16 +87,16 @@ def _united(sink: str, batch: int, staged: Sequence[StagedFile], schemas: Sequen
                 raise _stuck(sink, batch, name, f"{text(found)} and {given}, in {file.file}")
             found = kind
         if untyped(found) and not pa.types.is_null(found):
-            raise _stuck(sink, batch, name, f"{found}, of which nothing says the type")
+            raise _stuck(sink, batch, name, f"{found}, which has no complete type")
         fields.append((name, found))
     return pa.schema(fields)
 
 
 def _stuck(sink: str, batch: int, column: str, found: str) -> CheckpointError:
     return CheckpointError(
-        f"batch {batch} is committed, and cannot be published: sink {sink!r}, column {column!r}: found {found}; say as "
-        f"what it is to be published by the sink's option schema, with all columns: sink({sink!r}, "
-        f"schema={{{column!r}: 'string', ...}}), and start again; as 'string' everything can be published"
+        f"batch {batch} is committed but cannot be published: sink {sink!r}, column {column!r}: found {found}; declare "
+        f"the type of every column in the sink's schema, sink({sink!r}, schema={{{column!r}: 'string', ...}}), and "
+        "restart; 'string' accepts all values"
     )
 
 
@@ -104,8 +104,8 @@ def _declared(sink: str, batch: int, schemas: Sequence[pa.Schema], declared: Sin
     schema = arrow(declared.columns)
     if more := [name for name in _names(schemas) if name not in schema.names]:
         raise CheckpointError(
-            f"batch {batch} is committed, and cannot be published: sink {sink!r} has columns {more}, which its "
-            f"declared schema {declared.written} leaves out; declare them too"
+            f"batch {batch} is committed but cannot be published: sink {sink!r} has columns {more} that are not in its "
+            f"declared schema {declared.written}; add them to the schema"
         )
     return schema
 

@@ -47,15 +47,15 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     if forgetting and not times:
         raise InputError(
             f"stores.{forgetting[0]}",
-            found="a time to live, and no source with an event time",
-            expected='a source that says it: topology.source(..., event_time="at", delay="10 minutes")',
+            found="a time to live, but no source with an event time",
+            expected='a source that declares one: topology.source(..., event_time="at", delay="10 minutes")',
         )
     found = with_times(built, found, {topic: time.column for topic, time in times.items()})
     for program in found:
         if len(program.databases) > MAX_STORES:
             raise InputError(
                 f"subtopology {program.subtopology}",
-                found=f"{len(program.databases)} stores, those with a time to live counted twice",
+                found=f"{len(program.databases)} stores (a store with a time to live counts twice)",
                 expected=f"at most {MAX_STORES}",
             )
     return found
@@ -163,8 +163,8 @@ def _check_windows_alone(sub: Subtopology) -> None:
             if len(users[store]) > 1:
                 raise InputError(
                     f"stores.{store}",
-                    found=f"windows of node {node.name!r}, in a store that {users[store]} share",
-                    expected="a store of its own for each node with windows",
+                    found=f"windows of node {node.name!r} in a store that {users[store]} share",
+                    expected="a separate store for each node with windows",
                 )
 
 
@@ -183,9 +183,9 @@ def _check_own_stores(sub: Subtopology) -> None:
             what = " and ".join(f"{type(node.processor).__name__} of node {node.name!r}" for node in nodes)
             raise InputError(
                 f"stores.{store}",
-                found=f"the state of {what}, which would take each other's for their own",
-                expected="for each node a processor of its own, with a store of its own",
-                hint=f"to share it all the same, name it at each of them: stores=[{store!r}]",
+                found=f"one store for the state of {what}",
+                expected="a separate processor and a separate store for each node",
+                hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store!r}]",
             )
 
 
@@ -206,7 +206,9 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
                 f"sources.{name}", found=name, expected=f"a source of the topology: {sorted(tags)}"
             )
     if missing := set(tags) - set(sources):
-        raise InputError("sources", found=sorted(sources), expected=f"also {sorted(missing)}")
+        raise InputError(
+            "sources", found=sorted(sources), expected=f"data frames for {sorted(missing)} as well"
+        )
     schemas = {topic: df.schema for topic, df in sources.items()}
     check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get)
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
@@ -256,8 +258,8 @@ def check_names(built: BuiltTopology) -> None:
         if (other := taken.get(topic.lower())) is not None:
             raise InputError(
                 f"sources.{topic}",
-                found=f"a topic called like {other!r}, for Spark",
-                expected="a name of its own, whatever its case",
+                found=f"a topic with the same name as {other!r}, because Spark ignores case",
+                expected="a name that differs by more than case",
             )
         taken[topic.lower()] = topic
 

@@ -37,8 +37,8 @@ def check_targets(built: BuiltTopology) -> None:
         if where in given:
             raise InputError(
                 f"sinks.{name}.target",
-                found=f"{where if isinstance(where, Path) else target}, as sink {given[where]!r} has it",
-                expected="one of its own: by batch id, the rows of one sink would pass for the other's",
+                found=f"{where if isinstance(where, Path) else target}, also the target of sink {given[where]!r}",
+                expected="a separate target for each sink: a target stores one output per batch id",
             )
         given[where] = name
 
@@ -81,8 +81,8 @@ class Publisher:
         """
         if gone := sorted(set(manifest.sinks) - set(self._targets)):
             raise CheckpointError(
-                f"{self._checkpoint}: batch {manifest.batch} is committed and has output for sink {gone[0]!r} that may "
-                "not be published yet, and the topology has no such sink; start it once more as it was"
+                f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
+                f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"
             )
         for name, target in self._targets.items():
             if target is None:
@@ -96,8 +96,8 @@ class Publisher:
                 target.publish(spark, manifest.batch, [self._checkpoint / file.file for file in files])
             except Exception as error:
                 pending = (
-                    f"{self._checkpoint}: batch {manifest.batch} is committed, and stays to be published until the "
-                    f"target of sink {name!r} takes it; nothing is lost: repair the target, and start again"
+                    f"{self._checkpoint}: batch {manifest.batch} is committed but not published, because the target of "
+                    f"sink {name!r} failed; nothing is lost: repair the target and restart"
                 )
                 log.error("%s (%s: %s)", pending, type(error).__name__, error)
                 error.add_note(pending)

@@ -35,13 +35,13 @@ def warn_if_grown(
         )
     except Exception as error:
         log.warning(
-            "%s: batch %d is committed and published; its rows cannot be counted again: %s",
+            "%s: batch %d is committed and published, but its rows cannot be counted again: %s",
             definition.checkpoint, committed.batch, error,
         )  # fmt: skip
         return
     if rows > committed.rows:
         log.warning(
-            "%s: batch %d was committed with %d rows, and Spark brings %d for it now; if its own checkpoint was "
-            "lost or set back, the others are lost: restore it, or start both anew",
+            "%s: batch %d was committed with %d rows, found %d rows for it now; if Spark's checkpoint was lost or "
+            "reset, the additional rows are lost: restore Spark's checkpoint, or start a new checkpoint for both",
             definition.checkpoint, committed.batch, committed.rows, rows,
         )  # fmt: skip

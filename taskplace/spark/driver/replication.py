@@ -96,4 +96,4 @@ class Replicator:
                     pass
             except Exception as error:
                 if not self._stopped.is_set():
-                    log.warning("replication: %s: %s; trying again", type(error).__name__, error)
+                    log.warning("replication failed and is retried: %s: %s", type(error).__name__, error)

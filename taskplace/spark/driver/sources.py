@@ -66,8 +66,8 @@ def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
     if not found:
         raise InputError(
             f"sources.{topic}",
-            found=f"no key, and columns that Spark cannot hash: {dict(columns)}",
-            expected="a key, or one more column by which its rows can be spread",
+            found=f"no key, and only columns that Spark cannot hash: {dict(columns)}",
+            expected="a key, or at least one column that Spark can hash, to distribute the rows",
         )
     return found
 
@@ -96,8 +96,9 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
         if other is not None:
             raise InputError(
                 f"sources.{topic}",
-                found=f"columns {other!r} and {name!r}, which are one name to Spark",
-                expected="names of which no two differ by case alone; rename one, or leave it out, in the source",
+                found=f"columns {other!r} and {name!r}, which Spark treats as one name",
+                expected="column names that differ by more than case",
+                hint="rename or drop one of them in the source",
             )
 
 
@@ -118,7 +119,8 @@ def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) ->
             raise InputError(
                 f"sources.{topic}",
                 found=f"a key of {kinds}",
-                expected="no collation: keys are told apart by their bytes; cast it to a plain string",
+                expected="key columns without a collation: keys are compared by their bytes",
+                hint="cast the column to a plain string",
             )
     for group in built.copartition_groups:
         found = {topic: types[topic] for topic in group if topic in types}
@@ -126,7 +128,8 @@ def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) ->
             raise InputError(
                 "sources",
                 found=f"co-partitioned keys of different types: {found}",
-                expected="equal types; cast the keys first",
+                expected="equal types",
+                hint="cast the keys in the sources",
             )
     arrow = {
         topic: {

@@ -98,7 +98,7 @@ def run(
                 report = Report.decode(answer)
                 reports[report.task] = report
                 for damaged in report.recovery.damaged:
-                    log.warning("task %s did without a damaged file: %s", report.task, damaged)
+                    log.warning("task %s recovered without a damaged file: %s", report.task, damaged)
             break
         except JobLostError as loss:
             reports |= finished(root, setting, program.subtopology, {tasks[i] for i in missing})
@@ -109,7 +109,7 @@ def run(
             on_lost(loss.lost)
     else:
         raise TaskplaceError(
-            f"batch {setting.batch}: {MAX_LOSSES} times an executor was lost within one stage; giving up"
+            f"batch {setting.batch}: executors were lost {MAX_LOSSES} times within one stage; the batch is not retried"
         )
     return reports
 

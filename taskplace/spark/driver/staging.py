@@ -75,14 +75,18 @@ class SinkSchemas:
                 continue
             if reasons := list(_reasons(before, schema)):
                 raise CheckpointError(
-                    f"{root}: sink {sink!r} has the schema {before.written}, and was declared with {schema.written}: "
-                    f"{'; '.join(reasons)}; columns may be added, and types may become wider: for anything else give "
-                    "the sink another name, and another directory"
+                    f"{root}: sink {sink!r} has the schema {before.written}, found the declared schema "
+                    f"{schema.written}: {'; '.join(reasons)}; columns may be added and types may become wider; for "
+                    "other changes give the sink another name and another directory"
                 )
             if (sink, schema) not in self._told:
                 self._told.add((sink, schema))
                 log.warning(
-                    "%s: sink %r: its schema was %s, is %s", root, sink, before.written, schema.written
+                    "%s: the schema of sink %r changes from %s to %s",
+                    root,
+                    sink,
+                    before.written,
+                    schema.written,
                 )
 
     def _check_reserved(self, sink: str, names: Iterable[str]) -> None:
@@ -90,8 +94,8 @@ class SinkSchemas:
             if name.lower() in self._reserved.get(sink, ()):
                 raise InputError(
                     f"sinks.{sink}.schema.{name}",
-                    found="a column that the sink's target adds itself, which would hide these values",
-                    expected=f"another name than {sorted(self._reserved[sink])}",
+                    found="a column that the sink's target adds itself",
+                    expected=f"a name other than {sorted(self._reserved[sink])}",
                 )
 
     def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:
@@ -154,15 +158,15 @@ def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | N
             raise InputError(
                 f"sinks.{sink}.{field.name}",
                 found=text(field.type),
-                expected="a value in the sink's first batch, to know the type by",
-                hint=f"declare it: sink({sink!r}, schema={{{field.name!r}: ..., ...}})",
+                expected="a typed value in the sink's first batch",
+                hint=f"declare the type: sink({sink!r}, schema={{{field.name!r}: ..., ...}})",
             )
     if all(pa.types.is_null(kind) for kind in found.types):
         raise InputError(
             f"sinks.{sink}",
-            found=f"nothing but nulls without a type in {found.names}",
-            expected="a column with a type in the sink's first batch",
-            hint=f"cast one in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
+            found=f"only nulls without a type in {found.names}",
+            expected="at least one column with a type in the sink's first batch",
+            hint=f"cast a column in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
         )
     return found
 

@@ -81,11 +81,13 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
         was = (*(topic for topic in now if topic in found), *sorted(found - set(now)))
     if was == now:
         return
-    other = [f"{t!r} is new" for t in now if t not in was] + [f"{t!r} is gone" for t in was if t not in now]
+    other = [f"{t!r} is new" for t in now if t not in was] + [
+        f"{t!r} is missing" for t in was if t not in now
+    ]
     raise CheckpointError(
-        f"{root}: made with the sources {list(was)}, found {list(now)}: "
-        f"{', '.join(other) or 'in another order'}; Spark's own checkpoint has the offsets of each by its place: "
-        "keep the sources as they were, or start a new checkpoint"
+        f"{root}: the checkpoint was created with the sources {list(was)}, found {list(now)}: "
+        f"{', '.join(other) or 'another order'}; Spark's checkpoint stores offsets by the position of the source: "
+        "restore the sources and their order, or start a new checkpoint"
     )
 
 
@@ -107,21 +109,21 @@ def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mappi
     try:
         evolution = compare(before.topology, built)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{root}: the topology it was made with is damaged ({error})") from None
+        raise CheckpointError(f"{root}: the stored topology of the checkpoint is damaged ({error})") from None
     reasons = [] if evolution.compatible else [evolution.explain()]
     for store, layout in layouts.items():
         if (was := before.stores.get(store)) is None:
             continue
         if (was.key, was.value, was.time) != (layout.key, layout.value, layout.time):
-            reasons.append(f"store {store!r} was laid out as {was.columns}, is {layout.columns}")
+            reasons.append(f"store {store!r} had the columns {was.columns}, found {layout.columns}")
         # Meanings are compared only where both declare one. So a processor without declared meanings may replace one
         # with them, and the other way round; and a later version may declare more than an earlier one.
         elif any(was.meaning[what] != how for what, how in layout.meaning.items() if what in was.meaning):
-            reasons.append(f"store {store!r} was made with {was.meaning}, is {layout.meaning}")
+            reasons.append(f"store {store!r} was created with {was.meaning}, found {layout.meaning}")
     if reasons:
         raise CheckpointError(
-            f"{root}: made with another topology: {'; '.join(reasons)}\n"
-            "continue with the topology it was made with, or start a new checkpoint"
+            f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
+            "continue with that topology, or start a new checkpoint"
         )
 
 

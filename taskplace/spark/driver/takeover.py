@@ -35,8 +35,8 @@ class Takeover:
         def check(declaration: Declaration) -> None:
             if declaration != self._compared:
                 raise CheckpointError(
-                    f"{self._journal.root}: another driver has begun, or changed, it since this one started; "
-                    "make another one"
+                    f"{self._journal.root}: another driver has changed the checkpoint since this Placed was created; "
+                    "create a new Placed"
                 )
             self.check_batch(batch_id)
 
@@ -54,5 +54,5 @@ class Takeover:
         if batch_id not in (last := self._journal.last_batch, last + 1):
             raise CheckpointError(
                 f"{self._journal.root}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
-                "they belong together: keep both, or start both anew"
+                "both must come from the same run: keep both, or start a new checkpoint for both"
             )

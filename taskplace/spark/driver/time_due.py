@@ -94,9 +94,9 @@ class TimeDue:
             return self._definition.driven_by_time
         if not carried and self._definition.driven_by_time:
             log.warning(
-                "%s: made without ticks, and Spark adds no source to a checkpoint. While all sources are silent, "
-                "windows do not close and state does not expire: that waits for the next rows. A new checkpoint has "
-                "ticks",
+                "%s: the checkpoint was created without the source of ticks, and Spark cannot add a source to a "
+                "checkpoint. While all sources are silent, windows do not close and state does not expire until the "
+                "next rows arrive. A new checkpoint has ticks",
                 self._definition.checkpoint,
             )
             self._warned_without_ticks = True
@@ -113,8 +113,8 @@ class TimeDue:
             return
         self._warned_without_ticks = True
         log.warning(
-            "%s: windows to close and state to forget wait for the next batch, and Spark runs none while all "
-            "sources are silent; `start`, or `unite(sources, ticks=True)` on a new Spark checkpoint, has it run",
+            "%s: windows are due to close, or state is due to expire, but Spark runs no batch while all sources are "
+            "silent; use `start`, or `unite(sources, ticks=True)` on a new Spark checkpoint, to run batches then",
             self._definition.checkpoint,
         )
 

@@ -77,8 +77,8 @@ def _output(node: Node, inputs: Sequence[Times]) -> Times:
     if of_processor is not None:
         if given := sorted({"event_time", "delay"} & set(node.options)):
             raise TopologyError(
-                f"node {node.name!r}: found {given[0]}, expected none: {type(node.processor).__name__} says itself "
-                "what the event times of its rows are; only PerKey and your own processors declare them",
+                f"node {node.name!r}: found the option {given[0]}, expected none: {type(node.processor).__name__} "
+                "defines the event time of its output; only PerKey and custom processors declare it",
                 node=node.name,
             )
         found: Times = of_processor(*inputs)
@@ -103,9 +103,9 @@ def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
     times = _all(read)
     if forgets and times.hidden_by:
         raise TopologyError(
-            f"node {node.name!r}: goes by event time, but its rows come through {times.hidden_by!r}, which does not "
-            "declare theirs; process(..., event_time='at', delay='0 s') names the column of its output, and how far "
-            "that lies behind the watermark of its input",
+            f"node {node.name!r}: uses event time, but its input passes through {times.hidden_by!r}, which declares no "
+            "event time for its output; declare the column and its delay behind the watermark there: "
+            "process(..., event_time='at', delay='0 s')",
             node=node.name,
         )
     if column is None or not column.strict or not forgets:
@@ -113,8 +113,8 @@ def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
     lag = times.lag(column.column)
     if lag is None and times.known:
         raise TopologyError(
-            f"node {node.name!r}: goes by the time {column.column!r}, which is no event time of its input; expected "
-            f"one of {sorted(times.lags)}: name it as the source's event_time, or use the one that it has",
+            f"node {node.name!r}: found the time column {column.column!r}, expected an event time of its input, one of "
+            f"{sorted(times.lags)}; use that column, or declare {column.column!r} as the source's event_time",
             node=node.name,
         )
     return lag or 0

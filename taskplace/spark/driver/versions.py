@@ -45,11 +45,11 @@ def read_manifest(path: Path) -> Manifest:
         raise damaged(path, "manifest", error) from None
 
 
-_NEVER_RELEASED = "they were made while the format was being developed, and no release has made one"
+_NEVER_RELEASED = "no release of taskplace wrote them, only development versions"
 #: By version: the step to the next version; or, as text, why its checkpoints cannot be continued.
 STEPS: Mapping[int, Upgrade | str] = {**dict.fromkeys(range(1, 5), _NEVER_RELEASED), 5: _one_watermark}
 
-_ANEW = "or start a new checkpoint, in another directory"
+_ANEW = "or start a new checkpoint in another directory"
 
 
 def brought_up(
@@ -69,20 +69,20 @@ def brought_up(
     kind, version = _parts(schema)
     if kind != name or version is None or newest is None:
         raise CheckpointError(
-            f"{path}: found a file of the form {schema!r}, {_readable(own, steps)}; nothing that taskplace has made: "
-            f"name the right directory, {_ANEW}"
+            f"{path}: found a file with the schema {schema!r}, {_readable(own, steps)}; this is not a checkpoint of "
+            f"taskplace: set the right directory, {_ANEW}"
         )
     if version > newest:
         raise CheckpointError(
-            f"{path}: found a manifest of version {schema!r}, {_readable(own, steps)}; a newer taskplace has made it: "
-            f"go on with that one, {_ANEW}"
+            f"{path}: found a manifest of version {schema!r}, {_readable(own, steps)}; a newer taskplace wrote it: "
+            f"continue with that version of taskplace, {_ANEW}"
         )
     while version < newest:
-        step = steps.get(version, "nothing is known of it")
+        step = steps.get(version, "the version is unknown")
         if isinstance(step, str):
             raise CheckpointError(
                 f"{path}: found a manifest of version {schema!r}, {_readable(own, steps)}; checkpoints of version "
-                f"{version} cannot be continued: {step}. Go on with the taskplace that has made it, {_ANEW}"
+                f"{version} cannot be continued: {step}. Continue with the version of taskplace that wrote it, {_ANEW}"
             )
         fields, version = step(fields), version + 1
     return fields

@@ -49,7 +49,7 @@ NEEDS_TIME = [
 @pytest.mark.parametrize("node", NEEDS_TIME, ids=lambda node: type(node).__name__)
 def test_who_goes_by_time_behind_one_that_does_not_declare_it_is_refused(world, node):
     with pytest.raises(
-        TopologyError, match=r"node 'after': goes by event time, .* 'mine', which does not declare"
+        TopologyError, match=r"node 'after': uses event time, .* 'mine', which declares no event time"
     ):
         world.open(behind(same, node))
     for processor, options in ((declared, {}), (same, {"event_time": "at"})):
@@ -100,7 +100,7 @@ def test_a_window_over_what_is_no_event_time_is_refused(world):
     source = topo.source("in", key="k", partitions=1, event_time="at")
     source.process(Count("n", by=KEY, window=Tumbling("then", "1 hour")), name="n")
     with pytest.raises(
-        TopologyError, match=r"node 'n': goes by the time 'then', .* expected one of \['at'\]"
+        TopologyError, match=r"node 'n': found the time column 'then', expected .* one of \['at'\]"
     ):
         world.open(topo)
 

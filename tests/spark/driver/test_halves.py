@@ -42,7 +42,7 @@ def test_a_start_says_what_is_missing_beside_the_checkpoint(cluster, tmp_path):
 
     for sources, message in (
         (("a", "b", "c"), "'c' is new"),
-        (("a",), "'b' is gone"),
+        (("a",), "'b' is missing"),
         (("b", "a"), "in another order"),
     ):
         with pytest.raises(CheckpointError, match=message):
@@ -50,8 +50,8 @@ def test_a_start_says_what_is_missing_beside_the_checkpoint(cluster, tmp_path):
 
     checkpoint, aside = tmp_path / "checkpoint", tmp_path / "aside"
     for half, message in (
-        ("spark", "found placed state up to batch 0 .*and no checkpoint of Spark's"),
-        ("manifests", "found Spark's checkpoint .*at batch 1, and no committed batch"),
+        ("spark", "found placed state up to batch 0 .*but no Spark checkpoint"),
+        ("manifests", "found Spark's checkpoint .*at batch 1, but no committed batch"),
     ):
         (checkpoint / half).rename(aside)
         placed = opened(cluster, tmp_path, "a", "b")

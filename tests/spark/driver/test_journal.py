@@ -164,7 +164,7 @@ def test_what_a_checkpoint_is_bound_to(tmp_path):
     journal = Journal(tmp_path, {"hash": "one", "query": None})
     journal.bind("query", "q1")
     journal.commit(0, 1, {}, {}, {})
-    with pytest.raises(CheckpointError, match="made with hash = 'one', this application has 'two'"):
+    with pytest.raises(CheckpointError, match="created with hash = 'one', found 'two'"):
         Journal(tmp_path, {"hash": "two"})
     with pytest.raises(CheckpointError, match="belongs to query 'q1', found 'q2'"):
         Journal(tmp_path, {"hash": "one"}).bind("query", "q2")

@@ -30,10 +30,7 @@ def test_a_batch_that_has_grown_is_told_and_published_as_it_was_committed(placed
     placed.repeat("a", "b", "c")
     [record] = caplog.records
     assert record.levelname == "WARNING"
-    assert (
-        f"{placed.checkpoint}: batch 0 was committed with 2 rows, and Spark brings 3 for it now"
-        in caplog.text
-    )
+    assert f"{placed.checkpoint}: batch 0 was committed with 2 rows, found 3 rows for it now" in caplog.text
     assert placed.sent() == {0: [("a", 1), ("b", 1)]}
 
 
@@ -51,7 +48,7 @@ def test_rows_that_cannot_be_counted_are_told_and_stop_nothing(placed, caplog, m
     monkeypatch.setattr(Frame, "count", gone)
     placed.repeat("a", "b", "c")
     assert (
-        "batch 0 is committed and published; its rows cannot be counted again: the file is gone"
+        "batch 0 is committed and published, but its rows cannot be counted again: the file is gone"
         in caplog.text
     )
     assert placed.sent() == {0: [("a", 1), ("b", 1)]}

@@ -55,7 +55,7 @@ def test_the_same_and_an_addition_fit(tmp_path):
 def test_what_numbers_mean_may_not_change(tmp_path):
     committed(tmp_path, *build(n=sum_("a", "int64")))
     with pytest.raises(
-        CheckpointError, match=r"store 'counts' was made with \{'n': 'sum'\}, is \{'n': 'max'\}"
+        CheckpointError, match=r"store 'counts' was created with \{'n': 'sum'\}, found \{'n': 'max'\}"
     ):
         opened(tmp_path, *build(n=max_("a", "int64")))
     opened(tmp_path, *build(n=sum_("another", "int64")))  # columns may be renamed
@@ -98,7 +98,7 @@ def test_a_topology_binds_from_its_first_commit_on(tmp_path):
     assert committed(tmp_path, *build()).declaration.id == first.declaration.id
     opened(tmp_path, *build(extra=True))
     committed(tmp_path, *build())  # taken back before it committed anything
-    with pytest.raises(CheckpointError, match="'counts' was laid out as"):
+    with pytest.raises(CheckpointError, match="'counts' had the columns"):
         opened(tmp_path, *build(by="int64"))
 
 
@@ -136,7 +136,7 @@ def test_a_driver_that_is_stopped_in_its_commit_binds_by_its_own_topology(tmp_pa
 
     monkeypatch.setattr("taskplace.spark.driver.journal.faults.point", meanwhile)
     stopped.commit(1, 1, {}, {}, {})
-    with pytest.raises(CheckpointError, match="'more' was laid out"):
+    with pytest.raises(CheckpointError, match="'more' had the columns"):
         built, found = build(extra=True, more={"k": "int64"})
         opened(tmp_path, built, found)
     built, found = build(extra=True)
@@ -179,7 +179,7 @@ def test_declarations_are_pruned_with_the_manifests_that_name_them(tmp_path):
 def test_a_missing_declaration_beside_manifests_is_an_error(tmp_path):
     committed(tmp_path, *build())
     (tmp_path / "epochs" / "0000000001").unlink()
-    with pytest.raises(CheckpointError, match=r"epochs/0000000001: the file is missing.* made by driver 1"):
+    with pytest.raises(CheckpointError, match=r"epochs/0000000001: the file is missing; .* of driver 1,"):
         opened(tmp_path, *build())
 
 
@@ -193,14 +193,14 @@ def test_a_time_to_live_may_change_but_not_come_or_go(tmp_path):
 
     committed(tmp_path, *forgetting(ttl="1 day", time="at"))
     opened(tmp_path, *forgetting(ttl="2 days", time="at"))
-    with pytest.raises(CheckpointError, match="'seen' was laid out as"):
+    with pytest.raises(CheckpointError, match="'seen' had the columns"):
         opened(tmp_path, *forgetting())
 
 
 @pytest.mark.parametrize("changed", [{"by": "int64"}, {"n": sum_("v", "int64"), "m": count()}])
 def test_another_layout_of_a_store_is_refused_with_both_layouts(tmp_path, changed):
     committed(tmp_path, *build())
-    with pytest.raises(CheckpointError, match=r"store 'counts' was laid out as .*'k', 'string'.*, is "):
+    with pytest.raises(CheckpointError, match=r"store 'counts' had the columns .*'k', 'string'.*, found "):
         opened(tmp_path, *build(**changed))
 
 

@@ -111,8 +111,9 @@ def test_who_embeds_without_ticks_is_told_once(world, caplog):
     assert [
         record.message for record in caplog.records if "unite(sources, ticks=True)" in record.message
     ] == [
-        f"{placed.checkpoint}: windows to close and state to forget wait for the next batch, and Spark runs none while "
-        "all sources are silent; `start`, or `unite(sources, ticks=True)` on a new Spark checkpoint, has it run"
+        f"{placed.checkpoint}: windows are due to close, or state is due to expire, but Spark runs no batch while "
+        "all sources are silent; use `start`, or `unite(sources, ticks=True)` on a new Spark checkpoint, to run "
+        "batches then"
     ]
 
 
@@ -324,11 +325,13 @@ def test_a_checkpoint_without_ticks_goes_on_without_them(stream, caplog):
 
     stream.put(("a", 1), ("a", 100))
     embedded()
-    assert "made without ticks" not in caplog.text
+    assert "without the source of ticks" not in caplog.text
     stream.open()
     assert stream.to_the_end() == 0
     assert not sent(stream.folder)
-    assert caplog.text.count("made without ticks, and Spark adds no source to a checkpoint") == 1
+    assert (
+        caplog.text.count("without the source of ticks, and Spark cannot add a source to a checkpoint") == 1
+    )
     stream.open()
     stream.put(("a", 101))
     assert stream.to_the_end() == 1

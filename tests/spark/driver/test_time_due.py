@@ -62,7 +62,7 @@ def test_a_query_that_was_made_without_ticks_goes_on_without_and_is_told_once_wh
     for batch in range(2):
         world.batch(placed, batch, clicks=click(100 * batch))
         assert placed.due() is windows
-    assert ["made without ticks" in record.message for record in caplog.records] == [True] * windows
+    assert ["without the source of ticks" in record.message for record in caplog.records] == [True] * windows
 
 
 def test_the_next_batch_is_requested_while_something_is_due(world):
