@@ -146,7 +146,7 @@ def test_warnings_that_are_shown_tell_no_secret():
 
 def test_what_spark_says_of_a_source_is_scrubbed():
     says = f"Failed to construct kafka consumer: sasl.jaas.config={JAAS}"
-    error = ConfigError("input.orders", found="kafka", expected="a source of Spark's", hint=says)
+    error = ConfigError("input.orders", found="kafka", expected="a Spark source", hint=says)
     assert SECRET not in f"{error}{vars(error)}"
     assert "Failed to construct kafka consumer" in str(error)
 

@@ -84,7 +84,7 @@ class Bridge:
                 "spark",
                 found="a session that was stopped",
                 expected="a running SparkSession",
-                hint="start one, and make what needs it anew",
+                hint="start a session, then create the objects that use it again",
             )
 
     def stopped(self) -> bool:
@@ -101,7 +101,7 @@ class Bridge:
             if not type(self._spark).__module__.startswith("pyspark.sql.connect"):
                 raise InputError("spark", found=self._spark, expected="a SparkSession")
             raise UnsupportedSpark(
-                f"this is a Spark Connect session, which cannot reach executors; {works}, not with Spark Connect"
+                f"found a Spark Connect session, which cannot reach executors; {works}, not with Spark Connect"
             )
         if not pyspark.__version__.startswith("4."):
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {works}")

@@ -49,7 +49,7 @@ class StateBridge(Bridge):
         if self._query is None or not hasattr(query, "runId"):
             if type(query).__module__.startswith("pyspark.sql.connect"):
                 raise UnsupportedSpark(
-                    f"this is a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
+                    f"found a query of Spark Connect, which cannot reach the driver's state stores; {WORKS}"
                 )
             raise InputError("query", found=query, expected="a running StreamingQuery")
         if not _VERSIONS.match(pyspark.__version__):
@@ -72,11 +72,11 @@ class StateBridge(Bridge):
         if execution is None or not _has(execution, "lastExecution", "resolvedCheckpointRoot"):
             raise UnsupportedSpark(f"{found}, whose queries do not show their execution; {WORKS}")
         if "Continuous" in execution.getClass().getSimpleName():
-            raise UnsupportedSpark(f"this query runs in continuous mode, which keeps no state; {WORKS}")
+            raise UnsupportedSpark(f"found a query in continuous mode, which keeps no state; {WORKS}")
         manager = self.spark._jsparkSession.sessionState().streamingQueryManager()
         coordinator = manager.stateStoreCoordinator() if _has(manager, "stateStoreCoordinator") else None
         if coordinator is None or not _has(coordinator, "getLocation", "reportActiveInstance"):
-            raise UnsupportedSpark(f"{found}, whose state store coordinator cannot be told anything; {WORKS}")
+            raise UnsupportedSpark(f"{found}, whose state store coordinator accepts no locations; {WORKS}")
         self._execution, self._coordinator = execution, coordinator
 
     def _configure(self, locality_wait_ms: int) -> None:
@@ -269,8 +269,8 @@ def _session_of(query: Any) -> SparkSession:
     raise InputError(
         "query",
         found="a query whose Spark session was stopped",
-        expected="a running StreamingQuery of the session that runs now",
-        hint="start the query again, and steer that",
+        expected="a running StreamingQuery of the current session",
+        hint="start the query again and steer the new one",
     )
 
 

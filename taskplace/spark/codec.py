@@ -59,7 +59,7 @@ def _text(value: object) -> str:
     """Return the text of a key; nothing else is left for this to be asked for."""
     if isinstance(value, TaskId):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is nothing that a message has")
+    raise NotImplementedError(f"a message cannot have a value of type {type(value).__name__}")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_text)
@@ -125,7 +125,7 @@ def unsealed(data: bytes) -> bytes:
     body = bytes(found.body)
     # The checksum is that of the canonical form: of a file that is written otherwise it is made first.
     if seal(body) != found.seal and seal(body := _canonical(body)) != found.seal:
-        raise ValueError("its checksum does not fit")
+        raise ValueError("its checksum does not match")
     return body
 
 
@@ -137,5 +137,5 @@ def _canonical(body: bytes) -> bytes:
 def damaged(path: Path, what: str, error: Exception) -> CheckpointError:
     """Return the error for a file of the checkpoint that cannot be read."""
     return CheckpointError(
-        f"{path}: damaged {what} ({error}); put it back from a backup, or start a new checkpoint, in another directory"
+        f"{path}: damaged {what} ({error}); restore it from a backup, or start a new checkpoint in another directory"
     )

@@ -53,7 +53,7 @@ def written_columns(ddl: str) -> list[tuple[str, str]]:
         word = tokens.take()
         if not re.fullmatch(r"\w+|`.+`", word, re.DOTALL):
             raise tokens.error(
-                word or "the end of the schema", "the name of a column; others stand in backticks"
+                word or "the end of the schema", "the name of a column; put special names in backticks"
             )
         name = name_of(word)
         if tokens.peek() == ":":

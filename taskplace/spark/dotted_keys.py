@@ -54,7 +54,9 @@ def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:
         there = whole.get(part) or {}
         if not isinstance(there, Mapping):
             path = f"topology.{part}.{next(iter(flat))}"
-            raise ConfigError(path, found="a name", expected=f"a list alone, as `topology.{part}` is one")
+            raise ConfigError(
+                path, found="a dotted key", expected=f"list entries only: `topology.{part}` is a list"
+            )
         whole[part] = _merged(f"topology.{part}", there, flat, _FIELDS)
     return whole
 

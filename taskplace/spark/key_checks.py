@@ -49,8 +49,8 @@ def check_keys(built: BuiltTopology) -> None:
     >>> _ = flights.process(Count("flown", by={"tailnum": "string"}), name="count")
     >>> check_keys(topo.build())
     Traceback (most recent call last):
-    topology.errors.TopologyError: node 'count': keeps state by (tailnum), but its input 'flights' is split by \
-(origin), so rows of one key lie in several tasks; repartition it by (tailnum) first, or have 'origin' in `by`
+    topology.errors.TopologyError: node 'count': keeps state by (tailnum), but its input 'flights' is partitioned \
+by (origin), so rows of one key reach several tasks; repartition the input by (tailnum), or add 'origin' to `by`
     """
     for sub in built.subtopologies:
         known: dict[str, Keys] = {}
@@ -73,9 +73,9 @@ def _check(node: Node, known: Mapping[str, Keys]) -> None:
     for key, parent in sorted(inputs.items()):
         if lacking := [column for column in key if column not in by]:
             raise TopologyError(
-                f"node {node.name!r}: keeps state by ({', '.join(by)}), but its input {parent!r} is split by "
-                f"({', '.join(key)}), so rows of one key lie in several tasks; repartition it by ({', '.join(by)}) "
-                f"first, or have {', '.join(map(repr, lacking))} in `by`",
+                f"node {node.name!r}: keeps state by ({', '.join(by)}), but its input {parent!r} is partitioned by "
+                f"({', '.join(key)}), so rows of one key reach several tasks; repartition the input by "
+                f"({', '.join(by)}), or add {', '.join(map(repr, lacking))} to `by`",
                 node=node.name,
             )
 
@@ -86,8 +86,8 @@ def _check_topics(node: Node, known: Mapping[str, Keys]) -> None:
     if len(inputs) > 1:
         split = " and ".join(f"({', '.join(key)})" for key in sorted(inputs))
         raise TopologyError(
-            f"node {node.name!r}: keeps state by ({', '.join(_by(node.processor))}), but its rows come from topics "
-            f"that are split by {split}, so rows of one key lie in several tasks; repartition them by the same columns "
+            f"node {node.name!r}: keeps state by ({', '.join(_by(node.processor))}), but its input topics are "
+            f"partitioned by {split}, so rows of one key reach several tasks; repartition them by the same columns "
             "in the same order",
             node=node.name,
         )
@@ -98,8 +98,8 @@ def _check_split(node: Node, known: Mapping[str, Keys], split: Mapping[str, froz
         if known[parent] is not None and len(split[parent]) > 1:
             raise TopologyError(
                 f"node {node.name!r}: keeps state by key, but its input {parent!r} merges topics of "
-                f"{', '.join(map(str, sorted(split[parent])))} partitions, so rows of one key lie in several tasks; "
-                "repartition it first",
+                f"{', '.join(map(str, sorted(split[parent])))} partitions, so rows of one key reach several tasks; "
+                "repartition the input first",
                 node=node.name,
             )
 

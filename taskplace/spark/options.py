@@ -66,7 +66,7 @@ def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOption
     if options is None:
         return PlacedOptions.of(keywords)
     if keywords:
-        expected = "the fields of `options`, or keywords, not both"
+        expected = "either `options` or keywords, not both"
         raise InputError(next(iter(keywords)), found="a keyword beside `options`", expected=expected)
     return validation.of_type(options, PlacedOptions, "options")
 

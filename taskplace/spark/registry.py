@@ -128,7 +128,7 @@ def _own(name: str) -> Callable[..., Any]:
     """Return the factory for "module:attribute"."""
     target = load(name.removesuffix("()"))
     if not callable(target) and not hasattr(target, "process"):
-        raise TopologyError(f"found {name!r}, which is no function and no class, expected one")
+        raise TopologyError(f"found {name!r}, expected a function or a class")
     if name.endswith("()") or isinstance(target, type):
         return partial(_checked, target, frozenset(), None)
     given = frozenset(
@@ -190,7 +190,9 @@ def _aggregate(
     store: str, by: object, aggregates: object, window: object = None, ttl: Any = None, time: Any = None
 ) -> Aggregate:
     if not isinstance(aggregates, Mapping) or not aggregates:
-        raise TopologyError(f"aggregates: found {aggregates!r}, expected names with aggregates, {_FORM}")
+        raise TopologyError(
+            f"aggregates: found {aggregates!r}, expected a mapping of names to aggregates, {_FORM}"
+        )
     for name in aggregates:
         if not isinstance(name, str):
             raise TopologyError(f"aggregates.{name}: found {name!r}, expected a name that is text (quote it)")
@@ -198,7 +200,7 @@ def _aggregate(
     # They become keyword arguments, beside these.
     for name in ("store", "by", "window", "ttl", "time"):
         if name in made:
-            raise TopologyError(f"aggregates.{name}: found a name that is taken, expected another one")
+            raise TopologyError(f"aggregates.{name}: found a reserved name, expected another one")
     options: dict[str, Any] = {**made, "window": _window(window), "ttl": ttl, "time": time}
     return Aggregate(store, by=_columns("by", by), **options)
 

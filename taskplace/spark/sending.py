@@ -41,7 +41,7 @@ class Sent:
         try:
             self._broadcast.destroy()
         except Exception as error:
-            log.debug("a value that was sent cannot be removed: %s", error)
+            log.debug("a broadcast value cannot be removed: %s", error)
 
 
 class Sending:

@@ -75,8 +75,8 @@ class ParquetSink:
         found = self._owner()
         if found not in ("", checkpoint_id) or (not found and any(self.path.glob("batch_id=*"))):
             raise CheckpointError(
-                f"{self.path}: holds the output of {'another checkpoint' if found else 'something else'}; "
-                "name another directory, or remove it"
+                f"{self.path}: the directory has output of {'another checkpoint' if found else 'another program'}; "
+                "set another directory, or remove this one"
             )
 
     def bind(self, checkpoint_id: str) -> None:
@@ -120,8 +120,9 @@ class ParquetSink:
         if final.exists():
             if (found := _rows(final.glob("*.parquet"))) != (rows := _rows(files)):
                 raise CheckpointError(
-                    f"{final}: found {found} rows, committed were {rows}; the output is of a batch that the checkpoint "
-                    "does not know any more, as after a backup was put back: remove it, and those after it"
+                    f"{final}: found {found} rows, expected the {rows} committed rows; the output belongs to a batch "
+                    "that the checkpoint no longer has, for example after a backup was restored: remove this "
+                    "directory and those of later batches"
                 )
             sync_directory(self.path)  # who made it may have been killed before that
             return

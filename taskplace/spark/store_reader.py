@@ -93,7 +93,9 @@ class StoreReader:
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
             whole = isinstance(value, int) and not isinstance(value, bool)
             if value is not None and (copies == "active" or not whole or value < 0):
-                raise InputError(bound, found=value, expected="a bound of at least 0, for copies='standby'")
+                raise InputError(
+                    bound, found=value, expected="an integer of at least 0, and only with copies='standby'"
+                )
         self._copies, self._max_lag, self._max_batches = copies, max_lag, max_batches
         self._tasks = placed.tasks_of(self._program.subtopology)
 
@@ -122,7 +124,8 @@ class StoreReader:
             raise InputError(
                 "keys",
                 found=f"a column {taken[0]!r}",
-                expected="none of that name: the values come as one; use get(), or to_df() for the whole store",
+                expected="no column with that name: the result adds one",
+                hint="use get(), or to_df() for the whole store",
             )
         return keys.append_column("value", self._values(keys))
 
@@ -251,7 +254,7 @@ class StoreReader:
                     why[answer.task] = answer.error
                 elif not self._close_enough(histories[answer.task], answer.position):
                     why[answer.task] = (
-                        f"the copy is at batch {answer.position.version}, which is beyond the bound"
+                        f"the copy is at batch {answer.position.version}, which exceeds max_lag or max_batches"
                     )
                 else:
                     answers[answer.task] = answer

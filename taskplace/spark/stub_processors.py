@@ -38,8 +38,8 @@ class Outlines(Mapping[str, Callable[..., Any]]):
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if ":" in name:
             raise TopologyError(
-                f"found {name!r}, expected a processor that comes with taskplace: others are loaded with Spark's "
-                "packages, which are missing; pip install 'taskplace[spark]'"
+                f"found {name!r}, expected a processor of taskplace: other processors need Spark's packages, which are "
+                "not installed; pip install 'taskplace[spark]'"
             )
         if name not in STATEFUL:
             raise KeyError(name)

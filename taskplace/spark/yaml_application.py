@@ -64,7 +64,7 @@ INPUT = ("format", "path", "schema", "options", "select")
 OUTPUT = ("path", "foreach")
 FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
-_SOURCE = "a source of Spark's, like {format: parquet, path: /data, schema: 'id long'}"
+_SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}"
 _SINK = "{path: a directory} or {foreach: 'module:function'}"
 
 
@@ -141,7 +141,7 @@ def _check_partitions(built: BuiltTopology) -> None:
         if node.kind == "source" and not node.internal and built.partitions.get(node.topic or "") is None:
             path, expected = (
                 f"topology.sources.{node.name}.partitions",
-                "over how many tasks its rows are split",
+                "the number of partitions, which is also the number of tasks",
             )
             raise TopologyError(f"{path}: found nothing, expected {expected}", node=node.name)
 
@@ -152,7 +152,7 @@ def _directories(settings: Settings, inputs: Mapping[str, _Source]) -> dict[str,
         "the checkpoint (checkpoint.dir)": local_path(settings.checkpoint_dir, "checkpoint.dir"),
         "the state directory (state.dir)": settings.state_dir,
     }
-    read = {f"what input.{topic} reads": source.directory for topic, source in inputs.items()}
+    read = {f"the input directory of input.{topic}": source.directory for topic, source in inputs.items()}
     return found | {owner: path for owner, path in read.items() if path is not None}
 
 
@@ -322,7 +322,7 @@ def _inputs(built: BuiltTopology, topics: Collection[str], given: Mapping[str, A
 
 def _format(path: str, found: object) -> str:
     if not isinstance(found, str) or not found.strip():
-        raise ConfigError(path, found=found, expected="a format that Spark reads streams from, like parquet")
+        raise ConfigError(path, found=found, expected="a streaming source format of Spark, like parquet")
     near = difflib.get_close_matches(found.lower(), FORMATS, n=1, cutoff=0.8)
     if near and near[0] != found.lower():  # what is like no known one may be a source of one's own
         hint = f"did you mean {near[0]!r}?"
@@ -377,7 +377,7 @@ def _check_type(path: str, written: object) -> None:
     from taskplace.spark.ddl import read_type
 
     if not isinstance(written, str):
-        raise ConfigError(path, found=written, expected="one of Spark's types")
+        raise ConfigError(path, found=written, expected="a Spark type")
     try:
         read_type(written)
     except TypeTextError as error:
@@ -385,7 +385,7 @@ def _check_type(path: str, written: object) -> None:
 
 
 def _written(path: str, error: TypeTextError) -> ConfigError:
-    expected = "one of Spark's types" if error.expected == "a type" else error.expected
+    expected = "a Spark type" if error.expected == "a type" else error.expected
     return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
 
 
@@ -394,5 +394,5 @@ def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
         if column not in columns:
             near = difflib.get_close_matches(column, columns, n=1)
             hint = f"did you mean {near[0]!r}?" if near else ""
-            expected = f"the key column {column!r} among them"
+            expected = f"columns that include the key column {column!r}"
             raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)

@@ -43,7 +43,7 @@ def test_directories_beside_each_other(tmp_path):
 @pytest.mark.parametrize("place", ["cp", "cp/in/it", "."])
 def test_the_checkpoint(tmp_path, place):
     with pytest.raises(
-        InputError, match=r"^sinks\.out0\.target: found .*, the checkpoint', expected a directory of its"
+        InputError, match=r"^sinks\.out0\.target: found .*, the checkpoint', expected a separate directory"
     ):
         check_overlaps(sinks(tmp_path / place), {"the checkpoint": tmp_path / "cp"})
 
@@ -98,7 +98,7 @@ APP = {
 def test_in_yaml(place, whose):
     Declared(Settings.from_mapping(APP))
     with pytest.raises(
-        ConfigError, match=rf"^output\.more\.path: found .*, {whose}.?, expected a directory of its own"
+        ConfigError, match=rf"^output\.more\.path: found .*, {whose}.?, expected a separate directory"
     ):
         Declared(Settings.from_mapping(APP, [f"output.more.path={place}"]))
 

@@ -51,7 +51,8 @@ def two(context, rows, table, *, least=3):
     [
         (
             two,
-            r"'a function of \(context, rows, table, \*, least=3\)', expected one that takes the context and 1",
+            r"'a function with the parameters \(context, rows, table, \*, least=3\)', expected parameters for the "
+            "context and 1",
         ),
         (
             TableJoin("j", on=BY, columns={"v": "long"}),

@@ -30,21 +30,21 @@ APP = {
 
 WRONG = [
     # type, place, what the error says
-    ("struct<a:innt>", ".a", "found 'innt', expected one of Spark's types; did you mean 'int'?"),
+    ("struct<a:innt>", ".a", "found 'innt', expected a Spark type; did you mean 'int'?"),
     ("array<struct<b:int,c:map<int,strng>>>", ".element.c.value", "found 'strng', .* did you mean 'string'?"),
     ("map<lnog,int>", ".key", "found 'lnog', .* did you mean 'long'?"),
     ("decimal(50,2)", "", "found '50 digits', expected a decimal of 1 to 38 digits"),
-    ("decimal(5,7)", "", "found '7 digits behind the point of 5', expected 0 to 5 digits"),
+    ("decimal(5,7)", "", "found 'a scale of 7 with a precision of 5', expected a scale of 0 to 5"),
     ("decimal(a)", "", r"found 'a', expected a whole number behind .*decimal\('"),
     ("long foo", "", "found 'foo', expected (nothing more|a comma, or the end) behind .*long'"),
     ("array<int", "", "found 'the end of the type', expected '>' behind .*array<int'"),
     ("map<int>", "", "found '>', expected ',' behind .*map<int'"),
-    ("array<>", ".element", "found '>', expected one of Spark's types|a type behind .*array<'"),
+    ("array<>", ".element", "found '>', expected a Spark type|a type behind .*array<'"),
     ("struct<a:int b:int>", ".a|", "expected"),
     ("varchar", "", r"found 'the end of the type', expected '\(' behind .*varchar'"),
     ("int COMMENT x", "", "found 'x', expected a text in quotes"),
     ("int not", "", "found 'the end of the type', expected NULL"),
-    ("innt", "", "found 'innt', expected one of Spark's types; did you mean 'int'?"),
+    ("innt", "", "found 'innt', expected a Spark type; did you mean 'int'?"),
 ]
 
 

@@ -15,9 +15,7 @@ pytestmark = pytest.mark.usefixtures("frames_with_a_session")
 
 def test_a_declared_schema_counts_from_the_start(world):
     stream = Stream(world, schema={"n": "int64", "f": "double"})
-    stream.refused(
-        table(n=[1.0], f=[1.0]), match="sinks.out.n: found 'double', expected int64, as it was declared"
-    )
+    stream.refused(table(n=[1.0], f=[1.0]), match="sinks.out.n: found 'double', expected int64, as declared")
     stream.refused(
         table(n=[1], f=[2**53 + 1]), match="sinks.out.f: found 'int64 .*expected values that double holds"
     )

@@ -75,7 +75,7 @@ def test_all_that_keep_state_by_key_are_judged(processor):
 def test_a_repartition_is_what_counts():
     again = source("origin").repartition("tailnum", name="again")
     judged(again.process(Count("c", by=by("tailnum"))))
-    with pytest.raises(TopologyError, match=r"input 'again-source' is split by \(tailnum\)"):
+    with pytest.raises(TopologyError, match=r"input 'again-source' is partitioned by \(tailnum\)"):
         judged(again.process(Count("d", by=by("origin"))))
 
 
@@ -112,11 +112,9 @@ def test_streams_that_are_merged_have_to_be_keyed_alike():
         return (both.process(then) if then else both).process(Count("c", by=by(*by_)), name="count")
 
     judged(merged("k"))
-    with pytest.raises(TopologyError, match=r"split by \(k\)"):
+    with pytest.raises(TopologyError, match=r"partitioned by \(k\)"):
         judged(merged("k", by_=("l",)))
-    message = (
-        r"node 'count': .* topics that are split by \(k\) and \(m\), so rows of one key .* in the same order"
-    )
+    message = r"node 'count': .* input topics are partitioned by \(k\) and \(m\), so rows of one key .* in the same order"
     with pytest.raises(TopologyError, match=message):
         judged(merged("m"))
     with pytest.raises(
@@ -171,7 +169,7 @@ def test_topics_of_different_numbers_of_partitions_that_are_merged_split_a_key(p
     with pytest.raises(
         TopologyError,
         match=r"^node 'counted': keeps state by key, but its input '.*' merges topics of 6, 12 partitions, "
-        "so rows of one key lie in several tasks; repartition it first$",
+        "so rows of one key reach several tasks; repartition the input first$",
     ) as caught:
         judged(merging(12, 6).process(processor, name="counted"))
     assert caught.value.node == "counted"

@@ -58,7 +58,7 @@ def test_a_batch_that_is_there_with_other_rows_is_an_error(tmp_path, staged):
     """A backup of the checkpoint was put back, and the stream comes by a batch that it had published before."""
     sink = ParquetSink(tmp_path / "out")
     publish(sink, 5, staged)
-    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, committed were 5"):
+    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, expected the 5 committed rows"):
         publish(sink, 5, staged[:1])
     assert read(sink.path) == list(range(10))
 
@@ -66,7 +66,7 @@ def test_a_batch_that_is_there_with_other_rows_is_an_error(tmp_path, staged):
 def test_a_batch_without_rows_that_is_there_with_some_is_an_error(tmp_path, staged):
     sink = ParquetSink(tmp_path / "out")
     publish(sink, 5, staged)
-    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, committed were 0"):
+    with pytest.raises(CheckpointError, match="batch_id=5: found 10 rows, expected the 0 committed rows"):
         publish(sink, 5, [])
     assert read(sink.path) == list(range(10))
 
@@ -227,11 +227,11 @@ def test_a_mark_that_a_crash_left_empty_is_made_again(tmp_path, staged):
     (sink.path / ".checkpoint").touch()
     sink.bind("one")
     sink.bind("one")
-    with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
+    with pytest.raises(CheckpointError, match="the directory has output of another checkpoint"):
         sink.check("two")
     publish(sink, 0, staged)
     (sink.path / ".checkpoint").write_text("")
-    with pytest.raises(CheckpointError, match="holds the output of something else"):
+    with pytest.raises(CheckpointError, match="the directory has output of another program"):
         sink.bind("one")
 
 
@@ -249,7 +249,7 @@ def test_a_mark_that_another_checkpoint_makes_just_now_stays(tmp_path, staged, m
         other.bind("other")
 
     monkeypatch.setattr(sinks, "lasting_directory", overtaken)
-    with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
+    with pytest.raises(CheckpointError, match="the directory has output of another checkpoint"):
         one.bind("one")
     assert (one.path / ".checkpoint").read_text() == "other"
     other.bind("other")

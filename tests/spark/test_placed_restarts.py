@@ -108,7 +108,7 @@ def test_a_start_that_is_refused_takes_nothing_over(pipeline):
     with pytest.raises(CheckpointError, match=r"the key of topic 'events'"):
         p.open().process_batch(p.frame(p.data(1)).withColumn("key", F.lit(1)), 1)
     (p.folder / "groups" / ".checkpoint").write_text("another")
-    with pytest.raises(CheckpointError, match="holds the output of another checkpoint"):
+    with pytest.raises(CheckpointError, match="the directory has output of another checkpoint"):
         p.open()
     p.run(1)
     p.check()
@@ -235,7 +235,7 @@ def test_the_output_of_another_checkpoint_is_refused(pipeline):
     p.placed.close()
     shutil.rmtree(p.folder / "checkpoint")
     with pytest.raises(
-        CheckpointError, match="holds the output of another checkpoint; name another directory"
+        CheckpointError, match="the directory has output of another checkpoint; set another directory"
     ):
         p.open()
 

@@ -36,7 +36,7 @@ def test_a_null_that_makes_floats_of_integers_in_a_later_batch_is_refused(world)
     for _ in range(2):
         stream.refused(
             through_pandas(table(n=[7, None])),
-            match=r"sinks.out.n: found 'double', expected int64, as its first batch was; .*pd.Int64Dtype.*"
+            match=r"sinks.out.n: found 'double', expected int64, as in its first batch; .*pd.Int64Dtype.*"
             r"another name",
         )
         stream.open()

@@ -83,7 +83,7 @@ def frame(kind: DataType, **more: DataType) -> Any:
 @pytest.mark.parametrize(
     ("source", "kept", "message"),
     [
-        (StringType(), "int64", "state kept by int64, and 'in' split by string"),
+        (StringType(), "int64", "a state key of type int64, but 'in' is partitioned by string"),
         (TimestampType(), "date", r"kept by date32\[day\], and 'in' split by timestamp\[us, tz=UTC\]"),
         (DoubleType(), "int64", "split by double"),
         (DoubleType(), "float32", "split by double"),
@@ -102,7 +102,7 @@ def test_a_source_is_judged_before_anything_starts(make, source, kept, message):
         sources.check_sources(built, {"in": frame(source)})
         return
     with pytest.raises(
-        InputError, match=rf"^node 'keeps', column 'k': found .*{message}.*; keep it as .*repartition"
+        InputError, match=rf"^node 'keeps', column 'k': found .*{message}.*; use the type .*repartition"
     ):
         sources.check_sources(built, {"in": frame(source)})
 
@@ -182,10 +182,10 @@ def test_merged_topics_whose_keys_were_made_one_type_behind_the_split_are_refuse
     one, two = (topo.source(name, key="k", partitions=4) for name in ("a", "b"))
     longer = one.process(lambda context, rows: rows.cast(pa.schema([("k", INT64)])))
     longer.merge(two).process(Count("s", by={"k": "int64"}), name="keeps").sink("o", target=Nowhere())
-    with pytest.raises(InputError, match=r"node 'keeps': found .*split by different types"):
+    with pytest.raises(InputError, match=r"node 'keeps': found .*keys have different types"):
         world.batch(world.open(topo), 0, a=pa.table({"k": pa.array([7], pa.int32())}), b=pa.table({"k": [7]}))
     sources.check_sources(topo.build(), {"a": frame(LongType()), "b": frame(LongType())})
-    with pytest.raises(InputError, match="split by different types"):
+    with pytest.raises(InputError, match="keys have different types"):
         sources.check_sources(topo.build(), {"a": frame(IntegerType()), "b": frame(LongType())})
 
 

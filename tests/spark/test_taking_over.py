@@ -32,7 +32,7 @@ def test_of_two_checkpoints_that_want_one_directory_one_is_refused_however_often
     one, two = (world.open(counts(world), checkpoint=name) for name in ("one", "two"))
     world.batch(one, 0, **{"in": words("a")})
     for batch in (0, 0, 1):
-        with pytest.raises(CheckpointError, match=r"out: holds the output of another checkpoint"):
+        with pytest.raises(CheckpointError, match=r"out: the directory has output of another checkpoint"):
             world.batch(two, batch, **{"in": words("z")})
     world.batch(one, 1, **{"in": words("a")})
     assert world.sent("out") == {0: [("a", 1)], 1: [("a", 2)]}
@@ -55,7 +55,7 @@ def test_a_sink_that_refuses_at_the_last_moment_gets_nothing_at_the_next_try_eit
     counted.sink("o", target=Contested(world.folder / "out"))
     placed = world.open(topo)
     for batch in (0, 0, 1):
-        with pytest.raises(CheckpointError, match=r"out: holds the output of another checkpoint"):
+        with pytest.raises(CheckpointError, match=r"out: the directory has output of another checkpoint"):
             world.batch(placed, batch, **{"in": words("a")})
     assert world.sent("out") == {}
     assert placed.journal.last_batch == -1
@@ -73,7 +73,7 @@ def of_another_query(world: World) -> tuple[Placed, int, str]:
 def with_a_sink_that_is_taken_meanwhile(world: World) -> tuple[Placed, int, str]:
     late = world.open(counts(world, more=("m",)))
     ParquetSink(world.folder / "m").bind("some other checkpoint")
-    return late, 2, "m: holds the output of another checkpoint"
+    return late, 2, "m: the directory has output of another checkpoint"
 
 
 @pytest.mark.parametrize("refused", [set_back, of_another_query, with_a_sink_that_is_taken_meanwhile])

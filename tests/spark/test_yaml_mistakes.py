@@ -40,7 +40,7 @@ BAD = [
     ({"topology__nodes__once__processor": f"{HERE}:claen"}, f"did you mean '{HERE}:clean'?"),
     (
         {"topology__nodes__once__processor": f"{HERE}:lonely"},
-        f"topology.nodes.once.processor: found '{HERE}:lonely', which is no function and no class",
+        f"topology.nodes.once.processor: found '{HERE}:lonely', expected a function or a class",
     ),
     (
         {"topology__nodes__once__processor": "no_such_module:x"},
@@ -81,7 +81,7 @@ BAD = [
     ),
     (
         {"topology__nodes__spent__options__aggregates": {}},
-        f"{TYPES}.aggregates: found {{}}, expected names with",
+        f"{TYPES}.aggregates: found {{}}, expected a mapping of names",
     ),
     (
         {"topology__nodes__spent__options__aggregates": {"n": "sum"}},
@@ -105,7 +105,7 @@ BAD = [
     ),
     (
         {"topology__nodes__spent__options__aggregates": {"by": "count"}},
-        f"{TYPES}.aggregates.by: found a name",
+        f"{TYPES}.aggregates.by: found a reserved name",
     ),
     ({"topology__nodes__spent__options__store": "a/b"}, "a/b"),
     (
@@ -121,7 +121,7 @@ BAD = [
         "options.function: found 'x'",
     ),
     ({"topology__nodes__more": {"process": "once"}}, "topology.nodes.more.processor: found 'no processor'"),
-    ({"input": {}}, "input.orders: found None, expected a source of Spark's"),
+    ({"input": {}}, "input.orders: found None, expected a Spark source"),
     ({"input__order": {}}, "input.order: found an unknown key"),
     ({"input__orders": 3}, "input.orders: found 3"),
     ({"input__orders__formt": "csv"}, "did you mean 'format'?"),
@@ -135,7 +135,7 @@ BAD = [
     ({"input__orders__schema": 3}, "input.orders.schema: found 3"),
     (
         {"input__orders__schema": "customer strng"},
-        "input.orders.schema.customer: found 'strng', expected one of Spark's types; did you mean 'string'?",
+        "input.orders.schema.customer: found 'strng', expected a Spark type; did you mean 'string'?",
     ),
     ({"input__orders__schema": {"customer": "strin"}}, "input.orders.schema.customer: found 'strin'"),
     (

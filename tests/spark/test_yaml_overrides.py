@@ -85,6 +85,6 @@ def test_flat_nodes_beside_nodes():
     with pytest.raises(ConfigError, match=r"^topology\.nodes\.o: found 'a key given twice'"):
         topology_section({"nodes": {"o": {"sink": "p"}}, "nodes.o": {"sink": "q"}})
     with pytest.raises(
-        ConfigError, match=r"^topology\.nodes\.o\.sink: found 'a name', expected a list alone"
+        ConfigError, match=r"^topology\.nodes\.o\.sink: found 'a dotted key', expected list entries only"
     ):
         topology_section({"nodes": [{"sink": "p"}], "nodes.o.sink": "q"})

@@ -182,7 +182,8 @@ def _check_sink(node: Node, types: Types) -> None:
             raise InputError(
                 path,
                 found=f"a column {name!r}, which the sink's target adds itself",
-                expected="another name; rename it in a processor before the sink",
+                expected="another name",
+                hint="rename the column in a processor before the sink",
             )
     try:
         fitted(row_of_nulls(types), node.name, schema)

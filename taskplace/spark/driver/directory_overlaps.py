@@ -36,7 +36,7 @@ def check_overlaps(built: BuiltTopology, others: Mapping[str, Path]) -> None:
                 raise InputError(
                     f"sinks.{node.name}.target",
                     found=f"{mine}, which {_relation(mine, other)} {other}, {owner}",
-                    expected="a directory of its own, neither inside another one nor around it",
+                    expected="a separate directory that neither contains nor lies in a directory in use",
                 )
         taken[f"the directory of sink {node.name!r}"] = mine
 

@@ -27,15 +27,15 @@ def check_form(node: Node) -> None:
 
     >>> check_form(Node("seen", "processor", ("a", "b"), processor=lambda context, rows: rows))
     Traceback (most recent call last):
-    taskplace.errors.InputError: nodes.seen.processor: found 'a function of (context, rows)', \
-expected one that takes the context and 2 inputs: a, b
+    taskplace.errors.InputError: nodes.seen.processor: found 'a function with the parameters (context, rows)', \
+expected parameters for the context and 2 inputs: a, b
     """
     path, processor = f"nodes.{node.name}.processor", node.processor
     if processor is None:
         raise InputError(path, found="no processor", expected=_FORM)
     if isinstance(processor, type):
         name = processor.__name__
-        raise InputError(path, found=f"the class {name}", expected=f"an object of it: {name}(...)")
+        raise InputError(path, found=f"the class {name}", expected=f"an instance of the class: {name}(...)")
     run: Callable[..., Any] | None = getattr(processor, "process", None) or processor
     if not callable(run):
         raise InputError(path, found=processor, expected=_FORM)
@@ -50,8 +50,8 @@ expected one that takes the context and 2 inputs: a, b
         inputs = f"{len(node.parents)} input{'s' * (len(node.parents) != 1)}: {', '.join(node.parents)}"
         raise InputError(
             path,
-            found=f"{what} of {_parameters(signature)}",
-            expected=f"one that takes the context and {inputs}",
+            found=f"{what} with the parameters {_parameters(signature)}",
+            expected=f"parameters for the context and {inputs}",
         ) from None
 
 

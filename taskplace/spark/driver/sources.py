@@ -163,7 +163,8 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
             raise InputError(
                 f"node {writer!r}, key",
                 found=f"co-partitioned keys of different types: {kinds}",
-                expected="equal types; cast the keys before the repartition",
+                expected="equal types",
+                hint="cast the keys before the repartition",
             )
 
 

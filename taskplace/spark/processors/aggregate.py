@@ -148,8 +148,8 @@ class Aggregate:
         if window is not None and (ttl is not None or WINDOW in {*by, *aggregates}):
             raise InputError(
                 path,
-                found="a window, and a ttl" if ttl is not None else f"a window, and a column {WINDOW!r}",
-                expected=f"the window alone: it adds the column {WINDOW!r}, and says when it is forgotten",
+                found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
+                expected=f"only the window: it adds the column {WINDOW!r} and defines when entries expire",
             )
         if window is not None and (
             not isinstance(window.emit, str) or window.emit not in ("changes", "final")
@@ -159,7 +159,7 @@ class Aggregate:
             raise InputError(
                 f"{path}.window.time",
                 found=f"the column {window.time!r} twice",
-                expected="a name unlike the keys and aggregates",
+                expected="a name that no key and no aggregate has",
             )
         self._window, self._time = window, time
         self._by = dict(by) if window is None else {**by, WINDOW: "timestamp"}
@@ -190,7 +190,7 @@ class Aggregate:
                 raise InputError(
                     f"Aggregate({self.store!r}).{name}",
                     found=f"the column {column!r} twice",
-                    expected="names unlike the keys and each other; an average x keeps x_sum and x_count",
+                    expected="a different name for each key and aggregate; an average x uses x_sum and x_count",
                 )
             taken.add(column.lower())
 
@@ -412,7 +412,7 @@ class Aggregate:
         raise InputError(
             path,
             found=f"a sum of about {pc.max(about).as_py():.4g}",
-            expected=f"{room_of(kind)}; keep it as 'float64', or in coarser units{error}",
+            expected=f"{room_of(kind)}; use the type 'float64' or a larger unit{error}",
         )
 
     @staticmethod

@@ -53,7 +53,7 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
         raise InputError(
             processor,
             found=f"ttl={shown(ttl)}, time={time!r}",
-            expected="both, or neither: how long, and from when",
+            expected="both ttl (how long) and time (the time column), or neither",
         )
     return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
 
@@ -75,7 +75,7 @@ def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
 def store_name(found: Any, processor: str) -> str:
     """Return the name of a processor's store, if it is a text."""
     if not isinstance(found, str) or not found:
-        raise InputError(f"{processor}.store", found=found, expected="the name of its store")
+        raise InputError(f"{processor}.store", found=found, expected="the name of a store")
     return found
 
 
@@ -252,7 +252,7 @@ class PerKey:
             raise InputError(
                 f"PerKey({self.store!r}).function",
                 found=answer,
-                expected="(new state as a dict or None, rows to send on as a list of dicts)",
+                expected="(the new state as a dict or None, the output rows as a list of dicts)",
             )
         return state, rows
 
@@ -262,7 +262,7 @@ class PerKey:
         if isinstance(row, Mapping) and (unknown := sorted(map(str, set(row) - known))):
             raise InputError(
                 f"PerKey({self.store!r}).{part}.{unknown[0]}",
-                found=f"a name that the {part} does not have",
+                found=f"a column that the {part} does not have",
                 expected=f"one of {sorted(known)}",
             )
 
@@ -278,6 +278,7 @@ class PerKey:
                     raise InputError(
                         f"PerKey({self.store!r}).{part}.{name}",
                         found=f"{table[name].type} ({error})",
-                        expected="values that Python has; filter such rows before",
+                        expected="values that Python can represent",
+                        hint="filter such rows in a processor before",
                     ) from None
             raise

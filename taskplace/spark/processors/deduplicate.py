@@ -43,7 +43,7 @@ class Deduplicate:
             raise InputError(
                 f"Deduplicate({store!r})",
                 found=f"a column {taken[0]!r}",
-                expected=f"another name: the store keeps a column {_BATCH!r} of its own",
+                expected=f"another name: the store adds a column {_BATCH!r} itself",
             )
         self._time = time
         self._kept = [time] if time is not None and time not in self._by else []

@@ -133,7 +133,9 @@ class TableJoin:
         mine = {name.lower() for name in self._columns}
         if clash := sorted(name for name in stream if name.lower() in mine):
             raise InputError(
-                f"TableJoin({self.store!r})", found=f"{clash} on both sides", expected="different names"
+                f"TableJoin({self.store!r})",
+                found=f"the columns {clash} on both sides",
+                expected="different column names",
             )
 
     def _update(self, store: Store, table: pa.Table) -> None:
@@ -167,7 +169,7 @@ class TableJoin:
         path = f"TableJoin({self.store!r}).deleted"
         column = self._column(table, self.deleted, path)
         if not pa.types.is_boolean(column.type):
-            raise InputError(path, found=f"{self.deleted!r}, {column.type}", expected="a column of booleans")
+            raise InputError(path, found=f"{self.deleted!r}, {column.type}", expected="a boolean column")
         return pc.fill_null(column, False)
 
     def _order(self, table: pa.Table) -> pa.Table:

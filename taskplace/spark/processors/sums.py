@@ -52,7 +52,7 @@ def check_sums(path: str, kinds: Mapping[str, object]) -> None:
             raise InputError(
                 f"{path}.{field.name}",
                 found=f"a sum kept as {field.type}",
-                expected="a type of numbers: 'int64'",
+                expected="a numeric type such as 'int64'",
             )
 
 

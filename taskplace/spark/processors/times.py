@@ -113,7 +113,7 @@ def declared(processor: object, options: Mapping[str, Any], times: Times, node: 
             raise InputError(
                 f"nodes.{node}.delay",
                 found=delay,
-                expected="event_time as well: the column that lies so far behind",
+                expected="event_time as well: the column that the delay applies to",
             )
         return Times(hidden_by=times.hidden_by or (node if times.known else ""))
     if not isinstance(column, str) or not column:

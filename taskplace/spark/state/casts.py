@@ -45,7 +45,7 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
     if of.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if of.is_time(kind) and of.is_temporal(column.type) and not of.is_time(column.type):
-        raise pa.ArrowNotImplementedError(f"{column.type} has a day, and {kind} has none")
+        raise pa.ArrowNotImplementedError(f"{column.type} has a date, {kind} has none")
     if _is_wide_float(column.type) and _is_text(kind):
         column = pc.add(column, pa.scalar(0, column.type))  # -0.0 is 0.0, as text too
     if of.is_integer(column.type) and of.is_decimal(kind):

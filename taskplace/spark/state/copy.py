@@ -406,7 +406,7 @@ class Copy:
             raise InputError(
                 f"task {self.path.name}",
                 found=f"{len(undo)} bytes of state that one batch overwrites",
-                expected=f"at most {LARGEST_STORED - CHECKSUM}, so that they can be put back",
+                expected=f"at most {LARGEST_STORED - CHECKSUM}, the largest undo record",
                 hint="make the batches smaller",
             )
         txn.put(UNDO, checked(UNDO, undo), db=self._dbs[META])

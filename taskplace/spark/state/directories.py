@@ -42,17 +42,15 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
     except OSError:  # missing or unreadable: making it, or the trial, raises the error
         return
     sticky = shared and bool(found.st_mode & stat.S_ISVTX)
-    expected = "a directory that only this user can write, or none: it is made then"
-    hint = (
-        "take the others' permission away (chmod go-w), or name a directory below it, which is made private"
-    )
+    expected = "a directory that only this user can write to, or a path that does not exist yet"
+    hint = "remove the write permission of others (chmod go-w), or set a directory below it, which is created private"
     mode = f"its permissions are {stat.S_IMODE(found.st_mode):04o}"
     if found.st_uid not in (os.geteuid(), 0) and not sticky:
-        owner = f"{path}, which belongs to user {found.st_uid}; this is user {os.geteuid()}"
+        owner = f"{path}, which belongs to user {found.st_uid}, while this is user {os.geteuid()}"
         raise InputError(what, found=owner, expected=expected, hint=hint)
     if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
         raise InputError(
-            what, found=f"{path}, in which others can write: {mode}", expected=expected, hint=hint
+            what, found=f"{path}, which others can write to: {mode}", expected=expected, hint=hint
         )
 
 
@@ -63,12 +61,12 @@ def check_commits(path: Path, what: str) -> None:
     Errors: `InputError` naming the directory and what was tried; `OSError` for a full disk.
     """
     with _Probe(
-        path, what, "hard links, renames and syncs of directories, as local and NFS disks have"
+        path, what, "hard links, renames and syncs of directories, such as a local disk or NFS"
     ) as probe:
         one, other, third = (probe.scratch / name for name in ("one", "other", "third"))
         probe.tries("write and sync a file")
         write_file(one, b"probe", sync=True)
-        probe.tries("make a hard link")
+        probe.tries("create a hard link")
         os.link(one, other)
         probe.tries("refuse a hard link to a name that is taken")
         try:
@@ -76,7 +74,7 @@ def check_commits(path: Path, what: str) -> None:
         except FileExistsError:
             pass
         else:
-            raise OSError("the name was given twice, so there is no exclusive create")
+            raise OSError("the same file was created twice, so there is no exclusive create")
         probe.tries("rename a file")
         one.rename(third)
         probe.tries("sync a directory")
@@ -88,7 +86,7 @@ def check_copies(path: Path, what: str) -> None:
 
     Errors: as `check_commits`.
     """
-    with _Probe(path, what, "memory maps and locks, as local disks have") as probe:
+    with _Probe(path, what, "memory maps and file locks, such as a local disk") as probe:
         probe.tries("open an LMDB environment, write and read")
         environment = Environment(probe.scratch / "copy", [b"probe"])
         try:
@@ -96,7 +94,7 @@ def check_copies(path: Path, what: str) -> None:
                 txn.put(b"key", b"value", db=environment.databases[b"probe"])
             with environment.begin() as txn:
                 if txn.get(b"key", db=environment.databases[b"probe"]) != b"value":
-                    raise OSError(errno.EIO, "what was written is not read")
+                    raise OSError(errno.EIO, "the data read differs from the data written")
         finally:
             environment.close()
 
@@ -108,7 +106,7 @@ class _Probe:
         self._what, self._needed = what, needed
         self._folder = next(folder for folder in (path, *path.parents) if _is_there(folder))
         self.scratch = self._folder / f"{PROBE}{uuid.uuid4().hex}"
-        self._tried = "make a directory"
+        self._tried = "create a directory"
 
     def tries(self, what: str) -> None:
         """Name the operation that is tried next."""
@@ -132,8 +130,8 @@ class _Probe:
             return error
         return InputError(
             self._what,
-            found=f"{self._folder}, where this fails: {self._tried} ({reason(error)})",
-            expected=f"a directory that this user can write, on a file system with {self._needed}",
+            found=f"{self._folder}, where this failed: {self._tried} ({reason(error)})",
+            expected=f"a directory that this user can write to, on a file system with {self._needed}",
         )
 
     def _remove_abandoned(self) -> None:

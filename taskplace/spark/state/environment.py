@@ -106,4 +106,4 @@ def check_length(env: lmdb.Environment, file: Path) -> None:
     """
     needed = (env.info()["last_pgno"] + 1) * env.stat()["psize"]
     if file.stat().st_size < needed:  # read the size last: another process may be growing the file
-        raise lmdb.CorruptedError(f"{file}: the file is shorter than what it holds")
+        raise lmdb.CorruptedError(f"{file}: the file is shorter than its contents")

@@ -77,10 +77,10 @@ def check_time(kind: pa.DataType, path: str) -> None:
     >>> check_time(pa.int64(), "Tumbling('at').column")
     Traceback (most recent call last):
     taskplace.errors.InputError: Tumbling('at').column: found 'int64', expected a timestamp or a date; \
-cast it before, by the unit that it is in
+cast the column before, according to its unit
     """
     if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_null(kind)):
-        hint = "cast it before, by the unit that it is in"
+        hint = "cast the column before, according to its unit"
         raise InputError(path, found=str(kind), expected="a timestamp or a date", hint=hint)
 
 

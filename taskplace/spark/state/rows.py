@@ -115,7 +115,7 @@ def check_cast(found: pa.DataType, wanted: pa.DataType, path: str, column: str =
     >>> check_cast(pa.int64(), pa.timestamp("us"), "stores.seen.value.at")
     Traceback (most recent call last):
     taskplace.errors.InputError: stores.seen.value.at: found 'int64', expected timestamp[us]; \
-cast it before: a number does not say its unit
+cast the column before: a number has no unit of time
     """
     if pa.types.is_dictionary(found):
         found = found.value_type
@@ -123,9 +123,9 @@ cast it before: a number does not say its unit
         return
     if pa.types.is_temporal(found) and not _is_number(wanted):
         return  # a time as text loses nothing
-    what = "a number does not say its unit" if _is_number(found) or _is_number(wanted) else "parse it"
+    what = "a number has no unit of time" if _is_number(found) or _is_number(wanted) else "parse the text"
     shown = f"{column!r}, {found}" if column else str(found)
-    raise InputError(path, found=shown, expected=str(wanted), hint=f"cast it before: {what}")
+    raise InputError(path, found=shown, expected=str(wanted), hint=f"cast the column before: {what}")
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -295,8 +295,8 @@ class RowCodec:
         if not fits:
             columns = ", ".join(f"{field.name} {field.type}" for field in self.schema)
             raise CheckpointError(
-                f"{self._path or 'rows'}: found rows of another layout, expected ({columns}); "
-                "the store was made with other columns"
+                f"{self._path or 'rows'}: found rows with another layout, expected ({columns}); "
+                "the store was created with other columns"
             )
 
     def _named(self, column: str) -> str:

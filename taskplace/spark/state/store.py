@@ -82,7 +82,7 @@ class StoreSchema:
             raise InputError(
                 f"stores.{name}",
                 found=f"time {time!r}, retention_ms {ttl!r}",
-                expected="both, or neither: an entry expires so long after its time",
+                expected="both or neither: an entry expires retention_ms after its time",
             )
         if time is None:
             return cls(name, schemas["key"], schemas["value"], logged, meaning=meaning)
@@ -123,7 +123,9 @@ def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:
     if not isinstance(raw, Mapping) or not all(
         isinstance(text, str) for pair in raw.items() for text in pair
     ):
-        raise InputError(path, found=raw, expected="text by text, such as {'total': 'sum'}")
+        raise InputError(
+            path, found=raw, expected="a mapping of strings to strings, such as {'total': 'sum'}"
+        )
     return tuple(sorted(raw.items()))
 
 

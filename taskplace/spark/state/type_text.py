@@ -100,9 +100,7 @@ class Tokens:
             self.take()
             scale = self.number()
         if not 0 <= scale <= digits and not any_scale:
-            raise self.error(
-                f"{scale} digits behind the point of {digits}", f"0 to {digits} digits behind the point"
-            )
+            raise self.error(f"a scale of {scale} with a precision of {digits}", f"a scale of 0 to {digits}")
         self.expect(")")
         return digits, scale
 

@@ -51,7 +51,7 @@ def table_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, path: str) ->
 
     >>> table_of([{"n": 1.5}], pa.schema([("n", pa.int64())]), "state")
     Traceback (most recent call last):
-    taskplace.errors.InputError: state.n: found 1.5, expected int64; it may have a fraction: give int(value), or \
+    taskplace.errors.InputError: state.n: found 1.5, expected int64; the value may have a fraction: use int(value), or \
 declare the column as float64
     """
     rows = list(rows)
@@ -228,48 +228,48 @@ def _remedy(value: Any, kind: pa.DataType) -> str:
     """Return the remedy for a value that a column cannot hold."""
     family = "timestamp" if T.is_timestamp(kind) else _family(kind)
     if value is not None and (type(value).__name__ in ("NaTType", "NAType")):
-        return "None is null"
+        return "use None for null"
     if T.is_temporal(kind) and isinstance(value, int | float | Decimal | np.number):
-        return "a number does not say its unit"
+        return "a number has no unit of time"
     if T.is_temporal(kind) and isinstance(value, str):
-        return "a text is not parsed"
+        return "strings are not parsed as times"
     if family == "integer" and isinstance(value, float | np.floating):
-        return "it may have a fraction: give int(value), or declare the column as float64"
+        return "the value may have a fraction: use int(value), or declare the column as float64"
     if family == "integer" and isinstance(value, Decimal):
-        return "it may have a fraction: give int(value), or declare the column as decimal(p, s)"
+        return "the value may have a fraction: use int(value), or declare the column as decimal(p, s)"
     if family == "integer" and _is_int(value):
         return "declare the column as int64, or as decimal(38, 0)"
     if family == "floating" and isinstance(value, float | np.floating):
         return "declare the column as float64"
     if T.is_floating(kind) and isinstance(value, Decimal | int | np.integer):
-        return "give float(value), which takes the nearest, or declare the column as decimal(p, s)"
+        return "use float(value), which rounds to the nearest float, or declare the column as decimal(p, s)"
     if family == "decimal" and isinstance(value, Decimal):
-        return f"round it, value.quantize(Decimal(1).scaleb({-kind.scale})), or declare more digits"
+        return f"round it with value.quantize(Decimal(1).scaleb({-kind.scale})), or declare more digits"
     if family == "decimal" and isinstance(value, float | np.floating):
-        return "a float is rarely what it looks like: give Decimal(str(value)), rounded"
+        return "most decimals have no exact float: use Decimal(str(value)), rounded"
     if family == "date" and isinstance(value, dt.datetime):
-        return "its time of day would be lost: give value.date(), or declare the column as timestamp"
+        return "the time of day would be lost: use value.date(), or declare the column as timestamp"
     if family == "timestamp" and isinstance(value, dt.datetime | np.datetime64):
         return _remedy_of_time(value, kind)
     if family == "timestamp" and isinstance(value, dt.date):
-        return "a date does not say its time: make it a datetime"
+        return "a date has no time of day: use a datetime"
     if family == "time" and isinstance(value, dt.time):
         if value.tzinfo is not None:
-            return "the zone would be lost: give value.replace(tzinfo=None)"
+            return "the time zone would be lost: use value.replace(tzinfo=None)"
         return "round it, or declare the column as time64[us]"
     if family == "duration" and isinstance(value, dt.timedelta | np.timedelta64):
         return "round it, or declare the column as duration[us]"
-    return f"give {_WORDS[family]}" if family in _WORDS else "give a value of that type"
+    return f"use {_WORDS[family]}" if family in _WORDS else "use a value of that type"
 
 
 def _remedy_of_time(value: dt.datetime | np.datetime64, kind: pa.DataType) -> str:
     if isinstance(value, np.datetime64):
-        return "give a datetime"
+        return "use a datetime"
     zone = value.tzinfo
     if zone is not None and kind.tz is None:
         return (
-            "its zone would be lost: give value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
+            "the time zone would be lost: use value.astimezone(timezone.utc).replace(tzinfo=None), or declare the "
             "column as timestamp"
         )
     finer = f"timestamp[{'us' if kind.unit in ('s', 'ms') else 'ns'}{', tz=UTC' if kind.tz else ''}]"
-    return f"it is finer than the column, or out of its range: round it, or declare the column as {finer}"
+    return f"the value is finer than the column, or out of range: round it, or declare the column as {finer}"

@@ -28,11 +28,11 @@ class View:
 
     def __init__(self, path: Path, store: str, history: History) -> None:
         if not (path / DATA).exists():
-            raise CheckpointError(f"{path.name}: no copy here")
+            raise CheckpointError(f"{path.name}: no copy on this executor")
         try:
             self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
         except lmdb.Error as error:
-            raise CheckpointError(f"{path.name}: no copy that can be read ({error})") from None
+            raise CheckpointError(f"{path.name}: the copy cannot be read ({error})") from None
         try:
             check_length(self._env, path / DATA)
             self._env.reader_check()  # clears the slots of readers that were killed
@@ -62,7 +62,7 @@ class View:
         raw = self._txn.get(POSITION, db=meta_db)
         meta = decode_meta(raw) if raw is not None else None
         if meta is None or meta.restoring is not None or store in meta.skipped:
-            raise CheckpointError(f"{task}: no copy that can be used")
+            raise CheckpointError(f"{task}: no usable copy")
         points = {change.attempt for change in history.changes}
         points |= {snapshot.attempt for snapshot in history.snapshots}
         if history.changes:

@@ -202,10 +202,10 @@ def _inputs(
                 f"task {program.subtopology}_{partition}",
                 found=f"{size} bytes of input in one batch",
                 expected=f"at most runtime.bytes.per.task.max = {setting.bytes_per_task}",
-                hint="raise it for this batch, which Spark repeats as it is, and make the batches smaller",
+                hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller",
             )
         if setting.schema is None:
-            raise CheckpointError("external input without a schema")
+            raise CheckpointError("the schema of the external input is missing")
         schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
         united = pa.Table.from_batches(
             [pa.ipc.read_record_batch(pa.py_buffer(b), schema) for b in batches], schema

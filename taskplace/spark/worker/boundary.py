@@ -133,7 +133,7 @@ def read(root: Path, boundaries: Iterable[Boundary], partition: int, topic: str 
     """
     boundaries = list(boundaries)
     if not boundaries:
-        raise CheckpointError("an internal topic has no writer")
+        raise CheckpointError("an internal topic has no boundary file")
     # Only writers with rows count: an empty table may lack columns, or have wrong types.
     writers = [boundary for boundary in boundaries if boundary.slices] or boundaries[:1]
     where = f"repartition {topic!r}" if topic else "repartition"
@@ -165,7 +165,7 @@ def _slice(path: Path, piece: Slice, partition: int) -> bytes:
             data = file.read(piece.length)
     except FileNotFoundError:
         raise CheckpointError(
-            f"{path}: the file is missing; partition {partition} has {piece.rows} rows in it"
+            f"{path}: the file is missing; it has {piece.rows} rows of partition {partition}"
         ) from None
     if len(data) != piece.length or zlib.crc32(data) != piece.crc:
         raise CheckpointError(f"{path}: the slice of partition {partition} is damaged")

@@ -67,7 +67,9 @@ def guarded(
     mark = copy.with_name(f".{copy.name}.{what}")
     deaths = _deaths(mark, executor)
     if deaths >= DEATHS:
-        log.warning("%s has ended %d workers that opened it; it is discarded and made anew", copy, deaths)
+        log.warning(
+            "%s crashed the last %d workers that opened it; it is discarded and restored", copy, deaths
+        )
         shutil.rmtree(copy, ignore_errors=True)
         deaths = 0
     private_directory(mark.parent)
@@ -124,9 +126,9 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
     if word is None:
         return None
     return (
-        f"{word} ({error}); {'; '.join(left)}. Free space there, or give it a bigger disk; nothing is lost, and the "
-        "batch is repeated when the stream starts again. Copies without a role go after state.cleanup.delay.ms, "
-        "changelogs when two snapshots cover them"
+        f"{word} ({error}); {'; '.join(left)}. Free space there, or use a larger disk; nothing is lost, and the "
+        "batch is repeated when the stream is restarted. Copies without a role are removed after "
+        "state.cleanup.delay.ms, changelogs when two snapshots cover them"
     )
 
 

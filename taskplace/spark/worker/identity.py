@@ -228,8 +228,8 @@ def _make(root: Path) -> None:
             raise
         raise InputError(
             "state_dir",
-            found=f"{root}, where this fails: make a directory ({reason(error)})",
-            expected="a directory that this user can write, on every executor",
+            found=f"{root}, where this failed: create a directory ({reason(error)})",
+            expected="a directory that this user can write to, on every executor",
         ) from error
 
 
@@ -243,8 +243,8 @@ def _locked(root: Path) -> Iterator[None]:
         except OSError as error:
             raise InputError(
                 "state_dir",
-                found=f"{root}, where this fails: lock a file ({reason(error)})",
-                expected="a directory on a file system with locks, as local disks have",
+                found=f"{root}, where this failed: lock a file ({reason(error)})",
+                expected="a directory on a file system with file locks, such as a local disk",
             ) from error
         yield
     finally:

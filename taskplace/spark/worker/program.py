@@ -77,7 +77,8 @@ class Program:
                 raise InputError(
                     f"subtopology {self.subtopology}",
                     found=f"co-partitioned keys of different types: {types}",
-                    expected="equal types; cast the keys before the repartition",
+                    expected="equal types",
+                    hint="cast the keys before the repartition",
                 )
 
     @property
@@ -218,7 +219,8 @@ class Program:
                 raise InputError(
                     f"sink {operator.name!r}",
                     found=f"a column {name!r} beside {other}",
-                    expected="names that differ by more than their case; rename it in a processor before the sink",
+                    expected="column names that differ by more than case",
+                    hint="rename the column in a processor before the sink",
                 )
             taken[name.lower()] = f"a column {name!r}"
         return rows

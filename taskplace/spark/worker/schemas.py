@@ -108,8 +108,10 @@ def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
             raise InputError(
                 f"sinks.{sink}.{field.name}",
                 found=f"{kind} ({error})",
-                expected=f"values that {text(field.type)} holds",
-                hint="round it in the processor (in pandas: dt.floor('us'))" if T.is_timestamp(kind) else "",
+                expected=f"values that fit {text(field.type)}",
+                hint="round them in the processor (in pandas: dt.floor('us'))"
+                if T.is_timestamp(kind)
+                else "",
             ) from None
     return pa.Table.from_arrays(columns, schema=found)
 
@@ -137,13 +139,13 @@ def _readable(schema: pa.Schema, sink: str) -> pa.Schema:
 
 def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> pa.Schema:
     wanted = arrow(fixed.columns)
-    said = "as it was declared" if fixed.declared else "as its first batch was"
+    said = "as declared" if fixed.declared else "as in its first batch"
     if set(found.names) != set(wanted.names):
         raise InputError(
             f"sinks.{sink}",
             found=f"columns {found.names}",
             expected=f"the columns of the sink, {said}: {wanted.names}",
-            hint=remedy(sink, fixed, given, "send all of them, of nulls if they have no values"),
+            hint=remedy(sink, fixed, given, "emit all columns, with nulls where there is no value"),
         )
     fields = []
     for field in wanted:
@@ -163,7 +165,7 @@ def remedy(sink: str, fixed: SinkSchema, given: pa.Schema, first: str) -> str:
     """Return the remedy for rows that do not fit, with the schema to declare if the new columns are intended."""
     meant = _meant(fixed, given)
     if meant is None:
-        return f"{first}; for another schema give the sink another name"
+        return f"{first}; to change the schema, give the sink another name"
     return f"{first}, or declare the schema: sink({sink!r}, schema={meant})"
 
 
@@ -194,7 +196,7 @@ def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
         pq.write_table(rows, out)
     except (pa.ArrowException, TypeError, OverflowError) as error:
         raise InputError(
-            f"sinks.{sink}", found=f"rows that Parquet does not take ({error})", expected=f"{rows.schema}"
+            f"sinks.{sink}", found=f"rows that Parquet cannot store ({error})", expected=f"{rows.schema}"
         ) from None
     return out.getvalue()
 

@@ -48,11 +48,11 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
             if name in found and not keeps_apart(found[name], kept):
                 raise InputError(
                     f"node {split.node!r}, column {name!r}",
-                    found=f"state kept by {kept}, and {split.topic!r} split by {found[name]}",
-                    expected=f"a type that keeps all values of {found[name]} apart, or rows of one key lie in "
-                    "several tasks",
-                    hint=f"keep it as {found[name]}; or cast it to {kept} in the source, or in a processor with a "
-                    "repartition by it behind; a column that a processor has made anew needs a name of its own",
+                    found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {found[name]}",
+                    expected=f"a type with a distinct value for every value of {found[name]}; otherwise the rows of "
+                    "one key reach several tasks",
+                    hint=f"use the type {found[name]}; or cast the column to {kept} in the source, or in a processor "
+                    "followed by a repartition by it; a column with new values needs a new name",
                 )
         names = tuple(name for name, _ in split.columns)
         if all(name in found for name in names):
@@ -61,6 +61,7 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
             if any(other != hashed[split.topic] for other in hashed.values()):
                 raise InputError(
                     f"node {split.node!r}",
-                    found=f"one key from topics that are split by different types: {hashed}",
-                    expected="equal types, or equal keys lie in different tasks; cast them where the topics are made",
+                    found=f"one state key from topics whose keys have different types: {hashed}",
+                    expected="equal types; otherwise equal keys reach different tasks",
+                    hint="cast the keys before the topics are partitioned",
                 )

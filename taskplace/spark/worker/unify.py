@@ -123,7 +123,7 @@ def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "")
                 raise InputError(
                     f"{where}, column {column!r}",
                     found=f"{kind} from {other}, {before} from {said[column]}",
-                    expected="types of which one holds all values of the other",
+                    expected="types of which one can hold all values of the other",
                     hint=cast(before, kind) + more,
                 )
             if not found.equals(before):
@@ -134,7 +134,7 @@ def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "")
 def cast(*kinds: pa.DataType) -> str:
     """Return the remedy for types that have no common type."""
     numbers = {T.is_integer(kind) or T.is_floating(kind) for kind in kinds} == {True}
-    return f"cast it in the processor ({PANDAS})" if numbers else "cast it in the processor"
+    return f"cast the column in the processor ({PANDAS})" if numbers else "cast the column in the processor"
 
 
 def concat(tables: Sequence[tuple[str, pa.Table]], where: str) -> pa.Table:
@@ -162,7 +162,7 @@ def conformed(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
             raise InputError(
                 f"{where}, column {field.name!r}",
                 found=f"{table[field.name].type} ({error})",
-                expected=f"values that {field.type} holds",
+                expected=f"values that fit {field.type}",
             ) from None
     return pa.Table.from_arrays(columns, schema=schema)
 
@@ -170,13 +170,13 @@ def conformed(table: pa.Table, schema: pa.Schema, where: str) -> pa.Table:
 def _check_columns(where: str, one: str, names: Sequence[str], other: str, others: Sequence[str]) -> None:
     for by, columns in ((one, names), (other, others)):
         if len(set(columns)) != len(columns):
-            raise InputError(where, found=f"columns {columns} from {by}", expected="each name once")
+            raise InputError(where, found=f"columns {columns} from {by}", expected="each column name once")
     if set(names) != set(others):
         raise InputError(
             where,
             found=f"columns {sorted(others)} from {other}, {sorted(names)} from {one}",
             expected="the same columns from each",
-            hint="let the processor send every column, of nulls if it has no values",
+            hint="let the processor emit every column, with nulls where there is no value",
         )
 
 

@@ -212,7 +212,7 @@ def test_another_layout_of_a_store_is_refused_with_both_layouts(tmp_path, change
         (b"\xff" + sealed({}), "damaged"),
         (
             sealed({"id": "x"}),
-            r"damaged declaration \(Object missing required field `topology`\); put it back",
+            r"damaged declaration \(Object missing required field `topology`\); restore it",
         ),
         (
             sealed({"id": "x", "topology": 3, "stores": {}, "incarnations": {}}),

@@ -214,5 +214,7 @@ def test_a_schema_keeps_the_meaning_in_one_order():
     forgets = StoreSchema.of("s", Count("s", by={"k": "int64"}, window=Tumbling("at", 5)).layouts()["s"])
     assert forgets.meaning == (("count", "count_all"), ("emit", "changes"), ("window", "5 ms"))
     for wrong in ("sum", {"a": 1}, [("a", "sum")]):
-        with pytest.raises(InputError, match=r"stores\.s\.meaning: .*expected text by text"):
+        with pytest.raises(
+            InputError, match=r"stores\.s\.meaning: .*expected a mapping of strings to strings"
+        ):
             StoreSchema.of("s", layout | {"meaning": wrong})

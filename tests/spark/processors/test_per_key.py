@@ -127,8 +127,11 @@ def test_the_function_may_change_what_it_was_given(bench, tmp_path):
         (({"x": 1}, None), r"function: found .*expected \(new state"),
         ((5, []), r"function: found \(5, \[\]\)"),
         (({"x": 1}, {"k": "a"}), r"function: found"),
-        (({"x": 1}, [{"kk": 1}]), r"PerKey\('s'\)\.output\.kk: found 'a name that the output does not have'"),
-        (({"y": 1}, []), r"PerKey\('s'\)\.state\.y: found 'a name that the state does not have'"),
+        (
+            ({"x": 1}, [{"kk": 1}]),
+            r"PerKey\('s'\)\.output\.kk: found 'a column that the output does not have'",
+        ),
+        (({"y": 1}, []), r"PerKey\('s'\)\.state\.y: found 'a column that the state does not have'"),
     ],
 )
 def test_an_answer_of_another_form_is_refused(bench, tmp_path, answer, message):

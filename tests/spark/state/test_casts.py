@@ -219,7 +219,9 @@ def test_what_is_said_of_common_pairs(found, kept, apart):
 def test_topics_that_meet_in_a_store_are_hashed_alike():
     splits = [Split("n", "s", topic, (("k", pa.int64()),)) for topic in ("a", "b", "c")]
     check_splits(splits, {"a": {"k": pa.int16()}, "b": {"k": pa.int32()}})
-    with pytest.raises(InputError, match=r"node 'n': found .*'a': \['int32'\], 'c': \['int64'\].*cast them"):
+    with pytest.raises(
+        InputError, match=r"node 'n': found .*'a': \['int32'\], 'c': \['int64'\].*cast the keys"
+    ):
         check_splits(splits, {"a": {"k": pa.int16()}, "c": {"k": pa.int64()}})
 
 
@@ -283,7 +285,7 @@ BERLIN = pa.timestamp("us", tz="Europe/Berlin")
         (pa.array([2]), pa.bool_(), "2 is neither true nor false"),
         (pa.array([math.nan]), pa.bool_(), "nan is neither true nor false"),
         (raw(pa.date64(), [1]), pa.date32(), "would lose data"),
-        (pa.array([DAY], US), pa.time64("us"), "has a day"),
+        (pa.array([DAY], US), pa.time64("us"), "has a date"),
         (pa.array([1e300]).dictionary_encode(), pa.float32(), "beyond what float holds"),
     ],
 )

@@ -52,8 +52,8 @@ def everything(folder: Path) -> set[Path]:
 @pytest.mark.parametrize(
     ("owner", "name", "fake", "tried"),
     [
-        (os, "link", failing(errno.EPERM), "make a hard link"),
-        (os, "link", failing(errno.EOPNOTSUPP), "make a hard link"),
+        (os, "link", failing(errno.EPERM), "create a hard link"),
+        (os, "link", failing(errno.EOPNOTSUPP), "create a hard link"),
         (os, "link", lambda *_: None, "refuse a hard link to a name that is taken"),
         (Path, "rename", failing(errno.ENOSYS), "rename a file"),
         (directories, "sync_directory", failing(errno.EINVAL), "sync a directory"),
@@ -71,7 +71,7 @@ def test_a_checkpoint_where_a_commit_cannot_work_is_refused_at_the_start(
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fake)
         where = checkpoint if there else world.folder
-        with pytest.raises(InputError, match=rf"checkpoint: found '{where}, where this fails: {tried} \("):
+        with pytest.raises(InputError, match=rf"checkpoint: found '{where}, where this failed: {tried} \("):
             world.open(counts(world))
     assert everything(world.folder) == before
     world.open(counts(world))
@@ -88,7 +88,7 @@ def test_a_sink_whose_directory_cannot_take_a_batch_is_refused_at_the_start(worl
 
     monkeypatch.setattr(os, "link", link)
     with pytest.raises(
-        InputError, match=r"ParquetSink\.path: found '.*/out, where this fails: make a hard link"
+        InputError, match=r"ParquetSink\.path: found '.*/out, where this failed: create a hard link"
     ):
         world.open(counts(world))
     assert everything(world.folder) == {world.folder / "out"}
@@ -99,7 +99,7 @@ def test_a_start_that_is_refused_for_its_directories_fences_nobody(world, monkey
     world.batch(first, 0, **{"in": words("a")})
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", failing(errno.EPERM))
-        with pytest.raises(InputError, match="make a hard link"):
+        with pytest.raises(InputError, match="create a hard link"):
             world.open(counts(world))
     world.batch(first, 1, **{"in": words("a")})
     assert world.sent("out") == {0: [("a", 1)], 1: [("a", 2)]}
@@ -150,18 +150,20 @@ def test_nor_where_copies_are_to_be(tmp_path, monkeypatch, error):
 def test_a_file_where_a_directory_is_to_be_is_named(world):
     (world.folder / "checkpoint").touch()
     with pytest.raises(
-        InputError, match=r"checkpoint: found '.*/checkpoint, where this fails: make a directory"
+        InputError, match=r"checkpoint: found '.*/checkpoint, where this failed: create a directory"
     ):
         world.open(counts(world))
     (world.folder / "checkpoint").unlink()
     (world.folder / "above").touch()
-    with pytest.raises(InputError, match=r"checkpoint: found '.*/above, where this fails: make a directory"):
+    with pytest.raises(
+        InputError, match=r"checkpoint: found '.*/above, where this failed: create a directory"
+    ):
         world.open(counts(world), checkpoint="above/checkpoint")
 
 
 def test_a_file_on_the_way_to_a_state_directory_is_named(tmp_path):
     (tmp_path / "above").touch()
-    with pytest.raises(InputError, match=r"state_dir: found '.*, where this fails: make a directory"):
+    with pytest.raises(InputError, match=r"state_dir: found '.*, where this failed: create a directory"):
         home(tmp_path / "above" / "state")
 
 
@@ -176,7 +178,9 @@ def test_a_directory_that_cannot_be_looked_at_is_named(tmp_path, monkeypatch):
         return look(self)
 
     monkeypatch.setattr(Path, "exists", exists)
-    with pytest.raises(InputError, match=rf"checkpoint: found '{hidden}, where this fails: make a directory"):
+    with pytest.raises(
+        InputError, match=rf"checkpoint: found '{hidden}, where this failed: create a directory"
+    ):
         check_commits(hidden, "checkpoint")
 
 
@@ -190,14 +194,14 @@ def no_map(*_: object, **__: object) -> None:
         (lmdb, "open", no_map, r"open an LMDB environment, write and read \(mmap: No such device\)"),
         (os, "posix_fallocate", failing(errno.EOPNOTSUPP), "open an LMDB environment, write and read"),
         (fcntl, "flock", failing(errno.ENOLCK), "lock a file"),
-        (os, "mkdir", failing(errno.EROFS), "make a directory"),
+        (os, "mkdir", failing(errno.EROFS), "create a directory"),
     ],
 )
 def test_a_state_directory_where_copies_cannot_be_is_named_by_the_first_task(
     tmp_path, monkeypatch, owner, name, fake, message
 ):
     monkeypatch.setattr(owner, name, fake)
-    with pytest.raises(InputError, match=rf"state_dir: found '{tmp_path}.*, where this fails: {message}"):
+    with pytest.raises(InputError, match=rf"state_dir: found '{tmp_path}.*, where this failed: {message}"):
         identity.home.__wrapped__(tmp_path / "state" / "id", "app")
     assert not [path for path in everything(tmp_path) if path.name.startswith(PROBE)]
 
@@ -213,10 +217,10 @@ def test_a_probe_of_copies_leaves_nothing(tmp_path):
 @pytest.mark.parametrize(
     ("mode", "message"),
     [
-        (0o777, "in which others can write: its permissions are 0777"),
-        (0o770, "in which others can write: its permissions are 0770"),
-        (0o702, "in which others can write: its permissions are 0702"),
-        (0o1777, "in which others can write: its permissions are 1777"),
+        (0o777, "which others can write to: its permissions are 0777"),
+        (0o770, "which others can write to: its permissions are 0770"),
+        (0o702, "which others can write to: its permissions are 0702"),
+        (0o1777, "which others can write to: its permissions are 1777"),
     ],
 )
 def test_a_checkpoint_that_others_can_write_is_refused(world, mode, message):
@@ -241,7 +245,7 @@ def test_a_state_directory_that_others_can_write_is_refused(tmp_path, mode):
     state = tmp_path / "state"
     state.mkdir()
     state.chmod(mode)
-    with pytest.raises(InputError, match=rf"state_dir: found '{state}, in which others can write"):
+    with pytest.raises(InputError, match=rf"state_dir: found '{state}, which others can write to"):
         home(state)
     assert everything(tmp_path) == {state}
 
@@ -264,7 +268,7 @@ def test_in_a_directory_of_all_only_a_private_one_is_used(tmp_path):
     home(state)
     assert (state / "id").stat().st_mode & 0o7777 == 0o700
     (state / "id").chmod(0o777)
-    with pytest.raises(InputError, match=rf"state_dir: found '{state / 'id'}, in which others can write"):
+    with pytest.raises(InputError, match=rf"state_dir: found '{state / 'id'}, which others can write to"):
         home(state)
 
 

@@ -278,5 +278,5 @@ def test_rows_of_another_layout_are_told(before, after):
             [pa.array([1, 2], "int32"), *([pa.array(["a", "bcdefg"])] * (len(schema) - 1))], schema=schema
         )
     )
-    with pytest.raises(CheckpointError, match=r"stores\.s\.value: found rows of another layout"):
+    with pytest.raises(CheckpointError, match=r"stores\.s\.value: found rows with another layout"):
         RowCodec(arrow_schema(after), "stores.s.value").decode(rows)

@@ -112,13 +112,13 @@ def test_a_missing_file_is_told(one):
     root, written, path = one
     path.unlink()
     with pytest.raises(
-        CheckpointError, match=rf"{path}: the file is missing; partition 0 has \d+ rows in it"
+        CheckpointError, match=rf"{path}: the file is missing; it has \d+ rows of partition 0"
     ):
         boundary.read(root, [written], 0)
 
 
 def test_a_topic_that_nobody_wrote_is_told(tmp_path):
-    with pytest.raises(CheckpointError, match="no writer"):
+    with pytest.raises(CheckpointError, match="no boundary file"):
         boundary.read(tmp_path, [], 0)
 
 
