@@ -69,7 +69,7 @@ def processed(processor):
         ({"s": sum_("who", "int64")}, r"Aggregate\('s'\)\.s: found \"'who', struct"),
         (
             {"s": sum_("at", "int64")},
-            r"Aggregate\('s'\)\.s: found \"'at', timestamp.*a number does not say its unit",
+            r"Aggregate\('s'\)\.s: found \"'at', timestamp.*a number has no unit of time",
         ),
         ({"s": max_("tags")}, r"\.s: found \"'tags', list"),
         ({"s": min_("attrs", "string")}, r"\.s: found \"'attrs', map"),
@@ -105,7 +105,7 @@ def test_aggregates_that_are_let_through(aggregates):
         (Deduplicate("s", by=BY | {"tags": "string"}), r"Deduplicate\('s'\)\.by\.tags: found 'list<"),
         (
             Count("s", by=BY | {"at": "int64"}),
-            r"Aggregate\('s'\)\.by\.at: found 'timestamp.*does not say its unit",
+            r"Aggregate\('s'\)\.by\.at: found 'timestamp.*a number has no unit of time",
         ),
         (
             Count("s", by=BY, window=Tumbling("tags", "1 hour")),

@@ -114,7 +114,10 @@ def test_streams_that_are_merged_have_to_be_keyed_alike():
     judged(merged("k"))
     with pytest.raises(TopologyError, match=r"partitioned by \(k\)"):
         judged(merged("k", by_=("l",)))
-    message = r"node 'count': .* input topics are partitioned by \(k\) and \(m\), so rows of one key .* in the same order"
+    message = (
+        r"node 'count': .* input topics are partitioned by \(k\) and \(m\), so rows of one key .* in the same "
+        "order"
+    )
     with pytest.raises(TopologyError, match=message):
         judged(merged("m"))
     with pytest.raises(

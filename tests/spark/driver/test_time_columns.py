@@ -1,4 +1,4 @@
-"""Columns of times are timestamps or dates: a number does not say its unit, and is refused."""
+"""Columns of times are timestamps or dates: a number has no unit of time, and is refused."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_times_of_any_unit_are_taken(world, name, kind):
 
 def test_a_time_is_no_number_either(world):
     placed = world.open(topology(world, Count("s", by={"at": "int64"})))
-    with pytest.raises(InputError, match=r"by\.at: found 'timestamp\[us.*a number does not say its unit"):
+    with pytest.raises(InputError, match=r"by\.at: found 'timestamp\[us.*a number has no unit of time"):
         world.batch(placed, 0, **{"in": rows(pa.array([AT], pa.timestamp("us", tz="UTC")))})
 
 
