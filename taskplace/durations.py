@@ -96,7 +96,7 @@ a month has no fixed length: give it in days, such as '30 days'
 def _of_text(text: str, path: str) -> Fraction:
     """Return the microseconds of a text."""
     if len(text) > _LONGEST:
-        raise InputError(path, found=f"a text of {len(text)} letters", expected=_EXPECTED)
+        raise InputError(path, found=f"a string of {len(text)} characters", expected=_EXPECTED)
     total, at, before = Fraction(0), 0, -1
     while at < len(text) or before < 0:
         part = _PART.match(text, at)

@@ -74,4 +74,4 @@ def _of_home(path: str, what: str, text: str, error: type[InputError]) -> Path:
     try:
         return Path(path).expanduser()
     except RuntimeError:
-        raise error(what, found=text, expected="~ of a user that there is") from None
+        raise error(what, found=text, expected="~ of an existing user") from None

@@ -283,29 +283,29 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
     if target.replicas < wanted and stateful:
         more = wanted - target.replicas
         out.append(
-            f"{stateful} of {stateful} stateful tasks get {target.replicas} of the {wanted} standby replicas "
-            f"configured: {int((c.open_slots > 0).sum())} instances can take work; add {more} to place them all"
+            f"{stateful} of {stateful} stateful tasks get {target.replicas} of the {wanted} configured standby "
+            f"replicas: {int((c.open_slots > 0).sum())} instances can take work; add {more} to place all of them"
         )
     if len(c.parked):
         pairs = [f"{c.ids[p // c.m]} on {c.names[p % c.m]}" for p in c.parked.tolist()]
         out.append(
-            f"{len(pairs)} copies are parked, they made no progress: {', '.join(pairs[:5])}; "
-            "they are planned elsewhere; look at their instances, and release them"
+            f"{len(pairs)} copies are parked because they made no progress: {', '.join(pairs[:5])}; "
+            "their tasks are planned elsewhere; check these instances, then release the copies"
         )
     if uneven(c) and config.task_assignor_class == "high_availability" and not level(c, target.active):
         load, bound = load_and_bound(c, target.active)
         out.append(
-            f"weights: the largest load per slot is {load:g}, no placement has less than {bound:g}; it is further from "
-            "the share than the heaviest task, and no exchange that keeps both balances helps"
+            f"weights: the largest load per slot is {load:g}, the lower bound is {bound:g}; the difference exceeds the "
+            "heaviest task, and no exchange that keeps both balances reduces it"
         )
     missing = [t for t in config.rack_aware_assignment_tags if not any(t in tags for tags in c.tags)]
     if missing:
         known = sorted({key for tags in c.tags for key in tags})
-        near = validation.nearest(missing[0], known) or f"the tags there are: {', '.join(known) or 'none'}"
+        near = validation.nearest(missing[0], known) or f"known tags: {', '.join(known) or 'none'}"
         out.append(
             f"rack.aware.assignment.tags: no instance has the tag {', '.join(map(repr, missing))}: "
-            f"it spreads nothing; {near}"
+            f"it has no effect; {near}"
         )
     if not target.balanced:
-        out.append("both balances cannot be met beside what is parked: they are met as far as possible")
+        out.append("both balances cannot be met because of parked copies; they are met as far as possible")
     return out

@@ -104,7 +104,7 @@ def _spark_value(path: str, value: object) -> str:
     if isinstance(value, bool):  # Spark writes true and false
         return str(value).lower()
     if not isinstance(value, (str, int, float)):
-        raise ConfigError(path, found=value, expected="a text, a number or true/false")
+        raise ConfigError(path, found=value, expected="a string, a number or true/false")
     return str(value)
 
 
@@ -113,7 +113,7 @@ def _texts(path: str, mapping: Mapping[Any, Any]) -> list[tuple[str, Any]]:
     for name in mapping:
         if not isinstance(name, str):
             where = f"{path}.{name}" if path else f"{name}"
-            raise ConfigError(where, found=name, expected="a key that is text (quote it)")
+            raise ConfigError(where, found=name, expected="a string as key (quote it)")
     return list(mapping.items())
 
 
@@ -130,11 +130,11 @@ class ApplicationSettings(Configuration, section="application"):
 
     id: str = key(
         Text(r"(?!\.{1,2}$)[A-Za-z0-9._-]+", "a name of letters, digits, '.', '_' and '-'"),
-        doc="names the stream and its directories",
+        doc="name of the stream and of its directories",
     )
     cls: str = key(
-        Text(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:Class', or a topology in its place"),
-        doc="the class of the application; may be left out where there is a `topology`",
+        Text(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:Class', or a section `topology` instead"),
+        doc="class of the application; not required with a section `topology`",
         name="class",
     )
 
@@ -146,12 +146,12 @@ class SparkSettings(Configuration, section="spark"):
     master: str | None = key(
         Text(_MASTER, "a Spark master like 'local-cluster[3,2,1024]' or 'spark://host:7077'"),
         None,
-        "where it runs; without it spark-submit decides, or local[*]",
+        "Spark master; default: the one of spark-submit, otherwise local[*]",
     )
     app_name: str = key(
-        Text(r".*\S.*", "a name"), "", "as Spark's pages show it; without it the application's id"
+        Text(r".*\S.*", "a name"), "", "name in Spark's web UI; default: the application's id"
     )
-    conf: Mapping[str, str] = key(SparkConf(), None, "Spark's own keys, handed on as they are")
+    conf: Mapping[str, str] = key(SparkConf(), None, "configuration keys that are passed to Spark unchanged")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -169,7 +169,7 @@ class CheckpointSettings(Configuration, section="checkpoint"):
     dir: str | None = key(
         Directory("a directory, or a file:// URI, of this host", uri=True),
         None,
-        "committed progress, changelogs, snapshots; without it var/<id>/checkpoint",
+        "directory for manifests, changelogs and snapshots; default: var/<id>/checkpoint",
     )
 
 
@@ -180,7 +180,7 @@ class StateSettings(Configuration, section="state"):
     dir: str | None = key(
         Directory("a directory on the executors' local disk, no URI"),
         None,
-        "local disk of the executors; without it var/<id>/state",
+        "directory for copies on each executor; default: var/<id>/state",
     )
 
 
@@ -188,8 +188,8 @@ class StateSettings(Configuration, section="state"):
 class ChaosSettings(Configuration, section="chaos[]"):
     """A drill that kills an executor in a batch."""
 
-    batch: int = key(Integer(0), doc="the batch in which it is killed, counted from 0")
-    kill: str = key(ExecutorName(), doc="which executor: its id, or the one with most active tasks")
+    batch: int = key(Integer(0), doc="batch in which the executor is killed; the first batch is 0")
+    kill: str = key(ExecutorName(), doc="executor to kill: its id, or the one with the most active tasks")
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class ReportSettings(Configuration, section="report"):
     """How progress is shown."""
 
     progress: str = key(
-        Choice("auto", "rich", "plain", "none"), "auto", "auto is rich on a terminal, and plain elsewhere"
+        Choice("auto", "rich", "plain", "none"), "auto", "auto: rich on a terminal, otherwise plain"
     )
 
 
@@ -277,7 +277,7 @@ def _overridden(document: Mapping[str, Any], path: str, value: Any) -> dict[str,
         merge = isinstance(inside, Mapping) and isinstance(value, Mapping)
         return {**document, section: {**inside, **value} if merge else value}  # type: ignore[dict-item]
     if not isinstance(inside, Mapping | None):
-        raise ConfigError(section, found=inside, expected="a mapping, to set a key in it")
+        raise ConfigError(section, found=inside, expected="a mapping, because the override sets a key in it")
     tree = dict(inside or {})
     if section == "spark" and rest.startswith("conf."):
         tree["conf"] = tree.get("conf") or {}
@@ -298,7 +298,7 @@ def _build(document: Mapping[str, Any]) -> Settings:
     checkpoint = absolute(found["checkpoint"].dir or f"var/{app.id}/checkpoint")
     state = absolute(found["state"].dir or f"var/{app.id}/state")
     if local_path(checkpoint, "checkpoint.dir") == Path(state):
-        raise ConfigError("state.dir", found=state, expected="another directory than checkpoint.dir")
+        raise ConfigError("state.dir", found=state, expected="a directory other than checkpoint.dir")
     return Settings(
         application=app,
         checkpoint_dir=checkpoint,
@@ -336,8 +336,8 @@ def _is_section(name: str) -> bool:
     if rest and section in _KNOWN:
         raise ConfigError(
             name,
-            found="a key beside the sections",
-            expected=f"it in its section: `{section}: {{{rest}: ...}}`",
+            found="a dotted key at the top level",
+            expected=f"the key in its section: `{section}: {{{rest}: ...}}`",
         )
     raise ConfigError.unknown_key("", name, _KNOWN)
 

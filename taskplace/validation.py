@@ -76,9 +76,9 @@ def listing(value: Any, path: str) -> Sequence[Any]:
 def text(value: Any, path: str) -> str:
     """Return `value` if it is a string that is not empty, and can be written as UTF-8 (JSON can spell halves)."""
     if not isinstance(value, str) or not value:
-        raise InputError(path, found=value, expected="a text that is not empty")
+        raise InputError(path, found=value, expected="a non-empty string")
     if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InputError(path, found=value, expected="a text without halves of characters (surrogates)")
+        raise InputError(path, found=value, expected="a string without surrogates (halves of characters)")
     return value
 
 
@@ -173,6 +173,6 @@ def slots(value: Any, path: str) -> tuple[tuple[TaskId, ...], ...]:
     seen: set[TaskId] = set()
     for t in (t for slot in found for t in slot):
         if t in seen:
-            raise InputError(path, found=str(t), expected="every task on one slot")
+            raise InputError(path, found=str(t), expected="each task in one slot")
         seen.add(t)
     return found

@@ -114,7 +114,7 @@ def verify(
         broken += _traffic(c, problem.config, target)
     stated = plan.optimality != Optimality() or plan.fingerprint
     if target is not None and stated and plan.optimality != right:
-        broken.append(Violation("figures", f"the plan states {plan.optimality}, right is {right}"))
+        broken.append(Violation("figures", f"the plan states {plan.optimality}, expected {right}"))
     return tuple(broken)
 
 
@@ -163,7 +163,7 @@ def violations(
     passed = np.flatnonzero(c.stateful & ~stalled & ~best_at(c, step.active))
     if len(passed):
         t = int(passed[0])
-        text = f"{len(passed)} tasks are active on a copy that lacks more than another"
+        text = f"{len(passed)} tasks are active on a copy with a larger lag than another copy"
         yield Violation("resumes", f"{text}, e.g. {c.ids[t]} on {c.names[int(step.active[t])]}")
     yield from _keeps(c, step)
     yield from _standbys(c, config, step)
@@ -174,7 +174,9 @@ def violations(
         behind = lagging_owners(c, step.active, step.standby_task, step.warmup_task)
         waits = np.flatnonzero(behind & ~stalled)
         if len(waits):
-            text = f"no follow-up, but {len(waits)} owners lag and others follow, e.g. {c.ids[int(waits[0])]}"
+            text = (
+                f"no follow-up, but {len(waits)} owners lag behind other copies, e.g. {c.ids[int(waits[0])]}"
+            )
             yield Violation("awaited", text)
     yield from _stateless(c, config, step.active, "")
     if target is None:
@@ -191,7 +193,7 @@ def violations(
         return
     yield from _balance(c, target, each=config.rack_aware_assignment_strategy != "min_traffic")
     if _promises_fewest_moves(c, config) and optimality.moves != optimality.lower_bound:
-        yield Violation("minimal", f"{optimality.moves} moves where {optimality.lower_bound} are enough")
+        yield Violation("minimal", f"{optimality.moves} moves, although {optimality.lower_bound} are enough")
 
 
 def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) -> Iterator[Violation]:
@@ -202,7 +204,8 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
     if (c.open_slots[active[tasks]] == 0).any():
         t = int(tasks[c.open_slots[active[tasks]] == 0][0])
         yield Violation(
-            "level", f"{where}stateless {c.ids[t]} is on {c.names[int(active[t])]}, which has no room"
+            "level",
+            f"{where}stateless task {c.ids[t]} is on {c.names[int(active[t])]}, which has no free slots",
         )
         return
     shares = stateless_shares(c, active)
@@ -212,7 +215,9 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
     total, kind, cells = shares.misses(counts)
     if total:
         i = int(np.flatnonzero((each < shares.low) | (each > shares.high))[0])
-        text = f"{c.names[i]} has {each[i]} stateless tasks, level are {shares.low[i]} to {shares.high[i]}"
+        text = (
+            f"{c.names[i]} has {each[i]} stateless tasks, a level load is {shares.low[i]} to {shares.high[i]}"
+        )
         yield Violation("level", f"{where}{text}")
     if config.rack_aware_assignment_strategy == "min_traffic" or not shares.kind_fits:
         return
@@ -245,18 +250,18 @@ def _promises_least_traffic(c: Columns, config: PlacementConfig) -> bool:
 def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:
     c = problem.columns
     if plan.fingerprint and plan.fingerprint != c.fingerprint:
-        text = f"the plan answers problem {plan.fingerprint}, this is {c.fingerprint}"
+        text = f"the plan was made for problem {plan.fingerprint}, found problem {c.fingerprint}"
         yield Violation("known", text)
     names = set(c.names)
     ids = set(c.ids)
     for name in plan.slots.keys() - names:
-        yield Violation("known", f"slots name {name}, which is no instance of the problem")
+        yield Violation("known", f"slots has {name}, which is not an instance of the problem")
     for what, roles in (("assignment", plan.assignment), ("target", plan.target)):
         for name in roles:
             if name not in names:
-                yield Violation("known", f"{what} names {name}, which is no instance of the problem")
+                yield Violation("known", f"{what} has {name}, which is not an instance of the problem")
         for t in {t for r in roles.values() for role in r for t in role} - ids:
-            yield Violation("known", f"{what} names {t}, which is no task of the problem")
+            yield Violation("known", f"{what} has {t}, which is not a task of the problem")
 
 
 def _slots(problem: Problem, plan: Plan) -> Iterator[Violation]:
@@ -264,9 +269,9 @@ def _slots(problem: Problem, plan: Plan) -> Iterator[Violation]:
     for name, slots in sorted(plan.slots.items()):
         held = plan.assignment.get(name, Roles()).active
         if len(slots) > capacity[name]:
-            yield Violation("slots", f"{name} has {capacity[name]} slots, {len(slots)} are given")
+            yield Violation("slots", f"{name} has {capacity[name]} slots, found {len(slots)}")
         elif not is_even(slots, held):
-            text = f"the {len(slots)} slots of {name} do not share its {len(held)} active tasks evenly"
+            text = f"the {len(held)} active tasks of {name} are not spread evenly over its {len(slots)} slots"
             yield Violation("slots", text)
 
 
@@ -343,7 +348,7 @@ def _traffic(c: Columns, config: PlacementConfig, target: Step) -> Iterator[Viol
     if _promises_least_traffic(c, config) and detour(
         c, config, target.active, target.standby_task, target.standby_inst
     ):
-        text = "other standbys of these tasks would cost less in changelog reads across racks and in moves"
+        text = "another placement of these standbys costs less in cross-rack changelog reads and moves"
         yield Violation("traffic", text)
 
 
@@ -360,7 +365,7 @@ def _disjoint(c: Columns, step: Step) -> Iterator[Violation]:
     if len(twice):
         t, i = divmod(int(twice[0]), c.m)
         yield Violation(
-            "disjoint", f"{len(twice)} times two copies on one instance, e.g. {c.ids[t]} on {c.names[i]}"
+            "disjoint", f"{len(twice)} tasks have two copies on one instance, e.g. {c.ids[t]} on {c.names[i]}"
         )
 
 

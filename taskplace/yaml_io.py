@@ -46,7 +46,7 @@ def flatten(
     for key, value in node.items():
         path = f"{prefix}.{key}" if prefix else f"{key}"
         if not isinstance(key, str):
-            raise ConfigError(path, found=key, expected="a key that is text (quote it)")
+            raise ConfigError(path, found=key, expected="a string as key (quote it)")
         if value in (None, {}) and path in empty:
             continue
         if value and isinstance(value, Mapping) and (path in free or path.partition(".")[0] not in free):

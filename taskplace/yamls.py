@@ -17,7 +17,7 @@ Errors: `InputError` with the line.
 {'runtime': {'on': 1, 'since': '2024-01-01'}}
 >>> load("a: 1\\nb: no", "app.yaml")
 Traceback (most recent call last):
-taskplace.errors.InputError: app.yaml:2: found 'no', expected true or false, or a text in quotes
+taskplace.errors.InputError: app.yaml:2: found 'no', expected true or false, or a quoted string
 """
 
 from __future__ import annotations
@@ -132,20 +132,20 @@ class _Check:
         else:
             known = node.tag == (_MAP if isinstance(node, yaml.MappingNode) else _SEQ)
         if not known:
-            expected = "YAML without it: a text, a number, true, false, null, a list or a mapping"
+            expected = "YAML without this tag: a string, a number, true, false, null, a list or a mapping"
             raise self._error(node, f"the tag {_short(node.tag)}", expected)
 
     def _scalar(self, node: yaml.Node) -> None:
         """Refuse an ambiguous word, and a value that does not match its tag."""
         if node.tag == _BOOL and _LOOSE_BOOL.fullmatch(node.value):
-            raise self._error(node, node.value, "true or false, or a text in quotes")
+            raise self._error(node, node.value, "true or false, or a quoted string")
         if node.tag == _INT and _OCTAL.fullmatch(node.value):
-            expected = "a number without a leading zero, or a text in quotes"
+            expected = "a number without a leading zero, or a quoted string"
             raise self._error(node, node.value, expected)
         if node.tag == _INT and len(node.value) > LONGEST:
             raise self._error(node, f"a number of {len(node.value)} digits", f"at most {LONGEST} digits")
         if node.tag in (_INT, _FLOAT) and ":" in node.value:
-            raise self._error(node, node.value, "a number without colons, or a text in quotes")
+            raise self._error(node, node.value, "a number without colons, or a quoted string")
         if node.tag == _STR or node.tag in _SIGNS:
             return
         looks = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
@@ -154,7 +154,7 @@ class _Check:
         try:
             self._loader.construct_object(node)
         except (ValueError, OverflowError):  # `0x_`
-            raise self._error(node, node.value, "a number, or a text in quotes") from None
+            raise self._error(node, node.value, "a number, or a quoted string") from None
 
     def _error(self, node: yaml.Node, found: str, expected: str) -> InputError:
         return InputError(f"{self._path}:{node.start_mark.line + 1}", found=found, expected=expected)

@@ -45,7 +45,7 @@ def test_a_text_with_units(text, ms):
         ("0.5 ms", "whole milliseconds"),
         (f"{MOST + 1} ms", "at most 9223372036854775 ms"),
         ("9" * 99, "expected a duration with its unit"),
-        ("1 s" * 99, "found 'a text of 297 letters'"),
+        ("1 s" * 99, "found 'a string of 297 characters'"),
         ("", "expected a duration with its unit"),
         (True, "found True"), (None, "found None"), (float("nan"), "found nan"), (float("inf"), "found inf"),
         ([], "found"), (np.timedelta64(5, "s"), r"or a datetime\.timedelta"),

@@ -69,7 +69,7 @@ def told(function, *given) -> str:
 @pytest.mark.parametrize("value", [[SECRET], {"a": SECRET}], ids=["list", "mapping"])
 def test_an_option_of_a_wrong_type_is_not_echoed(option, value):
     text = told(lambda: Declared(Settings.from_mapping(document(option, value))))
-    assert text.startswith(f"input.orders.options.{option}: found {HIDDEN!r}, expected a text")
+    assert text.startswith(f"input.orders.options.{option}: found {HIDDEN!r}, expected a string")
 
 
 @pytest.mark.parametrize("option", OPTIONS)

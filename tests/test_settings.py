@@ -172,13 +172,13 @@ BAD = [
         "runtime",
         {"locality": {"wait": {"ms": 5}}},
         "runtime.locality.wait.ms",
-        "a key in several pieces",
+        "a nested key",
     ),
-    ("report.progress", "plain", "report.progress", "it in its section: `report: {progress: ...}`"),
+    ("report.progress", "plain", "report.progress", "the key in its section: `report: {progress: ...}`"),
     ("placement", 3, "placement", "found 3, expected a mapping"),
     ("spark", {"master": "local-cluster[3]"}, "spark.master", "found 'local-cluster[3]'"),
     ("spark", {"config": {"a": 1}}, "spark.config", "did you mean 'conf'?"),
-    ("spark", {"conf": {"spark.jars": ["a"]}}, "spark.conf.spark.jars", "a text, a number or true/false"),
+    ("spark", {"conf": {"spark.jars": ["a"]}}, "spark.conf.spark.jars", "a string, a number or true/false"),
     ("spark", {"conf": 1}, "spark.conf", "a mapping"),
     (
         "runtime",
@@ -196,7 +196,7 @@ BAD = [
     ("checkpoint", {"dir": "file://nas/x"}, "checkpoint.dir", "'nas' would be another host"),
     ("checkpoint", {"dir": "s3:/bucket"}, "checkpoint.dir", "another file system"),
     ("checkpoint", {"dir": "file:///x#y"}, "checkpoint.dir", "%23"),
-    ("state", {"dir": "var/demo/checkpoint"}, "state.dir", "another directory than checkpoint.dir"),
+    ("state", {"dir": "var/demo/checkpoint"}, "state.dir", "a directory other than checkpoint.dir"),
     ("checkpoint", {"directory": "x"}, "checkpoint.directory", "did you mean 'dir'?"),
     ("checkpoint", {"dir": None}, "checkpoint.dir", "found None"),
     ("chaos", {"batch": 1}, "chaos", "found {'batch': 1}, expected a list"),
@@ -208,7 +208,7 @@ BAD = [
     ("report", {"progress": "riche"}, "report.progress", "did you mean 'rich'?"),
     ("input", 3, "input", "expected a mapping"),
     ("topology", [], "topology", "found [], expected a mapping"),
-    ("input", {1: 2}, "input.1", "a key that is text"),
+    ("input", {1: 2}, "input.1", "a string as key"),
 ]
 
 

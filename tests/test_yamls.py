@@ -23,7 +23,7 @@ APP = "application: {id: a, class: 'x:Y'}\n"
         ("a: " + "{b: " * 120 + "1" + "}" * 120, "nested too deeply"),
         ("a: 1\nb: {c: 1,\n  c: 2}\n", ":3: found \"the key 'c' given twice\""),
         ("a: {<<: {b: 1}, <<: {b: 2}}", "the key '<<' given twice"),
-        ("a: 1\nb: no\n", ":2: found 'no', expected true or false, or a text in quotes"),
+        ("a: 1\nb: no\n", ":2: found 'no', expected true or false, or a quoted string"),
         ("a: On\n", ":1: found 'On'"),
         ("a: 010\n", ":1: found '010', expected a number without a leading zero"),
         ("a: 10:00\n", ":1: found '10:00', expected a number without colons"),

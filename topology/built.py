@@ -84,7 +84,7 @@ class BuiltTopology(TopologyView):
         if (total := sum(sub.partitions or 0 for sub in self.subtopologies)) > MOST_PARTITIONS:
             raise TopologyError(
                 f"topology {self.name!r}: found {total} tasks in {len(self.subtopologies)} subtopologies, expected at "
-                f"most {MOST_PARTITIONS}; give its topics fewer partitions"
+                f"most {MOST_PARTITIONS}; use topics with fewer partitions"
             )
         from topology.tasks import group_partitions, without_collector
 

@@ -62,14 +62,14 @@ def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:
         if not key:
             raise TopologyError(
                 f"node {node.name!r}: cannot join {parent!r}, which has no (common) key; "
-                "give its source a key, or repartition it by one",
+                "declare a key of its source, or repartition it by one",
                 node=node.name,
             )
     one, two = (f"{p!r} by ({', '.join(k)})" for p, k in zip(node.parents, (left, right), strict=True))
     if left != right and sorted(left) == sorted(right):  # a hash of several columns depends on their order
         raise TopologyError(
             f"node {node.name!r}: cannot join {one} with {two}: equal keys would lie in different partitions; "
-            "give the columns in one order, or repartition one of them",
+            "declare the columns in the same order, or repartition one of them",
             node=node.name,
         )
     if len(left) != len(right):

@@ -137,7 +137,7 @@ class TopologyDraft:
         if not isinstance(stream, Stream):
             where = f"topology {self.name!r}" + (f", beside {beside!r}" if beside is not None else "")
             raise TopologyError(
-                f"{where}: found {stream!r} as an input, expected a stream of it", node=beside
+                f"{where}: found {stream!r} as an input, expected a stream of this topology", node=beside
             )
         if stream.topology is not self:
             raise TopologyError(
@@ -159,8 +159,8 @@ class TopologyDraft:
             reader = self._topics.setdefault(node.topic, node.name)
             if reader != node.name:
                 raise TopologyError(
-                    f"node {node.name!r}: topic {node.topic!r} is brought in by node {reader!r} already; "
-                    "use the stream that call returned",
+                    f"node {node.name!r}: topic {node.topic!r} is already read by node {reader!r}; "
+                    "use the stream that this call returned",
                     node=node.name,
                 )
         self._nodes[node.name] = node
@@ -216,12 +216,12 @@ class TopologyDraft:
         """Return the node, with its stores declared."""
         where = f"node {name!r}"
         if not parents:
-            raise TopologyError(f"{where}: a {kind} without input; give it at least one stream", node=name)
+            raise TopologyError(f"{where}: a {kind} without input; pass at least one stream", node=name)
         # A stream may be joined with itself; merged with itself, its records would count twice.
         if kind != "join" and len(set(parents)) != len(parents):
             raise TopologyError(f"{where}: found inputs {parents!r}, expected each stream once", node=name)
         if kind == "merge" and len(parents) < 2:
-            raise TopologyError(f"{where}: a merge of one stream; give it at least two", node=name)
+            raise TopologyError(f"{where}: a merge of one stream; pass at least two streams", node=name)
         if isinstance(target, str):  # it is the name of a topic
             check_name(target, f"{where}.target")
         named = self._store_names(stores, where)

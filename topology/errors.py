@@ -35,7 +35,7 @@ class TopologyNotReady(TopologyError):
 
 
 def nearest(found: object, known: Iterable[str]) -> str:
-    """Return the hint for a name nobody knows: the nearest known one, else the known ones.
+    """Return the hint for an unknown name: the nearest known one, else the known ones.
 
     >>> nearest("wether", ["flights", "weather"])
     "did you mean 'weather'?"

@@ -50,7 +50,7 @@ class Evolution:
     ...     return topo.build()
     >>> print(compare(keyed_by("tailnum"), keyed_by("carrier")))
     existing state cannot be kept:
-      - store 'delays': was keyed by (tailnum), is keyed by (carrier), in topic 'flights'
+      - store 'delays': was keyed by (tailnum), is now keyed by (carrier), in topic 'flights'
     """
 
     added: tuple[str, ...]
@@ -102,7 +102,7 @@ def _read(given: object, side: str) -> Layout:
     write = None if isinstance(given, type) else getattr(given, "to_dict", None)
     structure = given if isinstance(given, Mapping) else write() if callable(write) else None
     if not isinstance(structure, Mapping):
-        raise TopologyError(f"{side}: found {given!r}, expected a built topology, or its structure")
+        raise TopologyError(f"{side}: found {given!r}, expected a built topology or its structure")
     if structure.get("schema") != SCHEMA:
         raise TopologyError(f"{side}.schema: found {structure.get('schema')!r}, expected {SCHEMA!r}")
     try:
@@ -124,25 +124,25 @@ def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
     was, now = old.store_home[store], new.store_home[store]
     if was != now:
         yield (
-            f"store {store!r}: was in subtopology {was}, is in {now}, but its state lies under "
-            f"tasks {was}_*; declare new parts after the old ones, to keep the numbers"
+            f"store {store!r}: was in subtopology {was}, is now in {now}, but its state belongs to "
+            f"tasks {was}_*; declare new parts after the old ones to keep the numbers"
         )
         return
     topics = [topic for topic in old.topics(store) if topic in new.keys]
     counts = [(topic, old.counts[topic], new.counts[topic]) for topic in topics]
     counts = [(topic, a, b) for topic, a, b in counts if a and b and a != b]
     for topic, a, b in counts:
-        yield f"topic {topic!r}: {a} -> {b} partitions under store {store!r}, whose keys are split by {a}"
+        yield f"topic {topic!r}: {a} -> {b} partitions, but the keys of store {store!r} are split into {a} partitions"
     tasks = old.tasks[was], new.tasks[now]
     if not counts and all(tasks) and tasks[0] != tasks[1]:
-        yield f"store {store!r}: is split over {tasks[0]} tasks, would be over {tasks[1]}"
+        yield f"store {store!r}: was split over {tasks[0]} tasks, is now split over {tasks[1]}"
     elif not counts:
         yield from _other_keys(store, topics, old, new) or _other_inputs(store, old, new)
 
 
 def _other_keys(store: str, topics: list[str], old: Layout, new: Layout) -> list[str]:
     return [
-        f"store {store!r}: was keyed by {_key(old.keys[topic])}, is keyed by {_key(new.keys[topic])}, "
+        f"store {store!r}: was keyed by {_key(old.keys[topic])}, is now keyed by {_key(new.keys[topic])}, "
         f"in topic {topic!r}"
         for topic in topics
         if old.keys[topic] != new.keys[topic]
@@ -159,8 +159,8 @@ def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
     for node in before:
         if node in after and before[node] != after[node]:
             yield (
-                f"store {store!r}: node {node!r} looked keys up as they come from {_topics(before[node])}, "
-                f"would as they come from {_topics(after[node])}"
+                f"store {store!r}: node {node!r} looked up keys from {_topics(before[node])}, now looks up keys from "
+                f"{_topics(after[node])}"
             )
             return
     gone = [node for node in before if node not in after]
@@ -168,13 +168,13 @@ def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
     # Renamed nodes are new names; two names that were there already are two nodes.
     stayed, known = [n for n in gone if n in new.node_home], [n for n in come if n in old.node_home]
     if stayed and known:
-        yield f"store {store!r}: was the state of node {stayed[0]!r}, is that of node {known[0]!r}"
+        yield f"store {store!r}: was the state of node {stayed[0]!r}, is now the state of node {known[0]!r}"
         return
     split, other = set(before.values()), set(after.values())
     if split != other:
         yield (
-            f"store {store!r}: its keys were looked up as they come from {_splits(split)}, would be as they "
-            f"come from {_splits(other)}"
+            f"store {store!r}: was used with keys from {_splits(split)}, is now used with keys from "
+            f"{_splits(other)}"
         )
 
 
@@ -191,7 +191,7 @@ def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
     for store in _kept(old, new):
         was, now = (bool(side.stores[store].get("logged", True)) for side in (old, new))
         if was != now:
-            yield f"store {store!r}: was {words[was]}, is {words[now]}; its changelog would not be whole"
+            yield f"store {store!r}: was {words[was]}, is now {words[now]}; its changelog would be incomplete"
 
 
 def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
@@ -216,8 +216,8 @@ def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
         arrived = sorted(name for place in places for name in arrivals.get(place, ()))
         if arrived:
             yield (
-                f"subtopology {number}: {_list('store', sorted(names))} went and {_list('store', arrived)} came, which "
-                "would start empty; keep the old name, or remove first and add in a later run"
+                f"subtopology {number}: {_list('store', sorted(names))} removed and {_list('store', arrived)} added, "
+                "which would start empty; keep the old name, or remove first and add in a later run"
             )
 
 
@@ -242,17 +242,17 @@ def _renumbered(old: Layout, new: Layout) -> list[tuple[int, int]]:
 def _notes(old: Layout, new: Layout) -> Iterator[str]:
     for store in old.stores:
         if store not in new.stores:
-            yield f"store {store!r} is gone: its state is no longer used"
+            yield f"store {store!r} is removed: its state is no longer used"
         elif old.stores[store].get("retention_ms") != new.stores[store].get("retention_ms"):
             was, now = (side.stores[store].get("retention_ms") for side in (old, new))
-            yield f"store {store!r}: retention_ms was {was}, is {now}"
+            yield f"store {store!r}: retention_ms was {was}, is now {now}"
     for store in new.stores:
         if store not in old.stores:
             yield f"store {store!r} is new: it starts empty"
     for node, join in old.joins.items():
         now_a = new.joins.get(node, join)
         if now_a != join:
-            yield f"node {node!r}: was a {join} join, is a {now_a} join"
+            yield f"node {node!r}: was a {join} join, is now a {now_a} join"
     stateful = {pair for s in _kept(old, new) for pair in [(old.store_home[s], new.store_home[s])]}
     for was, now in _renumbered(old, new):
         if (was, now) not in stateful:

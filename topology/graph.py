@@ -120,7 +120,11 @@ def _refuse_collisions(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
         mark = topic.replace(".", "_")
         if mark in taken:
             other, holder, its = taken[mark]
-            same = "one" if other == topic else f"one to Kafka, as {other!r} differs in '.' and '_' alone"
+            same = (
+                "the same"
+                if other == topic
+                else f"the same to Kafka, because {other!r} differs only in '.' and '_'"
+            )
             raise TopologyError(
                 f"{kind} {name!r}: its topic {topic!r} and that of {holder} {its!r} are {same}; rename one of them",
                 node=name,
@@ -160,8 +164,8 @@ def _order(
     many = [n.name for n in nodes if home[n.name] in inside and len(n.parents) > 1]
     cause = ", ".join([f"store {s!r}" for s in shared] + [f"node {n!r}" for n in many])
     raise TopologyError(
-        f"node {via[0]!r}: a cycle, its records come back to subtopology {loop[0][0]} through "
-        f"{' -> '.join(via)}, because of {cause}; give one side a repartition or a store of its own",
+        f"node {via[0]!r}: a cycle, its records return to subtopology {loop[0][0]} through {' -> '.join(via)}, because "
+        f"of {cause}; add a repartition or a separate store on one side",
         node=via[0],
     )
 

@@ -30,7 +30,7 @@ class TaskId(NamedTuple):
         TaskId(subtopology=0, partition=3)
         >>> TaskId.parse("0-3")
         Traceback (most recent call last):
-        ValueError: '0-3' is no task id; expected one like '0_3'
+        ValueError: found '0-3', expected a task id like '0_3'
         """
         if isinstance(text, str) and text.isascii():
             left, _, right = text.partition("_")
@@ -38,4 +38,4 @@ class TaskId(NamedTuple):
                 task = cls(int(left), int(right))
                 if str(task) == text:  # one spelling only: "00_3" is no id
                     return task
-        raise ValueError(f"{text!r} is no task id; expected one like '0_3'")
+        raise ValueError(f"found {text!r}, expected a task id like '0_3'")

@@ -63,7 +63,7 @@ class InternalTopics:
     delays-changelog              2  compact,delete  1000
     >>> print(plan.compare({"by-tail-repartition": 3, "old-changelog": 2, "flights": 2}))
     create: delays-changelog (2 partitions)
-    differs: by-tail-repartition (3 partitions, needed are 2)
+    differs: by-tail-repartition (3 partitions, expected 2)
     unneeded, if no other application's: old-changelog
     """
 
@@ -95,10 +95,10 @@ class InternalTopics:
         >>> found = {"delays-changelog": {"partitions": 2, "cleanup.policy": "delete"}}
         >>> changelog = InternalTopic("delays-changelog", "changelog", "delays", 2, "compact")
         >>> print(InternalTopics((changelog,)).compare(found))
-        differs: delays-changelog (cleanup.policy delete, needed is compact)
+        differs: delays-changelog (cleanup.policy delete, expected compact)
         """
         if not isinstance(prefix, str):
-            raise TopologyError(f"prefix: found {prefix!r}, expected text")
+            raise TopologyError(f"prefix: found {prefix!r}, expected a string")
         if not isinstance(existing, Mapping):
             raise TopologyError(f"existing: found {existing!r}, expected a mapping of topics to counts")
         known = {name: _existing(name, what) for name, what in existing.items()}
@@ -143,7 +143,7 @@ def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
     words = [word.strip() for word in policy.split(",")] if isinstance(policy, str) else []
     if not words or not set(words) <= set(_POLICIES):
         raise TopologyError(
-            f"{where}.cleanup.policy: found {policy!r}, expected compact, delete, or both with a comma",
+            f"{where}.cleanup.policy: found {policy!r}, expected compact, delete, or both separated by a comma",
             node=name,
         )
     return count, frozenset(words)
@@ -176,11 +176,10 @@ class TopicChanges:
     def __str__(self) -> str:
         lines = [f"create: {t.name} ({t.partitions} partitions)" for t in self.create]
         lines += [
-            f"differs: {t.name} ({instead} partitions, needed are {t.partitions})"
-            for t, instead in self.differ
+            f"differs: {t.name} ({instead} partitions, expected {t.partitions})" for t, instead in self.differ
         ]
         lines += [
-            f"differs: {t.name} (cleanup.policy {','.join(sorted(instead))}, needed is {t.cleanup_policy})"
+            f"differs: {t.name} (cleanup.policy {','.join(sorted(instead))}, expected {t.cleanup_policy})"
             for t, instead in self.policies
         ]
         word = "unneeded" if self.owned else "unneeded, if no other application's"

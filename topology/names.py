@@ -28,7 +28,7 @@ def check_name(value: object, where: str) -> str:
     topology.errors.TopologyError: source: found 'a\\nb', expected a name without control characters, '\\n' in it
     """
     if not isinstance(value, str) or not value.strip():
-        raise TopologyError(f"{where}: found {value!r}, expected a name (text that is not blank)")
+        raise TopologyError(f"{where}: found {value!r}, expected a name (a string that is not blank)")
     return _seen(value, where, "a name")
 
 

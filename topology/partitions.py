@@ -132,7 +132,7 @@ def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Re
     # What comes from outside cannot be told a count here; repartitions can, if all that comes from outside agrees.
     outside = {counts[t] for t in group.topics if t not in shape.writers and counts[t] is not None}
     remedy = (
-        "give the repartition its group's count, or none"
+        "set the count of the group on the repartition, or no count"
         if len(outside) < 2
         else "create the topics with equal counts, or repartition one side"
     )
@@ -168,14 +168,14 @@ def changed(
             held = sorted(store for store, topics in reads.items() if topic in topics)
             if not held:
                 continue
-            remedy = f"; give its repartition partitions={before} to keep it"
+            remedy = f"; set partitions={before} on its repartition to keep it"
             can = sources[topic].internal and takes_any_count(topic, groups, shape)
             reasons.append(
                 Reason(
                     "changed",
                     (topic,),
-                    f"topic {topic!r}: {before} -> {count} partitions under {_stores(held)}, whose keys are split "
-                    f"by {before}; go back to {before}, or start from a new checkpoint{remedy if can else ''}",
+                    f"topic {topic!r}: {before} -> {count} partitions, but the keys of {_stores(held)} are split into "
+                    f"{before} partitions; go back to {before}, or start a new checkpoint{remedy if can else ''}",
                 )
             )
         reasons += _other_tasks(members, reads, tuple(now), baseline, counts)
@@ -202,8 +202,8 @@ def _other_tasks(
         Reason(
             "changed",
             topics,
-            f"topic{'s' * (len(topics) > 1)} {listed} partitions: {_stores(kept)} would be split over {now} tasks, "
-            f"lies in {before}; go back to {before}, or start from a new checkpoint",
+            f"topic{'s' * (len(topics) > 1)} {listed} partitions: {_stores(kept)} would be split over {now} tasks instead "
+            f"of {before}; go back to {before}, or start a new checkpoint",
         )
     ]
 
@@ -255,9 +255,9 @@ def differing(
         if needed is None or needed == count:
             continue
         if log:
-            remedy = "one per task; delete it, and what it holds"
+            remedy = "one per task; delete the topic with its records"
         elif topic not in baseline and takes_any_count(topic, groups, shape):
-            remedy = f"delete it, or give its repartition {count}"
+            remedy = f"delete it, or set partitions={count} on its repartition"
         else:
             remedy = "delete it"
         mark = "," if log else ";"
@@ -265,7 +265,7 @@ def differing(
             Reason(
                 "internal",
                 (topic,),
-                f"topic {topic!r}: exists with {count} partitions, needed are {needed}{mark} {remedy}",
+                f"topic {topic!r}: exists with {count} partitions, expected {needed}{mark} {remedy}",
             )
         )
     return reasons

@@ -36,7 +36,7 @@ def inline(spec: Mapping[Any, Any], where: str) -> Store:
         raise TopologyError(f"{where}: found {dict(spec)!r}, expected a store with a 'name'")
     for field in spec:
         if not isinstance(field, str):  # `on: 1` is true in YAML 1.1
-            raise TopologyError(f"{where}: found the field {field!r}, expected fields that are text")
+            raise TopologyError(f"{where}: found the field {field!r}, expected strings as field names")
     check_options(spec, STORE, f"{where}, store {spec['name']!r}")
     items = tuple((field, value) for field, value in spec.items() if field not in STORE)
     return Store(spec["name"], spec.get("logged", True), spec.get("retention_ms"), items)

@@ -84,8 +84,8 @@ def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = 
         if logs.issuperset(topics):  # tasks that read nothing would own it
             known = ", ".join(f"{c}" for c in sorted(by_count) if not logs.issuperset(by_count[c])) or "none"
             raise TopologyError(
-                f"changelogs: {topics[0]!r} has {count} partitions, as no topic has that a task reads; "
-                f"counts of topics: {known}",
+                f"changelogs: {topics[0]!r} has {count} partitions, but no input topic has that number; "
+                f"partition counts of input topics: {known}",
                 node=topics[0],
             )
     return tuple(

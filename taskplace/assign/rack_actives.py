@@ -37,8 +37,8 @@ def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[A
     if not c.n or (known is not None and not c.stateful.any()):
         return plain, ()
     if known is None:
-        note = f"rack.aware.assignment.strategy needs a tag {RACK_TAG!r} on every instance, and racks of partitions"
-        return plain, (f"{note}: placed without racks",)
+        note = f"rack.aware.assignment.strategy needs a tag {RACK_TAG!r} on every instance and the racks of partitions"
+        return plain, (f"{note}; the plan ignores racks",)
     rack_of, reads = known
     place = _NearInput(c, base, config, rack_of, reads).solve_once()
     if place is None:
@@ -244,8 +244,8 @@ class _NearInput(Placement):
             raise ConfigError(
                 "config.rack.aware.assignment.traffic_cost",
                 found=self.traffic_cost * self.common,
-                expected=f"at most {max(largest, 0) * self.common} for {count} tasks, of which one has "
-                f"{dearest} partitions to read from other racks",
+                expected=f"at most {max(largest, 0) * self.common} for {count} tasks with up to {dearest} partitions "
+                "to read from other racks",
             )
         read = cost.move * self.traffic_cost * self.reads
         cost.move *= self.move_cost

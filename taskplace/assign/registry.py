@@ -106,7 +106,9 @@ def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Ta
     except (Exception, SystemExit) as error:  # whatever it is: somebody else's code must not stop the cluster
         why = str(error) if isinstance(error, InvalidPlan) else _said(error)
         target, kept = repaired(c, base, replicas, default)
-        return replace(target, notes=(f"assignor {name!r} is not followed: {why}; {kept}", *target.notes))
+        return replace(
+            target, notes=(f"the plan of assignor {name!r} is rejected: {why}; {kept}", *target.notes)
+        )
 
 
 def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
@@ -122,26 +124,26 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
     for name, roles in answer.items():
         i = places.get(name, -1)
         if i < 0:
-            raise InvalidPlan(f"{name!r} is no instance of the problem")
+            raise InvalidPlan(f"{name!r} is not an instance of the problem")
         for role, given in _roles(name, roles):
             k = _position(at, given)
             if not c.open_slots[i]:
-                raise InvalidPlan(f"{given!s} is put on {name}, which is draining or has no capacity")
+                raise InvalidPlan(f"{given!s} is assigned to {name}, which is draining or has no capacity")
             if k * c.m + i in parked and not (role == "active" and c.owner[k] == i):
                 raise InvalidPlan(
-                    f"{given!s} is put on {name}, where it is parked: its copy made no progress"
+                    f"{given!s} is assigned to {name}, where its copy is parked because it made no progress"
                 )
             if role == "active" and active[k] >= 0:
                 raise InvalidPlan(f"{given!s} is active twice")
             if role == "active":
                 active[k] = i
             elif not c.stateful[k]:
-                raise InvalidPlan(f"{given!s} is stateless, and has a standby on {name}")
+                raise InvalidPlan(f"{given!s} is stateless but has a standby on {name}")
             else:
                 standby.add((k, i))
     missing = np.flatnonzero(active < 0)
     if len(missing):
-        raise InvalidPlan(f"{len(missing)} tasks are active nowhere, e.g. {c.ids[int(missing[0])]}")
+        raise InvalidPlan(f"{len(missing)} tasks have no active copy, e.g. {c.ids[int(missing[0])]}")
     twice = [(k, i) for k, i in sorted(standby) if active[k] == i]
     if twice:
         k, i = twice[0]
@@ -171,7 +173,7 @@ def _position(at: Mapping[TaskId, int], given: Any) -> int:
     try:
         return at[TaskId.parse(given) if isinstance(given, str) else TaskId(*given)]
     except (KeyError, TypeError, ValueError):
-        raise InvalidPlan(f"{given!s} is no task of the problem") from None
+        raise InvalidPlan(f"{given!s} is not a task of the problem") from None
 
 
 def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:

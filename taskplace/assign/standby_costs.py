@@ -126,8 +126,8 @@ class StandbyCosts:
             raise ConfigError(
                 "config.rack.aware.assignment.traffic_cost",
                 found=traffic.read * traffic.common,
-                expected=f"at most {largest * traffic.common} for {count} standbys, of which one has {dearest} "
-                "changelog partitions to read from other racks",
+                expected=f"at most {largest * traffic.common} for {count} standbys with up to {dearest} changelog "
+                "partitions to read from other racks",
             )
 
     def crossing(self, tasks: Ints, insts: Ints) -> Ints | int:

@@ -64,7 +64,7 @@ def _parser() -> argparse.ArgumentParser:
 
     run = commands.add_parser("run", help="run an application from its YAML file")
     _application(run)
-    run.add_argument("--check", action="store_true", help="judge file, class and topology; start nothing")
+    run.add_argument("--check", action="store_true", help="check file, class and topology, then stop")
     run.set_defaults(command=_run)
 
     topology = commands.add_parser("topology", help="show the subtopologies and tasks of an application")
@@ -76,9 +76,9 @@ def _parser() -> argparse.ArgumentParser:
         action="store_const",
         const="dot",
         dest="output",
-        help="the graph, for Graphviz: --output dot",
+        help="print the graph for Graphviz, same as --output dot",
     )
-    form.add_argument("--svg", metavar="FILE", help="draw it; - is standard output")
+    form.add_argument("--svg", metavar="FILE", help="draw the graph into a file; - is standard output")
     topology.set_defaults(command=_topology)
 
     for name, what in _ENGINE.items():
@@ -87,31 +87,35 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--output", choices=("text", "json"), default="text")
         command.set_defaults(command=_engine, name=name)
         if name == "simulate":
-            command.add_argument("--events", metavar="EVENTS", help="a JSON list of groups of events")
             command.add_argument(
-                "--random-events", metavar="N", type=int, help="N random failures and joins, after EVENTS"
+                "--events", metavar="EVENTS", help="a JSON file with a list of groups of events"
             )
-            command.add_argument("--seed", type=int, default=0, help="of the random events; default 0")
-            command.add_argument("--restore-rate", type=float, help="records a second that a copy catches up")
-            command.add_argument("--limit", type=int, default=1000, help="rounds at the most, per event")
-        if name == "explain":
-            command.add_argument("--task", metavar="TASK", help="this task alone, such as 0_3")
             command.add_argument(
-                "--can-remove", metavar="INSTANCE", help="whether this instance can go now: 0 yes, 3 not yet"
+                "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
+            )
+            command.add_argument("--seed", type=int, default=0, help="seed of the random events; default 0")
+            command.add_argument("--restore-rate", type=float, help="records per second that a copy restores")
+            command.add_argument("--limit", type=int, default=1000, help="largest number of rounds per event")
+        if name == "explain":
+            command.add_argument("--task", metavar="TASK", help="explain only this task, such as 0_3")
+            command.add_argument(
+                "--can-remove",
+                metavar="INSTANCE",
+                help="check whether this instance can be removed now; exit code 0: yes, 3: not yet",
             )
         if name == "verify":
             command.add_argument(
-                "--plan", metavar="PLAN", help="a plan.json to verify, instead of the engine's own"
+                "--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan"
             )
     partitions = commands.add_parser("partitions", help="assign topic partitions to the members of a group")
     partitions.add_argument("file", metavar="FILE", help="a subscriptions.json; - is standard input")
     partitions.add_argument("--output", choices=("text", "json"), default="text")
-    partitions.add_argument("--assignor", metavar="NAME", help="instead of the file's")
+    partitions.add_argument("--assignor", metavar="NAME", help="use this assignor instead of the file's")
     partitions.add_argument(
         "--key",
         nargs=2,
         metavar=("TOPIC", "KEY"),
-        help="who has the partition of this key, and where; 0 if found",
+        help="show the members that have the partition of this key, and their addresses",
     )
     partitions.set_defaults(command=_partitions)
     return parser
@@ -119,9 +123,9 @@ def _parser() -> argparse.ArgumentParser:
 
 _ENGINE = {
     "plan": "plan the placement of a problem",
-    "explain": "say why each task is where the plan puts it",
+    "explain": "explain why the plan puts each task where it is",
     "verify": "check a plan against every invariant",
-    "simulate": "play a cluster through events, round by round",
+    "simulate": "simulate a cluster through events, round by round",
 }
 
 

@@ -62,7 +62,9 @@ def load_application(settings: Settings) -> Application:
             raise ConfigError(path, found=name, expected=expected, hint=_near_module(missing)) from None
         raise _needs(settings, error) from error
     except (ImportError, SyntaxError) as error:
-        raise ConfigError(path, found=name, expected="a module that loads", hint=f"{error}") from error
+        raise ConfigError(
+            path, found=name, expected="a module that can be imported", hint=f"{error}"
+        ) from error
     made = getattr(module, class_name, None)
     if made is None:
         near = difflib.get_close_matches(class_name, [n for n in vars(module) if not n.startswith("_")], n=1)
@@ -181,7 +183,10 @@ def _needs(settings: Settings, error: ModuleNotFoundError) -> ConfigError:
             "topology", found="no Spark", expected="the packages that run a topology", hint=hint
         )
     return ConfigError(
-        "application.class", found=settings.application.cls, expected="a module that loads", hint=hint
+        "application.class",
+        found=settings.application.cls,
+        expected="a module that can be imported",
+        hint=hint,
     )
 
 

@@ -53,7 +53,7 @@ def explain(args: argparse.Namespace) -> int:
 def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     """Print whether an instance can go, or what must catch up first; the code is 0 for yes, 3 for not yet."""
     if args.task:
-        raise InputError("--task", found=args.task, expected="no --task beside --can-remove")
+        raise InputError("--task", found=args.task, expected="either --task or --can-remove, not both")
     found = can_remove(problem, args.can_remove)
     if args.output == "json":
         _print_json(found.to_dict())
@@ -73,7 +73,7 @@ def verify(args: argparse.Namespace) -> int:
         whole = {"schema": "taskplace.verification/1", "valid": not found, "stable": calm}
         _print_json({**whole, "violations": violations})
     elif found:
-        print("\n".join(f"broken: {v}" for v in found))
+        print("\n".join(f"violation: {v}" for v in found))
     elif calm:
         print("valid; stable: nothing has to move")
     else:
@@ -151,12 +151,12 @@ def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InputError(path, found=f"the key {twice!r} twice in one object", expected="every key once")
+        raise InputError(path, found=f"the key {twice!r} twice in one object", expected="each key once")
     return found
 
 
 def _no(name: str, path: str) -> Any:
-    raise InputError(path, found=name, expected="a JSON document, which has no such number")
+    raise InputError(path, found=name, expected="a JSON document: JSON has no such number")
 
 
 def _json(path: str) -> Any:

@@ -46,13 +46,13 @@ def _print(made: PartitionAssignment, everywhere: Iterable[str]) -> None:
             if more:
                 print(f"{'':<{width}}  {what} {len(more)}: {compact(more)}")
     if made.unassigned:
-        print(f"unassigned, nobody subscribes: {', '.join(made.unassigned)}")
+        print(f"unassigned, because no member subscribes: {', '.join(made.unassigned)}")
     if everywhere:
         print(f"on every subscriber: {', '.join(everywhere)}")
     for warning in made.warnings:
         print(f"warning: {warning}")
-    misses = f", {made.rack_misses} away from their racks" if made.rack_misses else ""
-    later = "; assign again when this is in force" if made.followup else ""
+    misses = f", {made.rack_misses} outside their racks" if made.rack_misses else ""
+    later = "; assign again when this assignment is in force" if made.followup else ""
     print(
         f"balance score {made.balance_score}, {made.preserved} preserved, {made.moved} moved{misses}{later}"
     )
@@ -69,7 +69,7 @@ def _print_location(made: PartitionAssignment, topic: str, key: str, *, as_json:
     if as_json:
         print(json.dumps({**found._asdict(), "partition": list(found.partition)}))
         return
-    active = "nobody yet" if found.active is None else f"{found.active}{_at(found.url, ' ')}"
+    active = "no member yet" if found.active is None else f"{found.active}{_at(found.url, ' ')}"
     print(f"{compact([found.partition])}  {active}")
     for name, url in zip(found.standby, found.standby_urls, strict=True):
         print(f"  followed by {name}{_at(url, ' ')}")

@@ -145,7 +145,7 @@ class Explainer:
         of_type(self.plan, Plan, "plan")
         self._c = of_type(self.problem, Problem, "problem").columns
         for name in sorted({*self.plan.assignment, *self.plan.target} - set(self._c.names))[:1]:
-            raise InputError("plan", found=name, expected="instances of the problem only")
+            raise InputError("plan", found=name, expected="only instances of the problem")
 
     def task(self, task: TaskId | str) -> TaskExplanation:
         """Return the explanation of one task; `InputError` if it is not in the problem."""

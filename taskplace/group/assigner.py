@@ -88,7 +88,7 @@ class PartitionAssigner(Generic[T]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if cls.assign is PartitionAssigner.assign and cls.assign_all is PartitionAssigner.assign_all:
-            raise TypeError(f"{cls.__name__} has neither assign nor assign_all")
+            raise TypeError(f"{cls.__name__} needs a method assign or assign_all")
 
     def assign(
         self,

@@ -53,7 +53,7 @@ class ConsistentHash(PartitionAssigner[None]):
             raise InputError(
                 "consistent-hash",
                 found=(owners, slack, points),
-                expected="owners and points of at least 1, and a slack of at least 0",
+                expected="owners and points of at least 1, slack of at least 0",
             )
         self.owners = owners
         self.slack = slack
@@ -89,8 +89,8 @@ class ConsistentHash(PartitionAssigner[None]):
                     owned[name].append(TopicPartition(topic, partition))
         if short:
             log.warning(
-                "%d partitions got fewer than %d owners, since too few members are subscribed to them; "
-                "add members to get as many",
+                "%d partitions got fewer than %d owners, because too few members subscribe to them; "
+                "add members",
                 short,
                 self.owners,
             )

@@ -89,7 +89,9 @@ class ConsumerProtocol:
             Pattern(pattern, "pattern")
         optional_text(rack, "rack")
         if hashed and mode is not Mode.EVERY:
-            raise InputError("hashed", found=mode.name, expected="the mode EVERY: a leader needs the lists")
+            raise InputError(
+                "hashed", found=mode.name, expected="the mode EVERY, because a leader needs the lists"
+            )
         if not 0 <= newest <= NEWEST:
             raise InputError("newest", found=newest, expected=f"a metadata version from 0 to {NEWEST}")
         self.mode = mode
@@ -156,7 +158,7 @@ class ConsumerProtocol:
             try:
                 readable[name] = Subscription.decode(data, known=self.newest)
             except UnknownVersion as error:
-                log.info("group %s: %s speaks version %d", outcome.group, name, error.version)
+                log.info("group %s: %s uses metadata version %d", outcome.group, name, error.version)
                 states[name] = Probe(self.newest).encode()
             except ProtocolError as error:
                 # Who sent it is what one looks for in a log.
@@ -168,7 +170,7 @@ class ConsumerProtocol:
         except TryAgain:
             if self._view is None:
                 raise
-            log.warning("group %s: assigning by what was seen before", outcome.group)
+            log.warning("group %s: assigning with the topics of the last fetch", outcome.group)
         made = self._assign(self.assigners[0], readable)
         for name, partitions in made.active.items():
             new = readable[name].newest >= 2  # it can read what standbys travel in
@@ -240,7 +242,9 @@ class ConsumerProtocol:
                 named = f"members[{member!r}].{error.path}: found {error.found}, expected {error.expected}"
                 if member == outcome.name:
                     raise GroupFailed(Code.INVALID_REQUEST, named) from None
-                log.warning("group %s: left out, as it cannot be read: %s", outcome.group, named)
+                log.warning(
+                    "group %s: a member is ignored because its metadata is invalid: %s", outcome.group, named
+                )
             else:
                 said[member] = one
         return said

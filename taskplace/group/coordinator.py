@@ -122,7 +122,7 @@ class Coordinator:
     def _known(self, name: str) -> Group:
         if name not in self.groups:
             known = ", ".join(sorted(self.groups)[:20]) or "none"
-            raise InputError("group", found=name, expected="a group that is coordinated here", hint=known)
+            raise InputError("group", found=name, expected="a group of this coordinator", hint=known)
         return self.groups[name]
 
     def _note(self, group: Group, now: float) -> None:

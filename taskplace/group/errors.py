@@ -45,9 +45,9 @@ class GroupError(TaskplaceError):
 class ProtocolError(GroupError):
     """Bytes that cannot be read: where, what was found, what was expected.
 
-    >>> raise ProtocolError("join.group", found="3 bytes left", expected="a text of 9 bytes")
+    >>> raise ProtocolError("join.group", found="3 bytes left", expected="a string of 9 bytes")
     Traceback (most recent call last):
-    taskplace.group.errors.ProtocolError: join.group: found 3 bytes left, expected a text of 9 bytes
+    taskplace.group.errors.ProtocolError: join.group: found 3 bytes left, expected a string of 9 bytes
     """
 
     def __init__(self, path: str, *, found: object, expected: str) -> None:

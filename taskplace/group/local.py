@@ -94,7 +94,7 @@ class LocalCoordinator:
                 if isinstance(request, (Joined, Ack)):
                     raise ProtocolError("request", found=type(request).__name__, expected="a request")
             except ProtocolError as error:
-                log.warning("refused a message from %s: %s", letter[0], error)
+                log.warning("rejected a message from %s: %s", letter[0], error)
                 continue
             with self._lock:
                 replies = self._machine.handle(letter[0], request, self._clock())
@@ -231,7 +231,7 @@ class LocalMember:
                 try:
                     message = decode(letter)
                 except ProtocolError as error:
-                    log.warning("%s refused a message: %s", self.member_id, error)
+                    log.warning("%s rejected a message: %s", self.member_id, error)
                     continue
                 if isinstance(message, (Joined, Ack)):
                     self._apply(self._machine.receive(message, self._clock()))
@@ -241,7 +241,7 @@ class LocalMember:
         try:
             changed = self._refresh is not None and self._refresh()
         except Exception as error:
-            log.warning("%s could not look at its topics: %s", self.member_id, error)
+            log.warning("%s could not fetch its topics: %s", self.member_id, error)
             return
         if changed:
             self._apply(self._machine.rejoin(self._clock()))

@@ -246,9 +246,9 @@ class Member:
         if self._disagreements > most and now >= self._disagreed_at + patience:
             if wish.otherwise and outcome:
                 return self._go_on(wish, outcome, now)
-            detail = f"given up after {self._disagreements} rebalances in a row: {wish}"
+            detail = f"gave up after {self._disagreements} rebalances in a row: {wish}"
             return self._fail(GroupFailed(wish.code, detail), now)
-        log.info("group %s: %s joins again: %s", self.group, self.member_id, wish)
+        log.info("group %s: %s rejoins: %s", self.group, self.member_id, wish)
         if wish.at_once and self._disagreements == 1 and outcome:
             return self._begin_join(now)
         least, most = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
@@ -262,7 +262,9 @@ class Member:
             value = wish.otherwise() if wish.otherwise else None
         except Exception as error:
             return self._fail(self._final(error, "could not take its part"), now)
-        log.warning("group %s: %s goes on without those that disagree: %s", self.group, self.member_id, wish)
+        log.warning(
+            "group %s: %s continues without the members that disagree: %s", self.group, self.member_id, wish
+        )
         self.owned = Assigned(outcome.generation, value, outcome.leader)
         return [self.owned]
 

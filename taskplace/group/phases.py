@@ -94,7 +94,7 @@ class Phases:
             return []
         for seat in missing:
             if not seat.static:
-                log.info("group %s: %s did not join again in time", self.name, seat.name)
+                log.info("group %s: %s did not rejoin in time", self.name, seat.name)
                 self._drop(seat)
         return self._complete(now)
 
@@ -103,7 +103,9 @@ class Phases:
         self.generation += 1
         protocol = choose_protocol([s.pairs() for s in self.seats.values()], self.name)
         if protocol is None or self._scope is None:  # `_refused` keeps one in common, join by join
-            raise GroupError(f"group {self.name}: no protocol is supported by all of {sorted(self.seats)}")
+            raise GroupError(
+                f"group {self.name}: no protocol is supported by all members {sorted(self.seats)}"
+            )
         mode = self._scope[0]
         members = tuple((name, self.seats[name].metadata(protocol)) for name in sorted(self.seats))
         self.outcome = Outcome(self.name, self.generation, mode, protocol, members=members)
@@ -134,7 +136,7 @@ class Phases:
         leading = self.state is GroupState.COMPLETING_REBALANCE and self.outcome is not None
         lost_leader = leading and any(self.outcome and s.name == self.outcome.leader for s in gone)
         for seat in gone:
-            log.info("group %s: %s is out", self.name, seat.name)
+            log.info("group %s: %s was removed", self.name, seat.name)
             self._drop(seat)
         if not self.seats:
             self.state, self.outcome, self._scope = GroupState.EMPTY, None, None

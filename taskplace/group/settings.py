@@ -33,10 +33,12 @@ did you mean 'group.max.size'?
         _number(0), 3_000, "how long the first rebalance of a group waits for more members"
     )
     group_min_session_timeout_ms: int = key(
-        _number(1), 6_000, "the shortest session that a member may ask for"
+        _number(1), 6_000, "smallest `session.timeout.ms` that a member may request"
     )
-    group_max_session_timeout_ms: int = key(_number(1), 1_800_000, "the longest")
-    group_max_size: int = key(_number(1), _MOST, "how many members a group may have")
+    group_max_session_timeout_ms: int = key(
+        _number(1), 1_800_000, "largest `session.timeout.ms` that a member may request"
+    )
+    group_max_size: int = key(_number(1), _MOST, "largest number of members in a group")
 
     def _agree(self, path: str) -> None:
         least = self.group_min_session_timeout_ms
@@ -55,31 +57,34 @@ class MemberSettings(Configuration):
     taskplace.errors.ConfigError: config.heartbeat.interval.ms: found 10000, expected an integer from 1 to 5000
     """
 
-    session_timeout_ms: int = key(_number(2), 45_000, "a member that is silent for so long has expired")
+    session_timeout_ms: int = key(
+        _number(2), 45_000, "a member without a heartbeat for this long is removed from the group"
+    )
     heartbeat_interval_ms: int = key(
-        _number(1), 3_000, "how often a member says that it is there, and repeats a request"
+        _number(1), 3_000, "interval between heartbeats, and between repetitions of an unanswered request"
     )
-    max_poll_interval_ms: int = key(
-        _number(2), 300_000, "how long a rebalance waits for a member to join again"
-    )
+    max_poll_interval_ms: int = key(_number(2), 300_000, "how long a rebalance waits for a member to rejoin")
     retry_backoff_ms: int = key(
         _number(1),
         100,
-        "the first wait before a member tries again after a disagreement; it is doubled each time",
+        "first wait before a member retries after a disagreement; the wait doubles with each retry",
     )
     retry_backoff_max_ms: int = key(
-        _number(1), 1_000, "the longest such wait; a random fifth is added or taken away"
+        _number(1), 1_000, "longest wait between retries; up to 20 % is added or subtracted at random"
     )
     group_instance_id: str = key(
-        Text(r"(?s).*", "a text, empty for none"), "", "a name that survives restarts (static membership)"
+        Text(r"(?s).*", "a string, empty for none"),
+        "",
+        "name of the member that survives restarts (static membership)",
     )
     metadata_max_retries: int = key(
         _number(0),
         10,
-        "disagreements in a row after which a member gives up, once they have lasted for two sessions (not Kafka's)",
+        "a member gives up after this many disagreements in a row, if they lasted at least two sessions (not a Kafka "
+        "key)",
     )
     metadata_max_age_ms: int = key(
-        _number(0), 300_000, "how often a runner looks whether the topics have changed; 0: never"
+        _number(0), 300_000, "interval between checks for changed topics by a runner; 0: never"
     )
 
     def _agree(self, path: str) -> None:

@@ -53,7 +53,9 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         if (replicas or seed) and assignor != "copartitioned":
             asked = {"assignor": assignor, "replicas": replicas, "seed": seed}
             raise InputError(
-                "replicas", found=asked, expected="'copartitioned', which has standbys and a seed"
+                "replicas",
+                found=asked,
+                expected="the assignor 'copartitioned', which supports standbys and a seed",
             )
         self.assignor = assignor
         self.name = f"{assignor}/{replicas}/{seed}" if replicas or seed else assignor

@@ -52,7 +52,7 @@ class Writer:
     def uint(self, value: int) -> Writer:
         """Append a number from 0 to 2**64 - 1, in 1 to 10 bytes."""
         if not 0 <= value < _MOST:
-            raise ValueError(f"{value} is no number from 0 to 2**64 - 1")
+            raise ValueError(f"found {value}, expected a number from 0 to 2**64 - 1")
         while value > 0x7F:
             self._out.append(value & 0x7F | 0x80)
             value >>= 7
@@ -151,7 +151,7 @@ class Reader:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError:
-            raise self._error("bytes that are not UTF-8", "a text") from None
+            raise self._error("bytes that are not UTF-8", "UTF-8 text") from None
 
     def many(self, read: Callable[[], T], least: int = 1) -> list[T]:
         """Read a list of values that take at least `least` bytes each."""
@@ -165,7 +165,7 @@ class Reader:
         for a, b in itertools.pairwise(values if key is None else map(key, values)):
             if not a < b:
                 raise self._error(
-                    f"{str(b)[:40]!r} after {str(a)[:40]!r}", "a sorted list with nothing twice"
+                    f"{str(b)[:40]!r} after {str(a)[:40]!r}", "a sorted list without duplicates"
                 )
         return values
 

@@ -64,7 +64,7 @@ class Instance:
 
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
-            raise InputError("instances.id", found=self.id, expected="a text that is not empty")
+            raise InputError("instances.id", found=self.id, expected="a non-empty string")
         if not hasattr(self.capacity, "__index__"):  # None would be taken for unknown, and 2.5 for 2
             path = f"instances[{self.id}].capacity"
             raise InputError(path, found=self.capacity, expected="an integer of at least 1")

@@ -59,7 +59,7 @@ def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
     key = (pairs[:, 0] << 32) | pairs[:, 1]
     repeated = np.flatnonzero(key[1:] == key[:-1])
     if len(repeated):
-        raise InputError("tasks", found=str(ids[int(repeated[0])]), expected="every task once")
+        raise InputError("tasks", found=str(ids[int(repeated[0])]), expected="each task once")
     subtopologies, sub = np.unique(pairs[:, 0], return_inverse=True)
     return TaskColumns(
         ids=tuple(ids),
@@ -86,7 +86,7 @@ def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
     names = tuple(i.id for i in instances)
     for a, b in pairwise(names):
         if a == b:
-            raise InputError("instances", found=a, expected="every instance once")
+            raise InputError("instances", found=a, expected="each instance once")
     draining = np.fromiter((i.draining for i in instances), np.bool_, m)
     capacity = integers(
         lambda: (i.capacity for i in instances),

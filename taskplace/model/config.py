@@ -69,50 +69,57 @@ class PlacementConfig(Configuration):
     """
 
     num_standby_replicas: int = key(
-        Integer(0, written=True), 0, "hot standbys per stateful task, each on another instance"
+        Integer(0, written=True), 0, "number of hot standbys per stateful task, each on another instance"
     )
-    max_warmup_replicas: int = key(Integer(1, written=True), 2, "warm-ups at a time, in the whole cluster")
+    max_warmup_replicas: int = key(
+        Integer(1, written=True), 2, "largest number of warm-ups at the same time, in the whole cluster"
+    )
     acceptable_recovery_lag: int = key(
         Integer(0, written=True),
         10_000,
-        "a copy within this many records is caught up; 2^63 - 1: every instance is, also without a copy",
+        "a copy is caught up if its lag is at most this many records; with 2^63 - 1 every instance is caught up, even "
+        "without a copy",
     )
     acceptable_recovery_seconds: float | None = key(
-        _SECONDS, None, "if set: a copy within this time, at the measured rate, is caught up"
+        _SECONDS,
+        None,
+        "if set, a copy is also caught up if it can apply its lag within this time, at the measured rate",
     )
     probing_rebalance_interval_ms: int = key(
-        Integer(1, written=True), 600_000, "how often to plan again while the step is not the target"
+        Integer(1, written=True), 600_000, "interval between plans while the step is not yet the target"
     )
     rack_aware_assignment_tags: tuple[str, ...] = key(
-        Tags(), (), "standbys go to other values of these instance tags, if possible"
+        Tags(),
+        (),
+        "the standbys of a task are placed on instances with other values of these tags, if possible",
     )
     rack_aware_assignment_strategy: str = key(
-        Choice(*STRATEGIES), "none", "whether racks of partitions are weighed, and against what"
+        Choice(*STRATEGIES), "none", "whether racks of input partitions count, and against which other costs"
     )
     # Kafka writes these two keys with an underscore; all others are dots throughout.
     rack_aware_assignment_traffic_cost: int | None = key(
         _COST,
         None,
-        "what a cross-rack read weighs; null: the assignor's own",
+        "cost of a cross-rack read; null: the assignor's default",
         name="rack.aware.assignment.traffic_cost",
     )
     rack_aware_assignment_non_overlap_cost: int | None = key(
         _COST,
         None,
-        "what a move weighs; null: the assignor's own",
+        "cost of a move; null: the assignor's default",
         name="rack.aware.assignment.non_overlap_cost",
     )
     task_assignor_class: str = key(
         _ASSIGNOR,
         "high_availability",
-        "high_availability, sticky, an entry point, or 'module:attribute'",
+        "the assignor that plans; an installed assignor is an entry point",
         second_name="task.assignor",
     )
     balance_factor: int = key(
-        Integer(1, written=True), 1, "KIP-441's figure; reported against, see `Plan.metrics`"
+        Integer(1, written=True), 1, "KIP-441's balance factor; only reported, see `Plan.metrics`"
     )
     state_cleanup_delay_ms: int = key(
-        Integer(0, written=True), 600_000, "how long a copy without a role is kept"
+        Integer(0, written=True), 600_000, "time after which a copy without a role is removed"
     )
 
     @property
@@ -136,6 +143,6 @@ class PlacementConfig(Configuration):
             raise ConfigError(
                 f"{path}.rack.aware.assignment.strategy",
                 found=self.rack_aware_assignment_strategy,
-                expected="none: the assignor 'sticky' does not look at the racks of the input",
-                hint="task.assignor.class high_availability does",
+                expected="none: the assignor 'sticky' does not use the racks of the input",
+                hint="set task.assignor.class to high_availability",
             )

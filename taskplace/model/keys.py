@@ -291,7 +291,7 @@ def _unknown(
 ) -> ConfigError:
     """Return the error for an unknown key; a key that was split into nested ones gets its right spelling."""
     if not isinstance(name, str):
-        return ConfigError(f"{path}.{name}", found=name, expected="a key that is text (quote it)")
+        return ConfigError(f"{path}.{name}", found=name, expected="a string as key (quote it)")
     inner, words = value, [name]
     while isinstance(inner, Mapping) and len(inner) and isinstance(next(iter(inner)), str):
         first = next(iter(inner))
@@ -299,6 +299,6 @@ def _unknown(
         inner = inner[first]
         if (whole := ".".join(words)) in by_name:
             return ConfigError(
-                f"{path}.{whole}", found="a key in several pieces", expected=f"one key: `{whole}: {inner}`"
+                f"{path}.{whole}", found="a nested key", expected=f"one dotted key: `{whole}: {inner}`"
             )
     return ConfigError.unknown_key(path, name, known)

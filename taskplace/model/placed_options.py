@@ -74,7 +74,9 @@ class HostTags:
         for host, tags in _entries(value, path, str(self)):
             for name, tag in _entries(tags, f"{path}.{host}", "tags, such as {'zone': 'a'}"):
                 if not isinstance(name, str) or not isinstance(tag, str):
-                    raise ConfigError(f"{path}.{host}.{name}", found=tag, expected="a text by a name")
+                    raise ConfigError(
+                        f"{path}.{host}.{name}", found=tag, expected="strings as name and value"
+                    )
         return value or {}
 
 
@@ -105,36 +107,42 @@ class PlacedOptions(Configuration, section="runtime"):
     snapshot_interval: int = key(
         Integer(1),
         10,
-        "changes of a task between two snapshots of it",
+        "number of batches that change a task between two of its snapshots",
         second_name="snapshot.interval.batches",
     )
-    snapshot_bytes: int = key(Integer(1), 64 * 2**20, "or so many bytes of its changelog")
+    snapshot_bytes: int = key(
+        Integer(1), 64 * 2**20, "a snapshot is also due after this many bytes of changelog"
+    )
     follower_share: float = key(
-        Share(), 0.1, "the part of the executors' slots that standbys and warm-ups take while a batch runs"
+        Share(), 0.1, "fraction of the executors' slots that standbys and warm-ups may use while a batch runs"
     )
     compression: str | None = key(
-        Compression(), "lz4", "of changelogs and snapshots", second_name="changelog.compression"
+        Compression(), "lz4", "compression of changelogs and snapshots", second_name="changelog.compression"
     )
     bytes_per_task: int = key(
         Integer(1, MOST_BYTES),
         128 * 2**20,
-        "the most input of one task in one batch",
+        "largest input of one task in one batch, in bytes",
         second_name="bytes.per.task.max",
     )
     locality_wait_ms: int = key(
-        Integer(0), 30_000, "milliseconds for which Spark waits for the planned executor"
+        Integer(0),
+        30_000,
+        "how long Spark waits for a slot on the planned executor before it uses another one",
     )
     tags: Mapping[str, Mapping[str, str]] | None = key(
         HostTags(),
         None,
-        "for `rack.aware.assignment.tags`; the tag `host` is always there",
+        "tags for `rack.aware.assignment.tags`; the tag `host` is set automatically",
     )
-    weights: Mapping[str, float] | None = key(TaskWeights(), None, "1 for tasks that are not named")
+    weights: Mapping[str, float] | None = key(
+        TaskWeights(), None, "load of a task or a subtopology relative to others; the default of a task is 1"
+    )
     idle_closing: Duration | None = key(  # noqa: RUF009  a field, as of dataclasses.field
         DurationAboveZero(),
         None,
-        "when no source has brought rows for so long, event time goes on by the clock, so that windows close; then "
-        "what is sent depends on the clock, and rows that come later may be late",
+        "after this time without rows from any source, event time advances with the clock, so that windows close; the "
+        "output then depends on the clock, and later rows may be late",
     )
 
     @classmethod

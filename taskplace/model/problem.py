@@ -189,7 +189,7 @@ _INSTANCE_KEYS = tuple(Instance.__dataclass_fields__)
 def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
     m = validation.mapping(value, path, _INSTANCE_KEYS)
     if "id" not in m:
-        raise InputError(f"{path}.id", found=None, expected="a text that is not empty")
+        raise InputError(f"{path}.id", found=None, expected="a non-empty string")
     get = m.get
 
     def ids(name: str) -> tuple[TaskId, ...]:
@@ -241,7 +241,7 @@ def _once(names: Iterable[str], path: str, what: str) -> None:
             raise InputError(
                 f"{path}[{k}].id",
                 found=name,
-                expected=f"every {what} once",
+                expected=f"each {what} once",
                 hint=f"first at {path}[{first[name]}]",
             )
         first[name] = k

@@ -33,7 +33,7 @@ def partition_count(value: int, path: str = "partitions") -> int:
 def partition_numbers(values: Iterable[int], path: str, partitions: int) -> list[int]:
     """Return `values` as a list if all of them are partitions of a topic with that many."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InputError(path, found=values, expected="partitions that have a leader, or None")
+        raise InputError(path, found=values, expected="a list of partitions with a leader, or None")
     listed = list(values)
     for number in listed:
         if not _is_integer(number) or not 0 <= number < partitions:

@@ -19,22 +19,25 @@ class PartitionerConfig(Configuration):
     """
 
     sticky_batch_size: int = key(
-        Integer(0), 0, "length of a turn; 0: `batch.size`", name="partitioner.sticky.batch.size"
+        Integer(0),
+        0,
+        "bytes that go to a partition before the next one is chosen; 0: use `batch.size`",
+        name="partitioner.sticky.batch.size",
     )
-    batch_size: int = key(Integer(0), 16_384, "length of a turn where the key above is 0")
+    batch_size: int = key(Integer(0), 16_384, "used if `partitioner.sticky.batch.size` is 0")
     ignore_keys: bool = key(
-        Boolean(), False, "treat keyed records as keyless", name="partitioner.ignore.keys"
+        Boolean(), False, "treat records with a key as records without one", name="partitioner.ignore.keys"
     )
     adaptive: bool = key(
         Boolean(),
         False,
-        "more turns for shorter queues; KIP-794's first version says false, Kafka's default is true",
+        "choose partitions with shorter queues more often; KIP-794's first version says false, Kafka's default is true",
         name="partitioner.adaptive.partitioning.enable",
     )
     availability_timeout_ms: int = key(
         Integer(0),
         0,
-        "adaptive: leave out a partition that was not drained for this long; 0: never",
+        "with adaptive partitioning: skip a partition that was not drained for this long; 0: never skip",
         name="partitioner.availability.timeout.ms",
     )
 

@@ -22,7 +22,7 @@ def murmur2(data: bytes) -> int:
     True
     """
     if not isinstance(data, bytes | bytearray | memoryview):
-        raise InputError("key", found=data, expected="bytes: a key as it is sent")
+        raise InputError("key", found=data, expected="bytes: the serialized key")
     length = len(data)
     h = _SEED ^ length
     whole = length & ~3

@@ -61,7 +61,7 @@ class UniformStickyPartitioner:
         listed = list(keys)
         if len(listed) != len(measured):
             raise InputError(
-                "keys", found=f"{len(listed)} keys", expected=f"{len(measured)}, as many as sizes"
+                "keys", found=f"{len(listed)} keys", expected=f"{len(measured)} keys, one per size"
             )
         chosen = np.array([self._hashed(key) for key in listed], np.int64)
         keyless = chosen == _KEYLESS
@@ -104,7 +104,7 @@ class UniformStickyPartitioner:
         """
         before = self.partitions
         if arguments.partition_count(partitions) < before:
-            raise InputError("partitions", found=partitions, expected=f"at least {before}, as before")
+            raise InputError("partitions", found=partitions, expected=f"at least {before}, the number so far")
         if partitions > before:
             self._turns.add_partitions(partitions - before)
             self._settle(self._availability.with_partitions(partitions))

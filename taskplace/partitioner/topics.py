@@ -93,7 +93,7 @@ class TopicPartitioner:
         """
         if self._ask is not None:
             raise InputError(
-                "partitions", found=partitions, expected="no number: the function is asked for it"
+                "partitions", found=partitions, expected="no number, because the function returns it"
             )
         path = f"partitions.{topic}"
         with self._lock:
@@ -162,7 +162,7 @@ class TopicPartitioner:
 
 
 def _fewer(path: str, count: int, before: int) -> InputError:
-    return InputError(path, found=count, expected=f"at least {before}, as before", hint=_FORGET)
+    return InputError(path, found=count, expected=f"at least {before}, the number so far", hint=_FORGET)
 
 
 def _topic_seed(seed: int, topic: str) -> int:

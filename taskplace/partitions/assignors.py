@@ -101,7 +101,7 @@ def _unused(s: Subscriptions, assignor: str) -> tuple[str, ...]:
     if not asked:
         return ()
     return (
-        f"{' and '.join(asked)}: no standbys, since {assignor!r} has none; use the assignor 'copartitioned'",
+        f"{' and '.join(asked)}: the assignor {assignor!r} places no standbys; use the assignor 'copartitioned'",
     )
 
 

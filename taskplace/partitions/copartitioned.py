@@ -244,9 +244,9 @@ def _lacking(
     topics = [(t, group.size) for group in groups for t in group.topics if not everywhere[t]]
     count = sum(size for _, size in topics)
     return [
-        f"{count} of {count} partitions get {placed} of the {replicas} standbys asked for: "
+        f"{count} of {count} partitions get {placed} of the {replicas} configured standbys: "
         f"{len(members)} members subscribe to {c.topics[topics[0][0]]}; "
-        f"add {replicas - placed} to place them all"
+        f"add {replicas - placed} to place all of them"
     ]
 
 

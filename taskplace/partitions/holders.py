@@ -73,7 +73,7 @@ class Holders:
                 if (topic, partition) in self._active:
                     other = self._active[topic, partition]
                     both = f"{topic}[{partition}] on {other} and on {name}"
-                    raise InputError("assignment", found=both, expected="every partition on one member")
+                    raise InputError("assignment", found=both, expected="each partition on one member")
                 self._active[topic, partition] = name
         for pairs in (withheld or {}).values():
             for topic, partition in pairs:
@@ -155,5 +155,5 @@ class Holders:
         count = self._counts.get(topic)
         if count is None:
             hint = validation.nearest(topic, self._counts)
-            raise InputError("topic", found=topic, expected="a topic that is assigned", hint=hint)
+            raise InputError("topic", found=topic, expected="an assigned topic", hint=hint)
         return count

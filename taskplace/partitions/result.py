@@ -140,5 +140,5 @@ def _warnings(c: Columns) -> tuple[str, ...]:
         return ()
     some = ", ".join(c.missing[:5])
     return (
-        f"{len(c.missing)} topics are subscribed to and do not exist: {some}; create them, or unsubscribe",
+        f"{len(c.missing)} topics have subscribers but do not exist: {some}; create them, or unsubscribe",
     )

@@ -115,7 +115,7 @@ class RebalanceLoop:
         except InvalidPlan as error:
             if self.plan is None:
                 raise
-            log.error("the plan for %s is not valid, the assignment in force stays: %s", suggested, error)
+            log.error("the plan for %s is invalid, so the assignment in force stays: %s", suggested, error)
             self.probing.planned(followup=True)
             return None
         changed = self.plan is None or _roles(plan) != _roles(self.plan)

@@ -215,7 +215,7 @@ def _skip_what_follows(tokens: Tokens) -> None:
             raise tokens.unexpected("NULL")
         if word == "comment":
             if tokens.peek()[:1] not in ("'", '"'):
-                raise tokens.unexpected("a text in quotes")
+                raise tokens.unexpected("a quoted string")
             while tokens.peek()[:1] in ("'", '"'):  # 'it''s' are two of them
                 tokens.take()
         if word in ("default", "generated"):

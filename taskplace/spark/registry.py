@@ -195,7 +195,7 @@ def _aggregate(
         )
     for name in aggregates:
         if not isinstance(name, str):
-            raise TopologyError(f"aggregates.{name}: found {name!r}, expected a name that is text (quote it)")
+            raise TopologyError(f"aggregates.{name}: found {name!r}, expected a string as name (quote it)")
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
     # They become keyword arguments, beside these.
     for name in ("store", "by", "window", "ttl", "time"):

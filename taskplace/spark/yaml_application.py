@@ -336,7 +336,7 @@ def _options(path: str, found: object) -> dict[str, str]:
     for name, value in (found or {}).items():
         _check_text(path, name)
         if not isinstance(value, str | int | float):
-            raise ConfigError(f"{path}.{name}", found=value, expected="a text, a number or true/false")
+            raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
     return {
         str(name): str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in (found or {}).items()
@@ -370,7 +370,7 @@ def _is_text(found: object) -> bool:
 
 def _check_text(path: str, name: object) -> None:
     if not isinstance(name, str) or not name:
-        raise ConfigError(f"{path}.{name}", found=name, expected="a key that is text (quote it)")
+        raise ConfigError(f"{path}.{name}", found=name, expected="a string as key (quote it)")
 
 
 def _check_type(path: str, written: object) -> None:

@@ -173,5 +173,5 @@ def test_sticky(case: Case) -> None:
 
 def test_rack_strategies_beside_sticky_are_refused() -> None:
     for strategy in STRATEGIES[1:]:
-        with pytest.raises(taskplace.errors.ConfigError, match="does not look at the racks"):
+        with pytest.raises(taskplace.errors.ConfigError, match="does not use the racks"):
             STICKY[0].answer(strategy, task_assignor_class="sticky")

@@ -122,7 +122,7 @@ def test_more_standbys_than_instances_is_one_warning_with_counts_and_remedy() ->
     config = PlacementConfig(num_standby_replicas=3)
     plan = taskplace.plan(Problem(tasks, [Instance("a"), Instance("b")], config))
     assert [w for w in plan.warnings if "standby" in w] == [
-        "6 of 6 stateful tasks get 1 of the 3 standby replicas configured: 2 instances can take work; "
-        "add 2 to place them all"
+        "6 of 6 stateful tasks get 1 of the 3 configured standby replicas: 2 instances can take work; "
+        "add 2 to place all of them"
     ]
     assert all(len(r.standby) == 3 for r in plan.assignment.values())

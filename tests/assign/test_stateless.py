@@ -297,7 +297,7 @@ def test_verification_counts_the_level_of_the_step() -> None:
     mine = [TaskId(9, p) for p in range(3)]
     loose = [TaskId(0, p) for p in range(3)]
     bad = with_tasks(problem, {"i0": [*mine, loose[0]], "i1": loose[1:]})
-    assert broken(problem, bad) == ["level: i0 has 1 stateless tasks, level are 0 to 0"]
+    assert broken(problem, bad) == ["level: i0 has 1 stateless tasks, a level load is 0 to 0"]
     assert broken(problem, with_tasks(problem, {"i0": mine, "i1": loose})) == []
 
 
@@ -319,5 +319,5 @@ def test_stateless_tasks_do_not_stay_on_an_instance_that_drains() -> None:
         [Task(free, stateful=False)], [Instance("a", draining=True, active=[free]), Instance("b")]
     )
     found = broken(problem, with_tasks(problem, {"a": [free], "b": []}))
-    assert found == ["level: stateless 0_0 is on a, which has no room"]
+    assert found == ["level: stateless task 0_0 is on a, which has no free slots"]
     assert taskplace.plan(problem).assignment["b"].active == (free,)

@@ -72,16 +72,16 @@ def test_an_own_assignor_decides_the_target_and_the_refiner_how(
     ("answer", "why"),
     [
         (None, "it returned NoneType"),
-        ({"z": Roles()}, "'z' is no instance"),
-        ({"a": Roles((TaskId(9, 9),))}, "9_9 is no task"),
-        ({"a": Roles(tuple(ids(0, 3)))}, "1 tasks are active nowhere, e.g. 0_3"),
+        ({"z": Roles()}, "'z' is not an instance"),
+        ({"a": Roles((TaskId(9, 9),))}, "9_9 is not a task"),
+        ({"a": Roles(tuple(ids(0, 3)))}, "1 tasks have no active copy, e.g. 0_3"),
         ({"a": Roles(tuple(ids(0, 4))), "b": Roles(tuple(ids(0, 1)))}, "0_0 is active twice"),
         ({"a": Roles(tuple(ids(0, 4)), tuple(ids(0, 1)))}, "0_0 is active and standby on a"),
         ({"a": Roles(tuple(ids(0, 4)))}, "4 tasks have fewer than 1 standbys"),
-        ({"a": Roles((), tuple(ids(0, 1)))}, "4 tasks are active nowhere"),
-        ({"a": {"active": ["0_0", "0-1"]}}, "0-1 is no task"),
+        ({"a": Roles((), tuple(ids(0, 1)))}, "4 tasks have no active copy"),
+        ({"a": {"active": ["0_0", "0-1"]}}, "0-1 is not a task"),
         ({"a": {"active": "0_0"}}, "a gets '0_0' as active, expected a list of tasks"),
-        ({"a": {"active": [3]}}, "3 is no task"),
+        ({"a": {"active": [3]}}, "3 is not a task"),
         ({"a": {"actives": []}}, "a gets the role 'actives', expected 'active' or 'standby'"),
         ({"a": ["0_0"]}, "a gets list, expected Roles or a dict"),
         (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero"),
@@ -146,7 +146,7 @@ def test_a_bad_answer_keeps_what_is_good_and_fills_the_holes(module: types.Modul
     assert {plan.active(x) for x in t[4:]} == {"a"}  # the only copies that are caught up
     assert set(plan.target["b"].standby) >= set(t[:3])
     assert plan.warnings[0].endswith(
-        "6 tasks are active nowhere, e.g. 0_0; 4 of 6 actives are kept where they are, "
+        "6 tasks have no active copy, e.g. 0_0; 4 of 6 actives are kept where they are, "
         "high_availability places 2 actives and 1 standby"
     )
     cluster = Cluster.of(Problem(stateful(*t), (a, b, Instance("c")), own_problem().config))
@@ -198,7 +198,7 @@ def test_an_answer_that_wants_a_parked_copy_is_not_followed_and_planning_ends(
     rounds = settle(cluster, events, limit=60, watch=taskplace.check)
     assert not rounds[-1].plan.followup
     assert rounds[-1].plan.active(t) == "a"
-    assert "0_0 is put on bad, where it is parked" in str(rounds[-1].plan.warnings)
+    assert "0_0 is assigned to bad, where its copy is parked" in str(rounds[-1].plan.warnings)
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError("no"), SystemExit(4), SystemExit()])

@@ -32,7 +32,7 @@ def test_it_prints_who_gets_what(file: Path, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.splitlines() == [
         "C1  3: t0[0] t1[0-1]",
         "C2  3: t2[0-2]",
-        "unassigned, nobody subscribes: lonely",
+        "unassigned, because no member subscribes: lonely",
         "balance score 0, 0 preserved, 1 moved",
     ]
 
@@ -41,7 +41,7 @@ def test_in_two_phases(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["partitions", str(file), "--assignor", "cooperative"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["C1  2: t1[0-1]", "    after them 1: t0[0]"]
-    assert lines[-1] == "balance score 0, 0 preserved, 1 moved; assign again when this is in force"
+    assert lines[-1] == "balance score 0, 0 preserved, 1 moved; assign again when this assignment is in force"
 
 
 def test_json_from_standard_input(
@@ -67,7 +67,7 @@ def test_standbys_and_warnings_are_shown(file: Path, capsys: pytest.CaptureFixtu
     assert main(["partitions", str(file)]) == 0
     out = capsys.readouterr().out
     assert "follows 1: t[" in out
-    assert "warning: 2 of 2 partitions get 1 of the 2 standbys asked for" in out
+    assert "warning: 2 of 2 partitions get 1 of the 2 configured standbys" in out
 
 
 def test_a_document_says_whether_partitions_move_for_racks(
@@ -199,4 +199,4 @@ def test_a_key_whose_partition_is_withheld_is_on_nobody(
     for key in "abcdef":
         assert main(["partitions", str(file), "--assignor", "cooperative", "--key", "t", key]) == 0
         out.add(capsys.readouterr().out.split("]  ")[1])
-    assert out == {"nobody yet\n", "a\n"}
+    assert out == {"no member yet\n", "a\n"}

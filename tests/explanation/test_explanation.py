@@ -222,5 +222,5 @@ def test_whoever_has_a_copy_and_is_not_active_is_refused_for_a_reason(kind: str)
 
 def test_a_plan_of_another_cluster_is_not_explained() -> None:
     plan = taskplace.plan(Problem(ONE, (Instance("z"),)))
-    with pytest.raises(InputError, match="plan: found 'z', expected instances of the problem only"):
+    with pytest.raises(InputError, match="plan: found 'z', expected only instances of the problem"):
         taskplace.explain(Problem(ONE, (Instance("a"),)), plan, A)

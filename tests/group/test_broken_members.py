@@ -97,7 +97,7 @@ def test_a_member_that_cannot_be_read_is_left_out_by_all_and_named(
     network.settle(20)
     assert list(network.failures()) == ["b"]
     assert "members['b']." in str(network.failures()["b"].error)
-    assert "left out, as it cannot be read: members['b']." in caplog.text
+    assert "a member is ignored because its metadata is invalid: members['b']." in caplog.text
     assert numbers(network) == {"a": [0, 2], "c": [1, 3]}
 
 

@@ -94,7 +94,7 @@ def test_standbys_that_cannot_be_placed_are_a_warning_with_counts(caplog: pytest
     )
     network.join("a", protocol)
     network.settle(10)
-    assert "4 of 4 partitions get 0 of the 2 standbys asked for" in caplog.text
+    assert "4 of 4 partitions get 0 of the 2 configured standbys" in caplog.text
     assert protocol.standby == () and not protocol.followup
 
 

@@ -136,7 +136,7 @@ def test_lists_are_sorted_and_have_nothing_twice() -> None:
         lambda: Assignment.decode(pairs(("a", 1), ("a", 2))),
         lambda: Subscription.decode(topics.many(["b", "a"], topics.text).take() + bytes(3)),
     ):
-        with pytest.raises(ProtocolError, match="a sorted list with nothing twice"):
+        with pytest.raises(ProtocolError, match="a sorted list without duplicates"):
             what()
 
 

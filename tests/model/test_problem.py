@@ -211,7 +211,7 @@ THREE = [Task(t, end_offset=10) for t in (B, C, D)]
 @pytest.mark.parametrize(
     ("tasks", "instances", "message"),
     [
-        ([*THREE, *THREE], [Instance("a")], r"tasks: found '?0_1'?, expected every task once"),
+        ([*THREE, *THREE], [Instance("a")], r"tasks: found '?0_1'?, expected each task once"),
         (
             [Task(B), Task(C, weight=-2), Task(D, weight=-3)],
             [Instance("a")],

@@ -134,7 +134,7 @@ def test_counts_grow_by_word_or_by_asking_and_topics_can_begin_anew() -> None:
         asked.partition("a", None, 1)
     asked.forget("a")
     assert set(asked.assign("a", [1] * 12).tolist()) == {0, 1, 2}
-    with pytest.raises(InputError, match="the function is asked"):
+    with pytest.raises(InputError, match="the function returns it"):
         asked.update_partitions("a", 9)
 
 

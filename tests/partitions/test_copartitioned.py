@@ -130,7 +130,7 @@ def test_replicas_are_complete_and_balanced(replicas: int) -> None:
 def test_replicas_that_do_not_fit_are_a_warning_with_counts_and_remedy() -> None:
     made = assign_partitions(fleet({"t": 4, "u": 4}, 2, replicas=3))
     assert made.warnings == (
-        "8 of 8 partitions get 1 of the 3 standbys asked for: 2 members subscribe to t; add 2 to place them all",
+        "8 of 8 partitions get 1 of the 3 configured standbys: 2 members subscribe to t; add 2 to place all of them",
     )
     copies = Counter(tp for held in made.standby.values() for tp in held)
     assert set(copies.values()) == {1} and len(copies) == 8

@@ -145,7 +145,7 @@ def test_topics_that_do_not_exist_are_left_out_with_a_warning() -> None:
     made = assign_partitions(group({"a": 2}, x="a b", y="a"), "copartitioned")
     assert set(home_of(made.assignment)) == {("a", 0), ("a", 1)}
     (warning,) = made.warnings
-    assert "1 topics are subscribed to and do not exist: b" in warning
+    assert "1 topics have subscribers but do not exist: b" in warning
 
 
 def test_the_leader_is_who_has_the_only_partition_of_a_topic() -> None:
@@ -231,7 +231,7 @@ def test_global_standbys_are_none_of_the_replicas_and_change_nothing_else() -> N
     assert alone.warnings == ()
     some = assign_partitions(workers(topics, 2, 5, ("codes",)))
     assert some.warnings == (
-        "6 of 6 partitions get 1 of the 5 standbys asked for: 2 members subscribe to orders; add 4 to place them all",
+        "6 of 6 partitions get 1 of the 5 configured standbys: 2 members subscribe to orders; add 4 to place all of them",
     )
 
 

@@ -74,7 +74,7 @@ def test_a_withheld_partition_is_on_nobody_and_its_next_member_follows_it() -> N
 @pytest.mark.parametrize(
     ("topic", "partition", "message"),
     [
-        ("order", 0, "topic: found 'order', expected a topic that is assigned; did you mean 'orders'?"),
+        ("order", 0, "topic: found 'order', expected an assigned topic; did you mean 'orders'?"),
         ("orders", 6, "orders.partition: found 6, expected an integer of at least 0, at most 5"),
         ("orders", -1, "orders.partition: found -1"),
     ],
@@ -98,7 +98,7 @@ def test_what_is_not_assigned_has_no_holder(topic: str, partition: int, message:
         ({"urls": {"a": 80}}, "urls.a: found 80"),
         (
             {"assignment": {"a": [["t", 0]], "b": [["t", 0]]}},
-            "assignment: found 't[0] on a and on b', expected every partition on one member",
+            "assignment: found 't[0] on a and on b', expected each partition on one member",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def test_topics_without_subscribers_and_subscriptions_without_topics() -> None:
     assert made.unassigned == ("empty", "lonely")
     assert tables(made.assignment) == {"C0": "t0p0 t0p1"}
     assert made.warnings == (
-        "1 topics are subscribed to and do not exist: tomorrow; create them, or unsubscribe",
+        "1 topics have subscribers but do not exist: tomorrow; create them, or unsubscribe",
     )
     nothing = assign_partitions(group({}, C0="", C1="later"))
     assert (nothing.assignment, nothing.balance_score) == ({"C0": (), "C1": ()}, 0)
@@ -221,7 +221,7 @@ def test_what_an_assignor_does_not_read_is_a_warning():
     [warning] = made.warnings
     assert (
         warning
-        == "global_topics and replicas: no standbys, since 'sticky' has none; use the assignor 'copartitioned'"
+        == "global_topics and replicas: the assignor 'sticky' places no standbys; use the assignor 'copartitioned'"
     )
     assert assign_partitions({**asked, "assignor": "copartitioned"}).warnings == ()
     assert assign_partitions({**asked, "global_topics": [], "assignor": "sticky"}).warnings == ()

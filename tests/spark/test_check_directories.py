@@ -90,7 +90,7 @@ APP = {
     ("place", "whose"),
     [
         ("/nowhere/out/more", "the directory of sink 'out'[\"]"),
-        ("/nowhere/in/more", "what input.in reads"),
+        ("/nowhere/in/more", "the input directory of input.in"),
         ("/nowhere/checkpoint/more", r"the checkpoint \(checkpoint\.dir\)"),
         ("file:///nowhere/state", r"the state directory \(state\.dir\)"),
     ],
@@ -105,5 +105,5 @@ def test_in_yaml(place, whose):
 
 def test_a_source_elsewhere():
     Declared(Settings.from_mapping(APP, ["input.in.path=s3://nowhere/more"]))
-    with pytest.raises(ConfigError, match=r"^output\.(out|more)\.path: .*what input\.in reads"):
+    with pytest.raises(ConfigError, match=r"^output\.(out|more)\.path: .*the input directory of input\.in"):
         Declared(Settings.from_mapping(APP, ["input.in.path=/nowhere/*"]))

@@ -56,7 +56,7 @@ def two(context, rows, table, *, least=3):
         ),
         (
             TableJoin("j", on=BY, columns={"v": "long"}),
-            r"'TableJoin\.process of \(context, stream, table\)', expected one",
+            r"'TableJoin\.process with the parameters \(context, stream, table\)', expected parameters for the context and 1",
         ),
         ("a name", r"'a name', expected an object with process"),
         (object(), r"<object object at .*>, expected an object with process"),
@@ -75,7 +75,8 @@ def test_a_join_of_one_input():
     rows = topo.source("in", key="k", partitions=2)
     rows.join_table(topo.source("more", key="k", partitions=2), Aggregate("s", by=BY, n=sum_("n")), name="p")
     with pytest.raises(
-        InputError, match=r"found 'Aggregate\.process of \(context, rows\)'.*2 inputs: in, more$"
+        InputError,
+        match=r"found 'Aggregate\.process with the parameters \(context, rows\)'.*2 inputs: in, more$",
     ):
         programs(topo.build())
 

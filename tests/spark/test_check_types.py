@@ -135,7 +135,7 @@ def joined(**options):
     [
         (
             {"deleted": "v"},
-            r"^node 'j', TableJoin\('j'\)\.deleted: found \"'v', int64\", expected a column of booleans",
+            r"^node 'j', TableJoin\('j'\)\.deleted: found \"'v', int64\", expected a boolean column",
         ),
         ({"deleted": "gonne"}, r"^node 'j', deleted: found \"no column 'gonne'\".*did you mean 'gone'"),
         ({"order_by": ["list"]}, r"TableJoin\('j'\)\.order_by\.list: found 'list<.*can be compared"),
@@ -244,7 +244,7 @@ def test_keys_of_repartitions():
     )
     refused(
         build("at", {"at": "date"}),
-        r"^node 'p', column 'at': found \"state kept by date32\[day\], and 'r-repart",
+        r"^node 'p', column 'at': found \"a state key of type date32\[day\], but 'r-repart",
     )
     check(build("at", {"at": "timestamp"}))
 

@@ -42,7 +42,7 @@ WRONG = [
     ("array<>", ".element", "found '>', expected a Spark type|a type behind .*array<'"),
     ("struct<a:int b:int>", ".a|", "expected"),
     ("varchar", "", r"found 'the end of the type', expected '\(' behind .*varchar'"),
-    ("int COMMENT x", "", "found 'x', expected a text in quotes"),
+    ("int COMMENT x", "", "found 'x', expected a quoted string"),
     ("int not", "", "found 'the end of the type', expected NULL"),
     ("innt", "", "found 'innt', expected a Spark type; did you mean 'int'?"),
 ]

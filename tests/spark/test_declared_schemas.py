@@ -27,9 +27,9 @@ def test_a_declared_schema_counts_from_the_start(world):
     ("schema", "says"),
     [
         ({"n": "int46"}, r"sinks\.out\.schema\.n: found 'int46'"),
-        ({"n": pa.time64("us")}, r"sinks\.out\.schema\.n: found 'time64\[us\]'.*Spark reads no time64"),
+        ({"n": pa.time64("us")}, r"sinks\.out\.schema\.n: found 'time64\[us\]'.*Spark cannot read time64"),
         ({"n": "null"}, r"sinks\.out\.schema\.n: found 'null'"),
-        ({"n": "int64", "N": "int64"}, "one name to Spark"),
+        ({"n": "int64", "N": "int64"}, "treats as one name"),
         ({}, "columns: none"),
         ("n long", r"sinks\.out\.schema: found 'n long'"),
     ],

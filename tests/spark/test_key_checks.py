@@ -47,7 +47,7 @@ def test_the_key_has_to_be_among_the_columns(key, columns, lacking):
         judged(counted)
         return
     with pytest.raises(
-        TopologyError, match=rf"node 'count': keeps state by \(.*have {lacking} in `by`$"
+        TopologyError, match=rf"node 'count': keeps state by \(.*add {lacking} to `by`$"
     ) as caught:
         judged(counted)
     assert caught.value.node == "count"
@@ -68,7 +68,7 @@ def per_key(*columns):
 )
 def test_all_that_keep_state_by_key_are_judged(processor):
     judged(source("tailnum").process(processor))
-    with pytest.raises(TopologyError, match=r"split by \(origin\)"):
+    with pytest.raises(TopologyError, match=r"partitioned by \(origin\)"):
         judged(source("origin").process(processor))
 
 
@@ -92,7 +92,7 @@ def test_either_side_of_a_table_join_is_judged():
         judged(joined.process(Count("d", by=by("visib")), name="again"))
     wrong = Topology("t")
     sides = [wrong.source(name, key=["origin", "hour"], partitions=4) for name in ("flights", "weather")]
-    with pytest.raises(TopologyError, match="have 'hour' in `by`"):
+    with pytest.raises(TopologyError, match="add 'hour' to `by`"):
         judged(sides[0].join_table(sides[1], TableJoin("w", on=by("origin"), columns=by("visib"))))
 
 
@@ -124,7 +124,7 @@ def test_streams_that_are_merged_have_to_be_keyed_alike():
         TopologyError, match=message.replace("'count'", "'.*'")
     ):  # equal ids do not meet either
         judged(merged("m", then=Deduplicate("seen", by=by("id"))))
-    with pytest.raises(TopologyError, match=r"split by \(m\)"):
+    with pytest.raises(TopologyError, match=r"partitioned by \(m\)"):
         judged(merged("m", by_=("k",)))
     judged(merged("m", then=lambda context, rows: rows))  # it may have made k what m is
 
@@ -134,18 +134,20 @@ def test_what_meets_is_split_by_the_same_columns_in_the_same_order(other):
     """A row's task follows from the hash of its columns in turn: of (k, l) it is another one than of (l, k)."""
     topo = Topology("t")
     sides = [topo.source("a", key=["k", "l"], partitions=4), topo.source("b", key=other, partitions=4)]
-    with pytest.raises(TopologyError, match=r"split by \(.*\) and \(|cannot join"):
+    with pytest.raises(TopologyError, match=r"partitioned by \(.*\) and \(|cannot join"):
         judged(sides[0].merge(sides[1]).process(Count("c", by=by("k", "l"))))
     topo = Topology("t")
     sides = [topo.source("a", key=["k", "l"], partitions=4), topo.source("b", key=other, partitions=4)]
-    with pytest.raises(TopologyError, match=r"split by \(.*\) and \(|cannot join"):
+    with pytest.raises(TopologyError, match=r"partitioned by \(.*\) and \(|cannot join"):
         judged(sides[0].join_table(sides[1], TableJoin("w", on=by("l", "k"), columns=by("visib"))))
 
 
 def test_no_input_is_split_by_a_window_that_is_made_behind_it():
     again = source("tailnum").repartition([WINDOW], name="again")
     judged(again.process(Count("c", by=by(WINDOW))))
-    with pytest.raises(TopologyError, match=r"keeps state by \(tailnum\), .* split by \(window_start\)"):
+    with pytest.raises(
+        TopologyError, match=r"keeps state by \(tailnum\), .* partitioned by \(window_start\)"
+    ):
         judged(again.process(Count("d", by=by("tailnum"), window=Tumbling("at", "1 hour"))))
 
 

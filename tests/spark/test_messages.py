@@ -119,7 +119,7 @@ TASK = TaskId(0, 1)
         (
             Visit,
             {"instance": "", "here": True, "copies": {"0-1": []}},
-            r"'0-1' is no task id; .* `\$.copies`",
+            r"found '0-1', expected a task id .* `\$.copies`",
         ),
         (Visit, {"instance": "", "here": 1}, r"Expected `bool`, got `int` - at `\$.here`"),
         (Orders, [], "Expected `object`, got `array`"),
@@ -308,7 +308,7 @@ def test_a_manifest_whose_fields_are_of_other_types_is_refused_with_their_path(t
     path = tmp_path / "0000000003.json"
     for name, value, says in [
         ("batch", "3", "Expected `int`, got `str` - at `$.batch`"),
-        ("changes", {"0_x": {}}, "'0_x' is no task id; expected one like '0_3' - at `key` in `$.changes`"),
+        ("changes", {"0_x": {}}, "found '0_x', expected a task id like '0_3' - at `key` in `$.changes`"),
         ("sinks", {"out": [{"file": "f"}]}, "missing required field `rows` - at `$.sinks[...][0]`"),
         ("new", 1, "unknown field `new`"),
     ]:

@@ -84,10 +84,14 @@ def frame(kind: DataType, **more: DataType) -> Any:
     ("source", "kept", "message"),
     [
         (StringType(), "int64", "a state key of type int64, but 'in' is partitioned by string"),
-        (TimestampType(), "date", r"kept by date32\[day\], and 'in' split by timestamp\[us, tz=UTC\]"),
-        (DoubleType(), "int64", "split by double"),
-        (DoubleType(), "float32", "split by double"),
-        (DecimalType(10, 2), "float64", r"split by decimal128\(10, 2\)"),
+        (
+            TimestampType(),
+            "date",
+            r"a state key of type date32\[day\], but 'in' is partitioned by timestamp\[us, tz=UTC\]",
+        ),
+        (DoubleType(), "int64", "partitioned by double"),
+        (DoubleType(), "float32", "partitioned by double"),
+        (DecimalType(10, 2), "float64", r"partitioned by decimal128\(10, 2\)"),
         (IntegerType(), "int64", None),
         (LongType(), "int32", None),
         (LongType(), "string", None),
@@ -130,10 +134,10 @@ def test_either_side_of_a_table_join_is_judged(side):
     built = topo.build()
     frames = {"stream": frame(LongType()), "table": frame(LongType(), v=LongType())}
     sources.check_sources(built, frames)
-    with pytest.raises(InputError, match=r"co-partitioned|split by string"):
+    with pytest.raises(InputError, match=r"co-partitioned|partitioned by string"):
         sources.check_sources(built, frames | {side: frame(StringType(), v=LongType())})
     both = {"stream": frame(StringType()), "table": frame(StringType(), v=LongType())}
-    with pytest.raises(InputError, match="'stream' split by string"):
+    with pytest.raises(InputError, match="'stream' is partitioned by string"):
         sources.check_sources(built, both)
 
 
@@ -154,7 +158,9 @@ def test_a_task_judges_the_rows_that_come(world, kept, values, kind):
     rows.process(Count("s", by={"k": kept}), name="keeps").sink("o", target=ParquetSink(world.folder / "out"))
     table = pa.table({"x": pa.array(range(len(values)), INT64), "k": pa.array(values, kind)})
     placed = world.open(topo)
-    with pytest.raises(InputError, match=r"node 'keeps', column 'k': found .*'again-repartition' split by"):
+    with pytest.raises(
+        InputError, match=r"node 'keeps', column 'k': found .*'again-repartition' is partitioned by"
+    ):
         world.batch(placed, 0, **{"in": table})
     assert placed.journal.last_batch == -1
     assert world.sent("out") == {}
@@ -167,7 +173,7 @@ def test_a_processor_of_one_s_own_that_casts_the_key_does_not_hide_it(world):
     topo = Topology("t")
     cast = topo.source("in", key="k", partitions=4).process(as_number)
     cast.process(Count("s", by={"k": "int64"}), name="keeps").sink("o", target=Nowhere())
-    with pytest.raises(InputError, match="'in' split by string"):
+    with pytest.raises(InputError, match="'in' is partitioned by string"):
         batches(world, topo, pa.table({"k": ["7", "07"]}))
     again = Topology("t")
     cast = again.source("in", key="k", partitions=4).process(as_number).repartition("k")

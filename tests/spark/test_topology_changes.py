@@ -88,8 +88,8 @@ def committed(root, built):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"key": "other"}, "store 'counts': was keyed by (key), is keyed by (other)"),
-        ({"partitions": 3}, "topic 'events': 2 -> 3 partitions under store 'counts'"),
+        ({"key": "other"}, "store 'counts': was keyed by (key), is now keyed by (other)"),
+        ({"partitions": 3}, "topic 'events': 2 -> 3 partitions, but the keys of store 'counts'"),
         ({"logged": False}, "store 'counts': was logged, is not logged"),
         ({"store": "renamed"}, "store 'counts' went and store 'renamed' came"),
         ({"repartitioned": True}, "store 'counts': was in subtopology 0, is in 1"),

@@ -34,7 +34,7 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {"input__orders__schema": "id long, customer string, cents long, Cents int"},
-            "input.orders.schema: found \"columns 'cents' and 'Cents', which are one name to Spark\"",
+            "input.orders.schema: found \"columns 'cents' and 'Cents', which Spark treats as one name\"",
         ),
         (
             {"input__orders__schema": "id long, customer string COLLATE UTF8_LCASE, cents long"},
@@ -42,7 +42,8 @@ SPENT = "topology__nodes__spent__options"
         ),
         (
             {f"{SPENT}__by": {"customer": "int64"}},
-            "topology.nodes.spent.options.by.customer: found \"state kept by int64, and 'orders' split by string\"",
+            "topology.nodes.spent.options.by.customer: found \"a state key of type int64, but 'orders' is "
+            'partitioned by string"',
         ),
         (
             {"topology__sources__orders__options": {"event_time": "att"}},
@@ -112,7 +113,7 @@ SPENT = "topology__nodes__spent__options"
                 },
                 "input__users": {"format": "json", "path": "u", "schema": "customer string, Cents long"},
             },
-            "topology.nodes.joined: found \"['cents'] on both sides\"",
+            "topology.nodes.joined: found \"the columns ['cents'] on both sides\"",
         ),
     ],
 )

@@ -199,7 +199,7 @@ CASES: list[tuple[Callable[[Topology], object], str, str]] = [
     (_unknown_store, "p", "node 'p': unknown store 'delay'; did you mean 'delays'?"),
     (_foreign, "p", "node 'p': belongs to topology 'other', not to 't'"),
     (lambda t: t.process("P", inputs=[], name="p"), "p", "node 'p': a processor without input"),
-    (lambda t: (t.source("p"), t.source("p", name="x")), "x", "topic 'p' is brought in by node 'p' already"),
+    (lambda t: (t.source("p"), t.source("p", name="x")), "x", "topic 'p' is already read by node 'p'"),
     (lambda t: (t.store("p"), t.store("p")), "p", "store 'p': declared twice"),
     (lambda t: (t.store("p"), t.source("a")), "p", "store 'p': no node uses it"),
     (lambda t: t.store("p", logged="no"), "p", "store 'p'.logged: found 'no', expected true or false"),

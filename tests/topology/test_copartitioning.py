@@ -97,7 +97,8 @@ def test_a_declared_repartition_that_does_not_fit_is_an_error(external: bool) ->
     a.join_stream(b if external else b.repartition("k", name="rb", partitions=5), name="j")
     other = "b=5" if external else "rb-repartition=5"
     with pytest.raises(
-        TopologyError, match=f"node 'j': .* found ra-repartition=4, {other}; give the repartition"
+        TopologyError,
+        match=f"node 'j': .* found ra-repartition=4, {other}; set the count of the group on the repartition",
     ):
         topo.build()
 
@@ -105,7 +106,9 @@ def test_a_declared_repartition_that_does_not_fit_is_an_error(external: bool) ->
 def test_a_join_needs_keys() -> None:
     topo = Topology("t")
     topo.source("a", key="k", partitions=3).join_table(topo.source("b", partitions=3), name="j")
-    with pytest.raises(TopologyError, match=r"node 'j': cannot join 'b', which has no \(common\) key; give"):
+    with pytest.raises(
+        TopologyError, match=r"node 'j': cannot join 'b', which has no \(common\) key; declare"
+    ):
         topo.build()
 
 
@@ -151,7 +154,7 @@ def test_joined_keys_need_their_columns_in_one_order(join: str, behind: str) -> 
     assert caught.value.node == "j"
     assert str(caught.value) == (
         f"node 'j': cannot join 'a' by (origin, hour) with {b.name!r} by (hour, origin): equal keys would lie in "
-        "different partitions; give the columns in one order, or repartition one of them"
+        "different partitions; declare the columns in the same order, or repartition one of them"
     )
 
 

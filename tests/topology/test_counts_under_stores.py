@@ -26,8 +26,8 @@ def test_a_topic_that_changes_the_tasks_of_a_store_may_not() -> None:
     [reason] = beside(4).with_partitions({"b": 6}).readiness().reasons
     assert (reason.kind, reason.topics) == ("changed", ("b",))
     assert str(reason) == (
-        "topic 'b': 4 -> 6 partitions: store 's' would be split over 6 tasks, lies in 4; go back to 4, or start "
-        "from a new checkpoint"
+        "topic 'b': 4 -> 6 partitions: store 's' would be split over 6 tasks instead of 4; go back to 4, or start "
+        "a new checkpoint"
     )
     assert not compare(beside(4), beside(6)).compatible
 
@@ -68,18 +68,18 @@ def test_no_remedy_is_offered_that_its_group_would_refuse() -> None:
         ("r-repartition",),
         ("a",),
     ]
-    assert not any("give its repartition" in str(reason) for reason in reasons)
+    assert not any("on its repartition" in str(reason) for reason in reasons)
     with pytest.raises(TopologyError, match="equal partition counts"):
         grouped(8, declared=6)
     [found] = grouped(6).with_partitions({"r-repartition": 5}).readiness().reasons
-    assert str(found) == "topic 'r-repartition': exists with 5 partitions, needed are 6; delete it"
+    assert str(found) == "topic 'r-repartition': exists with 5 partitions, expected 6; delete it"
 
 
 def test_no_count_is_offered_that_a_store_would_refuse() -> None:
     topo = Topology("t")
     topo.source("a", partitions=3).repartition("k", name="r").process(name="p", stores=[{"name": "s"}])
     [reason] = topo.build().with_partitions({"r-repartition": 4}).readiness().reasons
-    assert str(reason).endswith("needed are 3; delete it")
+    assert str(reason).endswith("expected 3; delete it")
 
 
 def test_repartitions_among_themselves_can_be_given_a_count() -> None:
@@ -89,7 +89,7 @@ def test_repartitions_among_themselves_can_be_given_a_count() -> None:
         topo.source("b", partitions=2).repartition("k", name="q"), name="j", stores=[{"name": "s"}]
     )
     reasons = topo.build().with_partitions({"a": 5}).readiness().reasons
-    assert all("give its repartition partitions=3 to keep it" in str(reason) for reason in reasons)
+    assert all("set partitions=3 on its repartition to keep it" in str(reason) for reason in reasons)
     assert len(reasons) == 2
 
 
@@ -110,7 +110,7 @@ def test_a_changelog_that_exists_with_another_count_is_a_reason() -> None:
     [reason] = wrong.readiness().reasons
     assert (reason.kind, reason.topics) == ("internal", ("s-changelog",))
     assert str(reason) == (
-        "topic 's-changelog': exists with 5 partitions, needed are 4, one per task; delete it, and what it holds"
+        "topic 's-changelog': exists with 5 partitions, expected 4, one per task; delete the topic with its records"
     )
     assert not wrong.with_partitions({"b": 2}).readiness(), "what was found holds"
     assert wrong.with_partitions({"s-changelog": None}).readiness()

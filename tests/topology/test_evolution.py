@@ -61,8 +61,8 @@ def test_parts_at_the_front_renumber_and_lose_the_state() -> None:
     assert not found.compatible
     assert found.renumbered == ((0, 1),)
     assert found.reasons == (
-        "store 'delays': was in subtopology 0, is in 1, but its state lies under tasks 0_*; "
-        "declare new parts after the old ones, to keep the numbers",
+        "store 'delays': was in subtopology 0, is now in 1, but its state belongs to tasks 0_*; "
+        "declare new parts after the old ones to keep the numbers",
     )
 
 
@@ -78,11 +78,14 @@ def test_renumbering_without_state_is_a_note() -> None:
     [
         (
             base(partitions=6),
-            "topic 'flights': 4 -> 6 partitions under store 'delays', whose keys are split by 4",
+            "topic 'flights': 4 -> 6 partitions, but the keys of store 'delays' are split into 4 partitions",
         ),
-        (base(key="carrier"), "store 'delays': was keyed by (tailnum), is keyed by (carrier)"),
-        (base(logged=False), "store 'delays': was logged, is not logged; its changelog would not be whole"),
-        (base(store="lateness"), "subtopology 0: store 'delays' went and store 'lateness' came, which"),
+        (base(key="carrier"), "store 'delays': was keyed by (tailnum), is now keyed by (carrier)"),
+        (
+            base(logged=False),
+            "store 'delays': was logged, is now not logged; its changelog would be incomplete",
+        ),
+        (base(store="lateness"), "subtopology 0: store 'delays' removed and store 'lateness' added, which"),
         (base(name="again", store="lateness"), "store 'delays' went and store 'lateness' came"),
     ],
 )
@@ -99,7 +102,7 @@ def test_more_tasks_by_another_topic_split_the_store_otherwise() -> None:
         topo.source("more", key="tailnum", partitions=9).process(name="p2", stores=["delays"])
 
     [reason] = compare(base().build(), base(after=wider).build()).reasons
-    assert reason == "store 'delays': is split over 4 tasks, would be over 9"
+    assert reason == "store 'delays': was split over 4 tasks, is now split over 9"
 
 
 def test_a_renamed_node_or_opaque_object_keeps_the_state() -> None:
@@ -111,7 +114,7 @@ def test_a_renamed_node_or_opaque_object_keeps_the_state() -> None:
 def test_a_store_that_only_goes_or_forgets_otherwise_is_a_note() -> None:
     gone = compare(base().build(), base(store="").build())
     assert gone.compatible
-    assert gone.notes == ("store 'delays' is gone: its state is no longer used",)
+    assert gone.notes == ("store 'delays' is removed: its state is no longer used",)
     other = compare(base().build(), base(retention_ms=5).build())
     assert other.compatible
     assert other.notes == ("store 'delays': retention_ms was None, is 5",)
@@ -126,7 +129,7 @@ def test_another_pipeline_in_the_place_of_a_removed_one_is_refused() -> None:
 
     found = compare(old.build(), base(after=elsewhere).build())
     assert found.reasons == (
-        "subtopology 1: store 'fleet-store' went and store 'load' came, which would start empty; "
+        "subtopology 1: store 'fleet-store' removed and store 'load' added, which would start empty; "
         "keep the old name, or remove first and add in a later run",
     )
 
@@ -162,9 +165,9 @@ def test_a_checkpoint_keeps_the_structure_as_json() -> None:
         ({"schema": "taskplace.topology/1", "subtopologies": [3]}, "old: not a topology's structure"),
         ({"schema": "taskplace.topology/1", "subtopologies": 3}, "old: not a topology's structure"),
         ({"schema": "taskplace.topology/1", "subtopologies": [{"id": 0}]}, "old: not a topology's structure"),
-        (None, "old: found None, expected a built topology, or its structure"),
-        (3, "old: found 3, expected a built topology, or its structure"),
-        ("x", "old: found 'x', expected a built topology, or its structure"),
+        (None, "old: found None, expected a built topology or its structure"),
+        (3, "old: found 3, expected a built topology or its structure"),
+        ("x", "old: found 'x', expected a built topology or its structure"),
         (Topology, "old: found <class .*Topology'>, expected a built topology"),
         (BuiltTopology, "old: found <class .*BuiltTopology'>, expected a built topology"),
     ],
@@ -232,7 +235,7 @@ def test_a_part_that_is_there_twice_is_damage() -> None:
 
 def test_a_changelog_that_comes_is_not_whole_either() -> None:
     [reason] = compare(base(logged=False).build(), base().build()).reasons
-    assert reason == "store 'delays': was not logged, is logged; its changelog would not be whole"
+    assert reason == "store 'delays': was not logged, is now logged; its changelog would be incomplete"
 
 
 def test_a_pipeline_is_known_again_by_its_topic_alone() -> None:
@@ -246,7 +249,7 @@ def test_a_pipeline_is_known_again_by_its_topic_alone() -> None:
     # Another number, other nodes, another store: what is the same is the topic.
     found = compare(reading("one", "s", first=False).build(), reading("two", "s2", first=True).build())
     assert found.reasons == (
-        "subtopology 0: store 's' went and store 's2' came, which would start empty; keep the old name, or remove "
+        "subtopology 0: store 's' removed and store 's2' added, which would start empty; keep the old name, or remove "
         "first and add in a later run",
     )
 
@@ -267,7 +270,7 @@ def test_the_kind_of_a_join_is_written_down_and_compared() -> None:
     assert table.fingerprint() != stream.fingerprint()
     found = compare(table, stream)
     assert found.compatible
-    assert found.notes == ("node 'j': was a table join, is a stream join",)
+    assert found.notes == ("node 'j': was a table join, is now a stream join",)
 
 
 def test_the_fingerprint_follows_the_structure_only() -> None:

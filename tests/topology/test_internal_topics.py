@@ -65,7 +65,7 @@ def test_clean_up_policies_are_compared_where_they_are_known() -> None:
         assert not own.compare({"s-changelog": {"partitions": 2, "cleanup.policy": policy}})
     changes = own.compare({"s-changelog": {"partitions": 2, "cleanup.policy": "compact"}})
     assert changes
-    assert str(changes) == "differs: s-changelog (cleanup.policy compact, needed is compact,delete)"
+    assert str(changes) == "differs: s-changelog (cleanup.policy compact, expected compact,delete)"
 
 
 @pytest.mark.parametrize(

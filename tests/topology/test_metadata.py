@@ -49,8 +49,8 @@ def test_a_source_that_goes_away_is_missing_and_may_come_back() -> None:
 def test_a_count_that_changes_under_a_store_is_refused_as_a_state() -> None:
     built = stateful(12).with_partitions({"flights": 16})
     assert built.readiness().reason == (
-        "topic 'flights': 12 -> 16 partitions under store 'delays', whose keys are split by 12; "
-        "go back to 12, or start from a new checkpoint"
+        "topic 'flights': 12 -> 16 partitions, but the keys of store 'delays' are split into 12 partitions; "
+        "go back to 12, or start a new checkpoint"
     )
     assert [r.kind for r in built.with_partitions({"flights": 17}).readiness().reasons] == ["changed"]
     assert built.with_partitions({"flights": 12}).readiness()
@@ -70,7 +70,7 @@ def test_a_count_upstream_reaches_a_store_behind_an_open_repartition() -> None:
     by_k.process(name="p", stores=[{"name": "s", "logged": False}])
     [reason] = topo.build().with_partitions({"a": 5}).readiness().reasons
     assert (reason.kind, reason.topics) == ("changed", ("r-repartition",))
-    assert "give its repartition partitions=3 to keep it" in str(reason)
+    assert "set partitions=3 on its repartition to keep it" in str(reason)
 
     held = Topology("t")
     by_k = held.source("a", partitions=3).repartition("k", name="r", partitions=3)
@@ -98,7 +98,7 @@ def test_an_internal_topic_that_exists_with_another_count_is_a_reason() -> None:
     assert built.with_partitions({"r-repartition": 3}).readiness()
     [reason] = built.with_partitions({"r-repartition": 4}).readiness().reasons
     assert (reason.kind, reason.topics) == ("internal", ("r-repartition",))
-    assert str(reason).startswith("topic 'r-repartition': exists with 4 partitions, needed are 3; delete it")
+    assert str(reason).startswith("topic 'r-repartition': exists with 4 partitions, expected 3; delete it")
 
 
 def test_what_hangs_on_an_unknown_count_is_unknown() -> None:
@@ -161,7 +161,7 @@ def test_a_topic_that_is_found_to_differ_stays_found() -> None:
     other = topo.build().with_partitions({"r-repartition": 4})
     for counts in ({"z": 5}, {"z": None}, {"a": 3}, {}):
         later = other.with_partitions(counts)
-        assert "exists with 4 partitions, needed are 3" in later.readiness().reason
+        assert "exists with 4 partitions, expected 3" in later.readiness().reason
     assert other.with_partitions({"r-repartition": 3}).readiness()
     assert other.with_partitions({"r-repartition": None}).readiness(), "it is gone"
     assert other.with_partitions({"a": 4}).readiness(), "now it is what is needed"

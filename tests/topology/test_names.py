@@ -97,7 +97,7 @@ def repartitions_collide(topo: Topology) -> None:
         (
             stores_collide,
             "a_b",
-            "store 'a_b': its topic 'a_b-changelog' and that of store 'a.b' are one to Kafka, as",
+            "store 'a_b': its topic 'a_b-changelog' and that of store 'a.b' are the same to Kafka, because",
         ),
         (
             repartition_collides,

@@ -113,7 +113,7 @@ def test_a_declaration_counts_for_what_processors_leave_open():
         ({5: {}}, "store name: found 5, expected 1 to 200 letters"),
         ({"a/b": {}}, "store name: found 'a/b', expected 1 to 200 letters"),
         ({"s": {"logged": "no"}}, "store 's'.logged: found 'no', expected true or false"),
-        ({"s": {3: 4}}, "found the field 3, expected fields that are text"),
+        ({"s": {3: 4}}, "found the field 3, expected strings as field names"),
     ],
 )
 def test_layouts_that_are_none_are_an_error_that_names_the_node(layouts, says):

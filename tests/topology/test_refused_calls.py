@@ -108,7 +108,7 @@ BAD: list[tuple[Callable[[Topology, Stream], object], str]] = [
     (lambda t, a: a.process(name="q", stores=3), "node 'q'.stores: found 3, expected a list of stores"),
     (
         lambda t, a: a.process(name="q", stores=[{"name": "s", True: 1}]),
-        "found the field True, expected fields that",
+        "found the field True, expected strings as field names",
     ),
     (
         lambda t, a: a.process(name="q", stores=[{"name": 3}]),
@@ -221,13 +221,13 @@ def test_a_sink_may_not_write_to_an_internal_topic() -> None:
         a = topo.source("a", key="k", partitions=1)
         a.repartition("k", name="r").process(name="p", stores=[{"name": "s"}]).sink("o", target=target)
         with pytest.raises(
-            TopologyError, match=f"its topic '{target}' and that of sink 'o' are one; rename one"
+            TopologyError, match=f"its topic '{target}' and that of sink 'o' are the same; rename one"
         ):
             topo.build()
     topo = Topology("t")
     a = topo.source("a", key="k", partitions=1)
     a.process(name="p", stores=[{"name": "s.t"}]).sink("o", target="s_t-changelog")
-    with pytest.raises(TopologyError, match=r"are one to Kafka, as 's_t-changelog' differs"):
+    with pytest.raises(TopologyError, match=r"are the same to Kafka, because 's_t-changelog' differs"):
         topo.build()
 
 

@@ -79,8 +79,8 @@ def test_sharing_a_store_across_a_repartition_is_a_cycle() -> None:
         topo.build()
     assert caught.value.node == "r"
     assert str(caught.value) == (
-        "node 'r': a cycle, its records come back to subtopology 0 through r, because of store 's'; "
-        "give one side a repartition or a store of its own"
+        "node 'r': a cycle, its records return to subtopology 0 through r, because of store 's'; "
+        "add a repartition or a separate store on one side"
     )
 
 
@@ -88,7 +88,9 @@ def test_merging_a_stream_with_its_own_repartition_is_a_cycle_with_a_remedy() ->
     topo = Topology("t")
     a = topo.source("a", partitions=2)
     a.merge(a.repartition("k", name="r"), name="both")
-    with pytest.raises(TopologyError, match=r"node 'r': a cycle, .* because of node 'both'; give one side"):
+    with pytest.raises(
+        TopologyError, match=r"node 'r': a cycle, .* because of node 'both'; add a repartition"
+    ):
         topo.build()
     cured = Topology("t")
     a = cured.source("a", partitions=2)
@@ -102,7 +104,9 @@ def test_a_longer_way_round_is_named_whole() -> None:
     one = topo.source("a", partitions=2).process(name="p", stores=["s"])
     two = one.repartition("k", name="r1").process(name="q")
     two.repartition("k", name="r2").process(name="z", stores=["s"])
-    with pytest.raises(TopologyError, match=r"back to subtopology 0 through r1 -> r2, because of store 's'"):
+    with pytest.raises(
+        TopologyError, match=r"return to subtopology 0 through r1 -> r2, because of store 's'"
+    ):
         topo.build()
 
 

@@ -81,7 +81,7 @@ def test_equal_counts_always_meet_and_every_partition_has_one_task(
     read = {count for topic, count in found.items() if topic not in drawn}
     logs = {topic for topic in drawn if found[topic] in read}
     if logs != drawn:
-        with pytest.raises(TopologyError, match="as no topic has that a task reads"):
+        with pytest.raises(TopologyError, match="but no input topic has that number"):
             group_topics(found, drawn)
     tasks = [task for group in group_topics(found, logs) for task in group.tasks()]
     owner = {tp: task.id for task in tasks for tp in (*task.topic_partitions, *task.changelog_partitions)}
@@ -117,7 +117,7 @@ def test_a_changelog_that_no_tasks_could_own_is_refused() -> None:
         group_topics({"orders": 4, "totals-changelog": 6}, changelogs=["totals-changelog"])
     assert caught.value.node == "totals-changelog"
     assert str(caught.value) == (
-        "changelogs: 'totals-changelog' has 6 partitions, as no topic has that a task reads; counts of topics: 4"
+        "changelogs: 'totals-changelog' has 6 partitions, but no input topic has that number; partition counts of input topics: 4"
     )
 
 

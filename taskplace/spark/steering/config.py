@@ -46,30 +46,30 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
     """
 
     max_moves_per_batch: int = key(
-        Integer(1), 4, "tasks that may leave a running executor between two batches that ran"
+        Integer(1), 4, "largest number of tasks that move away from running executors between two batches"
     )
     worth_batches: float = key(
         Number("a number of batches, 0 for always", above=False),
         100.0,
-        "moves must pay their reloads back within so many batches; 0: always move",
+        "moves must save more time than they cost within this many batches; 0: always move",
     )
     load_by: LoadBy = key(  # noqa: RUF009  a field, as of dataclasses.field
-        LoadKind(), LoadBy.TASK_TIME, "what makes a task heavy"
+        LoadKind(), LoadBy.TASK_TIME, "measure of a task's load"
     )
-    load_every_batches: int = key(Integer(1), 10, "the load of tasks is measured every so many batches")
+    load_every_batches: int = key(Integer(1), 10, "number of batches between two measurements of task load")
     load_tolerance: float = key(
-        Number("a part of a share, above 0"),
+        Number("a fraction of a share, above 0"),
         0.2,
-        "counts give way to load if an executor is relieved by this part of a share",
+        "load takes priority over task counts if that relieves an executor by at least this fraction of a fair share",
     )
     patience_batches: int = key(
         Integer(1),
         3,
-        "steering stands down after so many batches in a row in which Spark overruled the same task, or a quarter of "
-        "all tasks",
+        "steering stands down after this many batches in a row in which Spark ran the same task, or a quarter of all "
+        "tasks, elsewhere",
     )
     reload_bytes_per_second: float = key(
         Number("a number of bytes above 0"),
         20 * 2.0**20,
-        "assumed speed of reloading state, until it is measured",
+        "assumed speed of loading state, until it has been measured",
     )

@@ -100,7 +100,7 @@ class Drains:
         try:
             accepted = self._queries.remove(name, partial(self._request, name.removeprefix("executor-")))
         except Exception as error:
-            log.warning("the removal of %s could not be requested", name, exc_info=True)
+            log.warning("cannot request the removal of %s", name, exc_info=True)
             self.errors += 1
             next_ = "will be requested again" if name in self._queries.to_remove else "is given up"
             self._log_event(f"{name} is empty: {type(error).__name__}, its removal {next_}")

@@ -71,5 +71,5 @@ def measure_load(bridge: StateBridge, layout: Layout, by: LoadBy) -> tuple[Load 
         load = bridge.task_load(layout, by)
         return load or None, f"by {by}" if load else f"{equal}: no batch is on record"
     except Exception as error:
-        log.debug("the load of tasks could not be measured", exc_info=True)
+        log.debug("cannot measure the load of tasks", exc_info=True)
         return None, f"{equal}: {type(error).__name__}"

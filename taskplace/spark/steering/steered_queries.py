@@ -70,8 +70,8 @@ class SteeredQueries:
             if query in self._names:
                 raise InputError(
                     "query",
-                    found="a query that is steered already",
-                    expected="one that is not; use its handle, or stop() that first",
+                    found="a query that is already steered",
+                    expected="a query that is not steered; use the existing handle, or call its stop() first",
                 )
             self._names[query] = name or query
 

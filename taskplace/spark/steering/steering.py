@@ -240,7 +240,9 @@ class Steering:
             self._failures = self._failures.add(after_batch=batch is not None)
             self._rounds.failed()
             if self._failures.in_a_row == 1:
-                log.warning("steering of %s failed; the query runs on", self._app.run_id, exc_info=True)
+                log.warning(
+                    "steering of query %s failed; the query continues", self._app.run_id, exc_info=True
+                )
             self._schedule.requested = not self._failures.too_many
             if self._failures.too_many and not self._over:
                 self._rounds.give_up(batch, self._failures.stand_down(error))
@@ -254,7 +256,7 @@ class Steering:
                     self._rounds.take_back()
                 except Exception:
                     self._failures = replace(self._failures, total=self._failures.total + 1)
-                    log.warning("moves that have not run could not be taken back", exc_info=True)
+                    log.warning("cannot revert moves that have not run yet", exc_info=True)
             self._shown = replace(self._shown, state=phase)
             for name in self._app.queries.leave(self._app.run_id):
                 self._log_event(f"{name} will not be removed: no steered query is left to request it")
@@ -271,7 +273,9 @@ class Steering:
         name = self._app.executors.name_of(executor)
         running = {executor.instance for executor in self._app.bridge.executors()}
         if not running - self._app.queries.draining - {name}:
-            raise InputError("drain", found=name, expected="that another executor is left to take its tasks")
+            raise InputError(
+                "drain", found=name, expected="at least one other executor that can take its tasks"
+            )
         self._drains.drain(name, remove=remove)
         self._request_round()
 
@@ -301,7 +305,8 @@ class Steering:
             raise InputError(
                 "steering",
                 found=f"a handle that {has} {self._shown.state}",
-                expected="one that steers; call steer(query)",
+                expected="a handle that is steering",
+                hint="call steer(query) again",
             )
 
 

@@ -113,7 +113,7 @@ class SteeringRounds:
         origins = observed.sent.to_return(app.bridge.places(observed.layout), usable)
         if origins and app.waits_after(observed.batch):  # again, since reading the places took a while
             app.bridge.send(observed.layout, [(task, usable[name]) for task, name in origins.items()])
-            self._log_event(f"{len(origins)} moves that have not run are taken back", ())
+            self._log_event(f"{len(origins)} moves that have not run yet are reverted", ())
 
     def describe(self, before: SteeringStatus, seconds: float) -> SteeringStatus:
         """Return the status after a round that took so many seconds."""

@@ -69,7 +69,9 @@ def readable(kind: pa.DataType) -> pa.DataType:
         scale = max(kind.scale, 0)
         digits = max(kind.precision - kind.scale + scale, scale)
         if digits > DIGITS:
-            raise Unreadable(f"Spark's decimals have at most {DIGITS} digits: cast it to fewer, or to string")
+            raise Unreadable(
+                f"Spark's decimals have at most {DIGITS} digits: cast the column to fewer digits, or to string"
+            )
         return pa.decimal128(digits, scale)
     if is_list(kind):
         return pa.list_(readable(kind.value_type))
@@ -78,17 +80,19 @@ def readable(kind: pa.DataType) -> pa.DataType:
     if T.is_struct(kind):
         check_names([field.name for field in kind], "a struct's fields")
         return pa.struct([(field.name, readable(field.type)) for field in kind])
-    raise Unreadable(f"Spark reads no {kind} from Parquet: cast it, to int64 or to string")
+    raise Unreadable(f"Spark cannot read {kind} from Parquet: cast the column to int64 or string")
 
 
 def check_names(names: Sequence[str], what: str = "columns") -> None:
     """Refuse names that are equal for Spark. Errors: `Unreadable`."""
     if not names:
-        raise Unreadable(f"{what}: none; Parquet keeps no rows without")
+        raise Unreadable(f"{what}: none; Parquet cannot store rows without columns")
     seen: dict[str, str] = {}
     for name in names:
         if (other := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
-            raise Unreadable(f"{what} {other!r} and {name!r}, which are one name to Spark: rename one")
+            raise Unreadable(
+                f"{what} {other!r} and {name!r}, which Spark treats as one name: rename one of them"
+            )
 
 
 def untyped(kind: pa.DataType) -> bool:

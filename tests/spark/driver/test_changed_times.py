@@ -90,7 +90,7 @@ def test_a_store_of_windows_belongs_to_one_node(world):
     source = topo.source("in", key="k", partitions=1, event_time="at")
     for name in "ab":
         source.process(Count("n", by=KEY, window=quarters()), name=name)
-    with pytest.raises(InputError, match=r"stores\.n: found \"windows of node 'a', .*a store of its own"):
+    with pytest.raises(InputError, match=r"stores\.n: found \"windows of node 'a' .*a separate store"):
         world.open(topo)
 
 

@@ -98,7 +98,9 @@ def test_inner_leaves_out_what_has_no_match(bench, tmp_path):
 def test_a_name_on_both_sides_is_refused(bench, tmp_path):
     run = bench(tmp_path, join())
     clash = flights(("a", 1)).append_column("seats", pa.array([9]))
-    with pytest.raises(InputError, match=r"TableJoin\('planes'\): found \"\['seats'\] on both sides\""):
+    with pytest.raises(
+        InputError, match=r"TableJoin\('planes'\): found \"the columns \['seats'\] on both sides\""
+    ):
         run.run(clash, planes(("a", 100, 0)))
     assert run.stored("planes") == []
 
@@ -208,5 +210,5 @@ def test_a_column_that_cannot_say_so_is_named(bench, tmp_path, more, message):
 
 def test_a_name_on_both_sides_is_refused_whatever_its_case(bench, tmp_path):
     clash = flights(("a", 1)).append_column("Seats", pa.array([9]))
-    with pytest.raises(InputError, match=r"found \"\['Seats'\] on both sides\""):
+    with pytest.raises(InputError, match=r"found \"the columns \['Seats'\] on both sides\""):
         bench(tmp_path, join()).run(clash, planes(("a", 100, 0)))

@@ -279,6 +279,8 @@ def test_a_directory_of_another_user_is_refused(tmp_path, monkeypatch):
         check_owner(tmp_path, "checkpoint")
         os.chown(tmp_path, 12345, -1)
         mine = 12345
-    message = f"checkpoint: found '{re.escape(str(tmp_path))}, which belongs to user {mine}; this is user"
+    message = (
+        f"checkpoint: found '{re.escape(str(tmp_path))}, which belongs to user {mine}, while this is user"
+    )
     with pytest.raises(InputError, match=message):
         check_owner(tmp_path, "checkpoint")

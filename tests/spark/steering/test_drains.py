@@ -71,7 +71,7 @@ def test_the_last_executor_that_does_not_drain_is_not_drained():
     *_, one, other = pair("last one")
     one.drain("2")
     other.decommission("1")
-    with pytest.raises(InputError, match="that another executor is left to take its tasks"):
+    with pytest.raises(InputError, match="at least one other executor that can take its tasks"):
         one.drain("0")
 
 

@@ -16,7 +16,7 @@ def test_a_query_is_steered_by_one_handle_at_a_time():
     one = steering_of(first)
     one.start()
     with pytest.raises(
-        InputError, match=r"query: found 'a query that is steered already'.*stop\(\) that first"
+        InputError, match=r"query: found 'a query that is already steered'.*its stop\(\) first"
     ):
         steering_of(second).start()
     beside = steering_of(other)
@@ -68,7 +68,7 @@ def test_a_handle_that_is_stopped_refuses_what_it_cannot_do(call):
     steering.start()
     steering.stop()
     with pytest.raises(
-        InputError, match="steering: found 'a handle that is stopped', expected one that steers"
+        InputError, match="steering: found 'a handle that is stopped', expected a handle that is steering"
     ):
         getattr(steering, call)(*([] if call in ("plan", "resume") else ["1"]))
 

@@ -1,4 +1,4 @@
-"""Stopping a handle: moves that have not run are taken back, unless that may be too late."""
+"""Stopping a handle: moves that have not run yet are reverted, unless that may be too late."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_stopping_takes_moves_back_that_have_not_run():
     assert spark.at != spark.running
     steering.stop()
     assert spark.at == spark.running
-    assert steering.status().changes[-2:] == ("4 moves that have not run are taken back", "stopped")
+    assert steering.status().changes[-2:] == ("4 moves that have not run yet are reverted", "stopped")
 
 
 def test_stopping_takes_moves_back_after_errors_too_unless_a_batch_has_run_since():
