@@ -202,8 +202,8 @@ def _other_tasks(
         Reason(
             "changed",
             topics,
-            f"topic{'s' * (len(topics) > 1)} {listed} partitions: {_stores(kept)} would be split over {now} tasks instead "
-            f"of {before}; go back to {before}, or start a new checkpoint",
+            f"topic{'s' * (len(topics) > 1)} {listed} partitions: {_stores(kept)} would be split over {now} tasks "
+            f"instead of {before}; go back to {before}, or start a new checkpoint",
         )
     ]
 

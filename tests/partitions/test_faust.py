@@ -231,7 +231,8 @@ def test_global_standbys_are_none_of_the_replicas_and_change_nothing_else() -> N
     assert alone.warnings == ()
     some = assign_partitions(workers(topics, 2, 5, ("codes",)))
     assert some.warnings == (
-        "6 of 6 partitions get 1 of the 5 configured standbys: 2 members subscribe to orders; add 4 to place all of them",
+        "6 of 6 partitions get 1 of the 5 configured standbys: 2 members subscribe to orders; "
+        "add 4 to place all of them",
     )
 
 

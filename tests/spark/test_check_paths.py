@@ -112,7 +112,11 @@ def message(document: dict[str, Any]) -> str:
         ("topology/nodes/spent/options/aggregates/mean/avg", "a", f"{NODES}.spent.options.aggregates.mean.avg: found"),
         ("topology/nodes/spent/options/aggregates/n", {"sum": ""}, f"{NODES}.spent.options.aggregates.n.sum: found ''"),
         ("topology/nodes/spent/options/aggregates/7", "x", f"{NODES}.spent.options.aggregates.7: found 'x'"),
-        ("topology/nodes/kept/processor", f"{HERE}:first", f"{NODES}.kept.processor: found 'a function with the parameters (key,"),
+        (
+            "topology/nodes/kept/processor",
+            f"{HERE}:first",
+            f"{NODES}.kept.processor: found 'a function with the parameters (key,",
+        ),
         ("topology/nodes/kept/options", {"event_time": 5}, f"{NODES}.kept.options.event_time: found 5"),
         ("topology/nodes/mine/options/event_time", "best", f"{NODES}.mine.options.event_time: found 'best'"),
         ("topology/nodes/totals/schema/n", "int", f"{NODES}.totals.schema.n: found 'int64', expected int32"),

@@ -56,7 +56,8 @@ def two(context, rows, table, *, least=3):
         ),
         (
             TableJoin("j", on=BY, columns={"v": "long"}),
-            r"'TableJoin\.process with the parameters \(context, stream, table\)', expected parameters for the context and 1",
+            r"'TableJoin\.process with the parameters \(context, stream, table\)', expected parameters for the "
+            "context and 1",
         ),
         ("a name", r"'a name', expected an object with process"),
         (object(), r"<object object at .*>, expected an object with process"),

@@ -140,7 +140,8 @@ BAD = [
     ({"input__orders__schema": {"customer": "strin"}}, "input.orders.schema.customer: found 'strin'"),
     (
         {"input__orders__schema": "id long, costumer string"},
-        "input.orders.schema: found 'id, costumer', expected columns that include the key column 'customer'; did you mean 'cost",
+        "input.orders.schema: found 'id, costumer', expected columns that include the key column 'customer'; "
+        "did you mean 'cost",
     ),
     ({"input__orders__options": [1]}, "input.orders.options: found [1]"),
     ({"input__orders__options": {"a": [1]}}, "input.orders.options.a: found [1]"),

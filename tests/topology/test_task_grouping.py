@@ -117,7 +117,8 @@ def test_a_changelog_that_no_tasks_could_own_is_refused() -> None:
         group_topics({"orders": 4, "totals-changelog": 6}, changelogs=["totals-changelog"])
     assert caught.value.node == "totals-changelog"
     assert str(caught.value) == (
-        "changelogs: 'totals-changelog' has 6 partitions, but no input topic has that number; partition counts of input topics: 4"
+        "changelogs: 'totals-changelog' has 6 partitions, but no input topic has that number; "
+        "partition counts of input topics: 4"
     )
 
 
