@@ -40,8 +40,7 @@ class Coded:
 
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
-        """Return the message that `encode` wrote. Errors: `ValueError` with the path (`$.a.b`) and the expected type.
-        """
+        """Return the message that `encode` wrote. Errors: `ValueError` with the path (`$.a.b`) and expected type."""
         found: Self = decoded(cls, data)
         return found
 

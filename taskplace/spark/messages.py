@@ -149,9 +149,9 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     - `needs`: the first batch whose manifest is still needed beside this one
     - `rows`: the number of source rows in the batch
     - `watermark`: of the sources, in this batch
-    - `expired`: by store, the watermark up to which it has expired; None in manifests of older versions, whose stores
-      expired by `watermark`
-    - `held`: by task and store, that watermark where the task's differs from `expired` (`driver/watermarks.py`)
+    - `expired`: by store, the time up to which its entries have expired; None in manifests of older versions, whose
+      stores expired by `watermark`
+    - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
     - `assignment`: by instance; for debugging, never read back
     """
 
@@ -379,9 +379,7 @@ def task_of(name: str) -> TaskId:
 
 
 BUDGET_SECONDS = 0.5
-"""Seconds of work per visit. A batch that begins during a visit waits about this long for the slot, if copies are
-small.
-"""
+"""Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small."""
 
 
 class Orders(Message, frozen=True):
@@ -496,8 +494,7 @@ class Meta(Message, frozen=True):
 
     @property
     def certain(self) -> Position:
-        """The last position that is certainly committed: where the undo record leads, or `at` without an undo record.
-        """
+        """The last position that is certainly committed: where the undo record leads; without one, `at`."""
         return self.undo if self.undo is not None else self.at
 
 

@@ -1,5 +1,5 @@
-"""Targets of sinks. A target receives a batch's rows after the commit, and may receive the same batch again after a
-crash.
+"""Targets of sinks. A target gets a batch's rows after the commit, and maybe the same batch again after a crash.
+
 
 A target is any object with `publish(spark, batch_id, files)`, which must be idempotent by batch id. It may also have:
 
@@ -134,7 +134,7 @@ class ParquetSink:
             return
         lasting_directory(self.path)
         for old in self.path.glob(".batch_id=*.*"):
-            if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # left by a driver that died while it published
+            if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # left by a driver that was killed
                 shutil.rmtree(old, ignore_errors=True)
         staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
         staging.mkdir(exist_ok=True)  # a fresh UUID: if it exists, our mkdir succeeded, its reply was lost
