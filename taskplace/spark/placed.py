@@ -116,7 +116,7 @@ class Placed:
     ) -> PlacedQuery[Placed]:
         """Start one streaming query over all sources and return its handle.
 
-        Spark's own checkpoint is a directory of this checkpoint. `trigger` has the arguments of
+        Spark's checkpoint is a subdirectory of this checkpoint. `trigger` has the arguments of
         `DataStreamWriter.trigger`. Work that is due by event time also runs without rows, unless the checkpoint was
         made without ticks; then a warning is logged.
         """
