@@ -1,15 +1,15 @@
-"""Every private call into Spark, in one place, probed before anything starts.
+"""Makes all private calls into Spark. They are probed before anything starts.
 
-What is used beyond the public API, and why:
+The calls beyond the public API, and their reasons:
 
 - `SparkContext.makeRDD(Seq[(T, Seq[String])])` with locations `executor_<host>_<id>`: runs a partition on the
-  executor that has its state. A preference, so everything stays correct when Spark decides otherwise.
-- `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pin as
-  Arrow bytes, without another copy.
-- `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and says which partitions have rows at all.
-- `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: which executors there are;
-  `TaskScheduler.getExecutorDecommissionState`: which of them are about to go.
-- `DataSourceRegistration` with a stand-in for the session: a source that is planned by the driver's Python.
+  executor that has its state. It is only a preference; everything stays correct when Spark decides otherwise.
+- `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pinned
+  partition as Arrow bytes, without another copy.
+- `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and returns which partitions have rows.
+- `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: the executors;
+  `TaskScheduler.getExecutorDecommissionState`: the executors that are being decommissioned.
+- `DataSourceRegistration` with a stand-in for the session: a source that the driver's own Python plans.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from taskplace.spark.sending import Sending, Sent
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
-DECOMMISSION_POLLS = 10  # asking costs a call per executor
+DECOMMISSION_POLLS = 10  # each poll costs a call per executor
 END_OF_TASKS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
 class Pinned:
-    """A job that is described: an RDD with one partition per element, and the function that it is mapped by."""
+    """The description of a job: an RDD with one partition per element, and the function that maps it."""
 
     rdd: RDD[Any]
     function: Callable[[Iterator[Any]], Iterable[Any]]
@@ -57,7 +57,7 @@ class Pinned:
 class Bridge:
     """The private side of one Spark session: a `taskplace.spark.cluster.Cluster`.
 
-    Errors: `UnsupportedSpark` when anything needed is not there.
+    Errors: `UnsupportedSpark` when a needed call is missing.
     """
 
     def __init__(self, spark: SparkSession, *, locality_wait_ms: int = 30_000) -> None:
@@ -73,7 +73,7 @@ class Bridge:
 
     @property
     def spark(self) -> SparkSession:
-        """The session. Errors: `InputError` once it is stopped; nothing starts another one in its place."""
+        """The session. Errors: `InputError` once it is stopped; no other session is started in its place."""
         self.check_running()
         return self._spark
 
@@ -127,7 +127,7 @@ class Bridge:
     # -- executors
 
     def executors(self) -> list[Executor]:
-        """Return the executors that are registered and have told their cores, sorted by id."""
+        """Return the executors that are registered with their number of cores, sorted by id."""
         alive = self.usable()
         infos = self._jsc.statusStore().executorList(True)
         found = []
@@ -140,14 +140,14 @@ class Bridge:
         return sorted(found)
 
     def alive(self) -> frozenset[str]:
-        """Return the ids of the executors that the scheduler has now. One short call."""
+        """Return the ids of the executors that the scheduler knows now. One short call."""
         if self.local:
             return frozenset({"driver"})
         ids = self._jsc.getExecutorIds().mkString(",")
         return frozenset(ids.split(",")) if ids else frozenset()
 
     def usable(self) -> frozenset[str]:
-        """Return the ids of those that may get tasks: one that Spark decommissions gets none any more."""
+        """Return the ids of the executors that may get tasks: those that Spark is not decommissioning."""
         alive = self.alive()
         if self.local:
             return alive
@@ -155,14 +155,14 @@ class Bridge:
         return frozenset(id_ for id_ in alive if scheduler.getExecutorDecommissionState(id_).isEmpty())
 
     def expected_executors(self) -> int:
-        """Return how many executors will come, as far as the configuration says; 1 when it does not."""
+        """Return the number of executors in the configuration; 1 if it has none."""
         master = self.sc.master
         if match := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,.*\]", master):
             return int(match[1])
         return int(self.sc.getConf().get("spark.executor.instances", "1") or "1")
 
     def wait_for_executors(self, seconds: float) -> list[Executor]:
-        """Return the executors once the expected number is there, or those that are there after `seconds`."""
+        """Wait for the expected number of executors, at most `seconds`. Return the executors that have registered."""
         deadline = time.monotonic() + seconds
         while len(found := self.executors()) < self.expected_executors() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -175,12 +175,12 @@ class Bridge:
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
     def arrow_input(self, df: DataFrame, partitions: int, partition_id: str) -> ArrowInput:
-        """Return `df`'s rows by partition: a row goes where its column `partition_id` (0 .. partitions-1) says.
+        """Return `df`'s rows by partition. The column `partition_id` (0 .. partitions-1) has the partition of a row.
 
-        Runs the map side of the shuffle; the job that reads the RDD finds it done.
+        Runs the map side of the shuffle, so the job that reads the RDD need not run it.
         """
         session = df.sparkSession
-        # AQE would run the shuffle while the plan is made.
+        # AQE would run the shuffle during planning.
         with _Conf(
             session,
             {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
@@ -188,20 +188,20 @@ class Bridge:
             placed = df.repartitionById(partitions, partition_id).drop(partition_id)
             sizes = self._shuffled(placed, partitions)
             batches = placed._jdf.toArrowBatchRdd().toJavaRDD().glom()
-        # Spark's timestamps are microseconds of UTC, whatever the session's time zone.
+        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
         schema = to_arrow_schema(placed.schema, timezone="UTC")
         pickled = self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
         return ArrowInput(pickled, schema.serialize().to_pybytes(), sizes)
 
     def _shuffled(self, df: DataFrame, partitions: int) -> tuple[int, ...]:
-        """Run the map side of the shuffle that `df` ends with, and return the bytes of each of its partitions."""
+        """Run the map side of `df`'s last shuffle, and return the size of each partition in bytes."""
         plan = df._jdf.queryExecution().executedPlan()
         while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
             plan = plan.children().head()
         done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
             plan.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
         )
-        if done is None:  # not even a map task
+        if done is None:  # the input has no map task
             return (0,) * partitions
         return tuple(json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId())))
 
@@ -214,10 +214,10 @@ class Bridge:
     ) -> Pinned:
         """Return a job with one partition per element, pinned to its location, mapped by `function`.
 
-        `function` sees the elements; with `arrow`, pairs of an element and that partition's Arrow batches.
+        `function` gets the elements; with `arrow`, pairs of an element and the partition's Arrow batches.
         """
         self.check_running()
-        # Every name on the way to a JVM object is a call, so each is looked up once.
+        # Each attribute of a JVM object is a call, so each is looked up once.
         pairs, to_scala = (
             self._jvm.java.util.ArrayList(),
             self._jvm.scala.jdk.javaapi.CollectionConverters.asScala,
@@ -241,18 +241,18 @@ class Bridge:
         return Pinned(RDD(zipped, self.sc, serializer), function)
 
     def keep(self, name: str, value: object) -> Sent:
-        """Send a value to executors, unless the one that was sent under this name is the same object.
+        """Send a value to executors, unless the value last sent under this name is the same object.
 
-        Jobs with `keep(name, value).to(function)` then do not send it again, however large it is.
+        Jobs with `keep(name, value).to(function)` do not send it again, however large it is.
         """
         return self._sending.keep(name, value)
 
     def close(self) -> None:
-        """Remove what was sent to executors. The bridge stays of use."""
+        """Remove the values that were sent to executors. The bridge can still be used."""
         self._sending.close()
 
     def lighten(self, function: Callable[..., Any]) -> tuple[Callable[..., Any], Sent | None]:
-        """Return a function for a job that leaves nothing on the driver; see `Sending.lighten`."""
+        """Return a function whose job leaves no broadcast file on the driver; see `Sending.lighten`."""
         return self._sending.lighten(function)
 
     def run(
@@ -265,13 +265,13 @@ class Bridge:
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Run a job over `partitions` of what is `pinned` and return its elements; `tag` is what its tag begins with.
+        """Run the `pinned` job over `partitions` and return its elements. The job's tag begins with `tag`.
 
-        Errors: `JobLostError` when an executor in `watch` (ids) is gone, or is being decommissioned, before the job has
-        ended; the job is then cancelled and its tasks have ended, or had `END_OF_TASKS_SECONDS` to. `on_lost` is
-        called before that.
+        Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends.
+        `on_lost` is called first. Then the job is cancelled, and the call waits at most `END_OF_TASKS_SECONDS` for its
+        tasks to end.
         """
-        tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may have jobs of the same name
+        tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
         job = _Job(self, pinned, partitions, tag, pool)
         job.start()
         polls = 0
@@ -285,14 +285,14 @@ class Bridge:
                 self._wait_for_tasks(tag)
                 raise JobLostError(lost)
         if job.error is not None:
-            # The loss may have shown in the job first.
+            # The job may have failed before the loss was seen.
             if lost := watch - self.usable():
                 raise JobLostError(lost)
             raise job.error
         return job.result
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """Return a daemon thread, not started, with the Spark properties of the thread that calls this."""
+        """Return a daemon thread, not yet started, with the Spark properties of the calling thread."""
         return InheritableThread(target=target, name=name, daemon=True)
 
     def _wait_for_tasks(self, tag: str) -> None:
@@ -311,7 +311,7 @@ class Bridge:
 
 
 class _Job:
-    """One result job in a thread of its own, so that it can be watched and cancelled."""
+    """A result job that runs in its own thread, so that it can be watched and cancelled."""
 
     def __init__(
         self, bridge: Bridge, pinned: Pinned, partitions: Sequence[int], tag: str, pool: str | None
@@ -348,7 +348,7 @@ class _Job:
 
 
 class _Conf:
-    """Sets SQL configuration for a block, and puts back what was there."""
+    """Sets SQL configuration for a block, and restores the previous values after it."""
 
     def __init__(self, spark: SparkSession, values: dict[str, str]) -> None:
         self._spark, self._values = spark, values
@@ -371,9 +371,9 @@ _registered: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 
 
 def register(spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
-    """Make a source known to a session, once; it is planned on the driver, with the driver's Python.
+    """Register a Python data source with a session, once. The driver's own Python plans it.
 
-    Spark would take the executors' Python for that as well, which may not be there.
+    Spark would use the executors' Python for the planning, which may not be installed on the driver.
     """
     if name in _registered.setdefault(spark, set()):
         return
@@ -385,7 +385,7 @@ def register(spark: SparkSession, name: str, source: Callable[[], type[DataSourc
 
 
 class _OfDriver:
-    """A Spark context whose Python is this one."""
+    """A stand-in for a Spark context that names this process's Python."""
 
     def __init__(self, context: Any) -> None:
         self._context = context

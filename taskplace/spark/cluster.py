@@ -1,4 +1,4 @@
-"""What the driver needs of a cluster: its executors, and jobs whose tasks are pinned to them.
+"""Declares what the driver needs from a cluster: the executors, and jobs whose tasks are pinned to them.
 
 `taskplace.spark.bridge.Bridge` implements `Cluster` on Spark. This module imports no Spark, so tests can pass a
 stand-in to `Placed` and run whole batches in one process.
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Executor:
-    """An executor that is registered: its id, its host as Spark names it, and its cores."""
+    """A registered executor: its id, its host as Spark names it, and its number of cores."""
 
     id: str
     host: str
@@ -25,7 +25,7 @@ class Executor:
 
     @property
     def instance(self) -> str:
-        """The name it has as an instance."""
+        """The executor's name as an instance."""
         return f"executor-{self.id}"
 
     @property
@@ -38,7 +38,7 @@ class Executor:
 class ArrowInput:
     """A data frame's rows on their way to pinned tasks: a Java RDD with one list of Arrow batches per partition.
 
-    `sizes` are the bytes of each partition within the shuffle; 0: it has no rows.
+    `sizes`: the bytes of each partition in the shuffle; 0: no rows.
     """
 
     rdd: Any
@@ -47,7 +47,7 @@ class ArrowInput:
 
 
 class JobLostError(Exception):
-    """A job was cancelled because executors that its partitions were pinned to have gone; `lost` names them."""
+    """A job was cancelled because executors that its partitions were pinned to are lost; `lost` has their ids."""
 
     def __init__(self, lost: frozenset[str]) -> None:
         super().__init__(", ".join(sorted(lost)))
@@ -55,7 +55,7 @@ class JobLostError(Exception):
 
 
 class SentValue(Protocol):
-    """A value that executors have, or get with the first job that uses it."""
+    """A value that executors receive with the first job that uses it, and keep."""
 
     def to(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return `function` with this value as its first argument."""
@@ -64,7 +64,8 @@ class SentValue(Protocol):
 class Cluster(Protocol):
     """The executors of one session, and the jobs that run on them. `Bridge` documents each method.
 
-    `app_id`: the application's id; `local`: whether driver and executor are one process, so that nothing is pinned.
+    - `app_id`: the application's id
+    - `local`: whether driver and executor are the same process; then no task is pinned
     """
 
     app_id: str
@@ -80,13 +81,13 @@ class Cluster(Protocol):
         """Return the executors that may get tasks, sorted by id."""
 
     def alive(self) -> frozenset[str]:
-        """Return the ids of the executors that the scheduler has now."""
+        """Return the ids of the executors that the scheduler knows now."""
 
     def usable(self) -> frozenset[str]:
-        """Return the ids of those that may get tasks: not the ones that are being decommissioned."""
+        """Return the ids of the executors that may get tasks: those that are not being decommissioned."""
 
     def wait_for_executors(self, seconds: float) -> list[Executor]:
-        """Return the executors once the expected number has come, or those that are there after `seconds`."""
+        """Wait for the expected number of executors, at most `seconds`. Return the executors that have registered."""
 
     # -- jobs
 
@@ -94,7 +95,7 @@ class Cluster(Protocol):
         """Return the id of the streaming query on whose thread this is called."""
 
     def arrow_input(self, df: DataFrame, partitions: int, partition_id: str) -> ArrowInput:
-        """Return `df`'s rows by partition, which the column `partition_id` gives. Runs the map side of a shuffle."""
+        """Return `df`'s rows by partition, as the column `partition_id` has it. Runs the map side of a shuffle."""
 
     def pinned(
         self,
@@ -115,13 +116,13 @@ class Cluster(Protocol):
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Run a job over `partitions` and return its elements. Errors: `JobLostError` when one in `watch` is lost."""
+        """Run a job over `partitions`; return its elements. Errors: `JobLostError` if one in `watch` is lost."""
 
     def keep(self, name: str, value: object) -> SentValue:
-        """Send a value to executors, unless the one that was sent under this name is the same object."""
+        """Send a value to executors, unless the value last sent under this name is the same object."""
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """Return a daemon thread, not started, that may run jobs in the session of the thread that calls this."""
+        """Return a daemon thread, not yet started, that may run jobs in the calling thread's session."""
 
     def close(self) -> None:
-        """Remove what was sent to executors."""
+        """Remove the values that were sent to executors."""

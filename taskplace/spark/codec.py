@@ -1,7 +1,8 @@
-"""How messages are encoded: as JSON that is checked against their types, and sealed where no other file vouches for it.
+"""Encodes messages as JSON, and checks them against their types when they are read.
 
-A message is a frozen value. `encode` gives its JSON, `decode` takes nothing else: an unknown field, a missing one or
-one of another type is an error that names its path. Task ids are text where they are keys (`{"0_3": ...}`), else pairs.
+A message is a frozen value. `encode` returns its JSON, and `decode` accepts nothing else: an unknown field, a missing
+field or a wrong type is an error with the field's path. Task ids are text as keys (`{"0_3": ...}`), and pairs
+elsewhere. A file whose checksum no other file records is sealed: it carries its own checksum.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ if TYPE_CHECKING:
 else:
 
     class Task(ABC):  # noqa: B024 - it has nothing but `TaskId` registered
-        """The type of a task id that is a key. In JSON, keys are text, and a `TaskId` alone would be a pair."""
+        """The type of a task id used as a key. Keys are text in JSON, but msgspec would encode a `TaskId` as a pair."""
 
     Task.register(TaskId)
 
 
 class Coded:
-    """What messages can do."""
+    """Adds `encode` and `decode` to messages."""
 
     __slots__ = ()
 
@@ -39,24 +40,24 @@ class Coded:
 
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
-        """Return the message that `encode` wrote. Errors: `ValueError` saying where (`$.a.b`) what was expected."""
+        """Return the message that `encode` wrote. Errors: `ValueError` with the path (`$.a.b`) and expected type."""
         found: Self = decoded(cls, data)
         return found
 
 
 class Message(Coded, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What crosses between processes, or lies in a file. Frozen; equal if all fields are.
+    """A value that is sent between processes or stored in a file. Frozen; equal if all fields are equal.
 
-    `msgspec.structs.replace(message, field=value)` gives another one.
+    `msgspec.structs.replace(message, field=value)` returns a changed copy.
     """
 
 
 class Tally(Coded, msgspec.Struct, forbid_unknown_fields=True):
-    """A message that its sender fills step by step; whoever gets it takes it as it is."""
+    """A message that is mutable while its sender builds it. Receivers must not change it."""
 
 
 def _text(value: object) -> str:
-    """Return the text of a key; nothing else is left for this to be asked for."""
+    """Return the JSON text of a `TaskId` key (msgspec's encoding hook)."""
     if isinstance(value, TaskId):
         return str(value)
     raise NotImplementedError(f"a message cannot have a value of type {type(value).__name__}")
@@ -66,7 +67,7 @@ _encoder = msgspec.json.Encoder(enc_hook=_text)
 
 
 def decoded(kind: Any, data: bytes | str) -> Any:
-    """Return a value of any type that messages may have. Errors: as `Message.decode`.
+    """Return a value of any type that a message field may have. Errors: as for `Message.decode`.
 
     >>> decoded(dict[str, int], '{"a": "b"}')
     Traceback (most recent call last):
@@ -79,7 +80,7 @@ def decoded(kind: Any, data: bytes | str) -> Any:
 
 
 def encoded(value: object) -> bytes:
-    """Return the JSON of a value that has messages in it."""
+    """Return the JSON of a value that contains messages."""
     return _encoder.encode(value)
 
 
@@ -89,11 +90,13 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _task(kind: type, raw: object) -> TaskId:
-    """Return the task id that a key names: of all the types in messages, msgspec does not know `Task` alone."""
+    """Return the task id of a key. This is msgspec's decoding hook: `Task` is the only field type that it does not
+    know.
+    """
     return TaskId.parse(str(raw))
 
 
-# -- files that no other file vouches for
+# -- sealed files: no other file records their checksum
 
 
 def seal(data: Any) -> str:
@@ -120,17 +123,17 @@ def sealed(value: object, indent: int | None = None) -> bytes:
 
 
 def unsealed(data: bytes) -> bytes:
-    """Return the JSON that was sealed. Errors: `ValueError` saying what is wrong with it."""
+    """Return the JSON that was sealed. Errors: `ValueError` with the reason."""
     found = decoded(_Sealed, data)
     body = bytes(found.body)
-    # The checksum is that of the canonical form: of a file that is written otherwise it is made first.
+    # The checksum is that of the canonical form. Indented files are canonicalised before it is compared.
     if seal(body) != found.seal and seal(body := _canonical(body)) != found.seal:
         raise ValueError("its checksum does not match")
     return body
 
 
 def _canonical(body: bytes) -> bytes:
-    """Return JSON in the one form that checksums are of: keys in order, no spaces, nothing but ASCII."""
+    """Return JSON in its canonical form, over which checksums are computed: sorted keys, no spaces, only ASCII."""
     return json.dumps(decoded(Any, body), sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -1,14 +1,15 @@
-"""Nests the keys that overrides have added to `topology`, `input` and `output`.
+"""Nests the dotted keys that overrides add to `topology`, `input` and `output`.
 
-**Idea.** A file nests these sections, and needs nothing of this. An override names a key by its path:
-`--set output.totals.path=/data` means `output: {totals: {path: /data}}`. Where the file has no entry `totals` yet, the
-settings cannot know where its name ends, since names may have dots (`output.a.b.path`), and keep the key `totals.path`
-as it is. Here the fields that an entry may have are known: a name ends before a field.
+**Idea.** A file already nests these sections. An override names a key by its path: `--set output.totals.path=/data`
+means `output: {totals: {path: /data}}`. Names may contain dots (`output.a.b.path`). So if the file has no entry
+`totals` yet, the settings cannot know where the name ends, and keep the key `totals.path` unchanged. This module knows
+the fields that an entry may have: a name ends before a field.
 
-Properties: if a name may end in several places, the one to an entry that is there is meant, else the shortest name. A
-key without a field in it is a name, if its value is a mapping; any other is a mistake, and leads into the longest entry
-that is there, which has the error. Below a field the longest key that is there is followed, and what is left is one key
-(`options.kafka.group.id`).
+Rules:
+- If a name may end in several places, it names an existing entry, or else it is the shortest name.
+- A key without a field in it is a name if its value is a mapping. Otherwise it is a mistake, and belongs to the longest
+  existing entry, which reports the error.
+- Below a field, the longest existing key is followed. The rest is one key (`options.kafka.group.id`).
 
 Errors: `ConfigError` for a key that is given twice, flat and nested.
 """
@@ -39,7 +40,7 @@ _FIELDS = (
 
 
 def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the section `topology` nested.
+    """Return the section `topology`, nested.
 
     >>> topology_section({"nodes": {"o": {"sink": "p"}}, "nodes.p.process": "a"})
     {'nodes': {'o': {'sink': 'p'}, 'p': {'process': 'a'}}}
@@ -62,7 +63,7 @@ def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def entries(section: str, given: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
-    """Return a section of entries, `input` or `output`, nested.
+    """Return the section `input` or `output`, nested.
 
     >>> entries("output", {"a.b.path": "/x", "c": {"path": "/y"}}, ["path"])
     {'c': {'path': '/y'}, 'a.b': {'path': '/x'}}
@@ -88,14 +89,14 @@ def _merged(
 
 
 def _there(tree: Mapping[str, Any], path: str) -> bool:
-    """Return whether a path leads to a value; the longest key that leads on is followed, as `graft` does."""
+    """Return whether a path leads to a value. Follows the longest existing key at each level, as `graft` does."""
     inner = [key for key in tree if path.startswith(f"{key}.") and isinstance(tree[key], Mapping)]
     longest = max(inner, key=len, default=None)
     return path in tree or (longest is not None and _there(tree[longest], path[len(longest) + 1 :]))
 
 
 def _way(key: str, value: object, known: Collection[str], fields: Collection[str]) -> tuple[str, str] | None:
-    """Return the name of the entry that a flat key leads into, and what follows; None: it is a name itself."""
+    """Split a flat key into the name of its entry and the rest; None: the key is a name itself."""
     words = key.split(".")
     ways = [(".".join(words[:i]), ".".join(words[i:])) for i in range(1, len(words))]
     there = [way for way in reversed(ways) if way[0] in known]

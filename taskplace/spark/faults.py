@@ -1,10 +1,10 @@
-"""Points at which a test may kill or hold this process. Nothing happens unless TASKPLACE_FAULTS names a directory.
+"""Points at which a test may kill or hold this process. Active only if TASKPLACE_FAULTS names a directory.
 
-An order is a file in that directory, named after the point. The first process to come by takes it (it is
-unlinked, so each order is carried out once, and one that is gone was carried out) and does what it says:
+An order is a file in that directory, named after the point. The first process that reaches the point unlinks the file
+and carries out the order, so each order is carried out once. A missing file means that it was carried out. Orders:
 
     kill     SIGKILL to the executor's JVM and to this worker; on the driver, to the driver
-    hold     wait until `<point>.release` appears: what a process does that was stopped and goes on later
+    hold     wait until `<point>.release` appears, like a process that is stopped and continues later
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from contextlib import suppress
 from pathlib import Path
 
 POINTS = (
-    "attempt.positioned",  # the copy is at its base, its write transaction held
-    "attempt.processed",  # the operators have run, nothing is written
+    "attempt.positioned",  # the copy is at its base, its write transaction open
+    "attempt.processed",  # the operators have run, nothing is written yet
     "attempt.sealed",  # changelog, boundary and output are in the checkpoint
     "attempt.stored",  # the copy has committed
-    "attempt.reported",  # the report is there, Spark does not know yet
-    "restore.piece",  # a piece of a snapshot is in the copy; more may be to come
-    "follow.applied",  # a follower has applied what there was
-    "snapshot.written",  # a snapshot's file is there, the driver does not know yet
+    "attempt.reported",  # the report is written, Spark does not know yet
+    "restore.piece",  # a piece of a snapshot is in the copy; more may follow
+    "follow.applied",  # a follower has applied all committed changes
+    "snapshot.written",  # a snapshot's file is written, the driver does not know yet
     "batch.staged",  # driver: all stages have ended, no manifest yet
-    "batch.checked",  # driver: no other has taken over, and the manifest is about to appear
-    "batch.committed",  # driver: the manifest is there, nothing is published
+    "batch.checked",  # driver: no other driver has taken over, no manifest yet
+    "batch.committed",  # driver: the manifest is written, nothing is published yet
     "batch.published",  # driver: published, Spark does not know yet
 )
 
@@ -50,6 +50,6 @@ def point(name: str) -> None:
     if not name.startswith("batch."):
         from taskplace.spark.worker import identity
 
-        with suppress(ProcessLookupError):  # a worker that has outlived it
+        with suppress(ProcessLookupError):  # the worker may outlive its executor
             os.kill(identity.executor()[1].pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

@@ -1,24 +1,27 @@
-"""Whether the rows of a key meet: what a processor keeps state by, against what its input is split by.
+"""Checks that all rows of one state key reach the same task.
 
-**Idea.** A row's task follows from the columns its topic is keyed by. A processor that keeps state by other columns
-sees the rows of one key in several tasks, each with a state of its own, and counts each key in pieces. So the columns
-of `by` have to contain those of the key: by (tailnum) or by (tailnum, day) behind a topic keyed by tailnum is right, by
-(tailnum) behind one keyed by (tailnum, day), or by origin, is not.
+**Idea.** The key columns of a topic decide a row's task. If a processor keeps state by other columns, the rows of one
+state key lie in several tasks, each with its own state, and every count is split. So the columns of `by` must contain
+all key columns of the topic. Behind a topic keyed by tailnum, state by (tailnum) or by (tailnum, day) is right. State
+by (tailnum) behind a topic keyed by (tailnum, day), or by origin, is wrong.
 
-Properties:
-- judged are the aggregates, counts, table joins and functions per key of `taskplace.spark.processors`. A
-  de-duplication behind one topic is not: an id mostly tells the key too, and equal ids then meet. Behind several
-  topics it is judged as the others are: equal ids from two topics meet only if both are split alike;
-- only where the key is known by name: behind a source or a repartition, and what keeps its columns (de-duplication,
-  table join, aggregates, merges). A processor of one's own may rename columns, and hides it;
-- topics that meet, in a merge or a join, have to be split by the same columns in the same order, and merged ones by the
-  same number of partitions: else one key has its rows in one task for one topic, and in another one for the other;
-- a window's start is made by its processor, so no input can be split by it;
-- a source without a key is not judged, nor is a subtopology of one task.
+Checked:
+- aggregates, counts, table joins and functions per key of `taskplace.spark.processors`;
+- de-duplication behind several topics: equal ids from two topics meet only if both topics are split alike;
+- topics that meet in a merge or a join: they must be split by the same columns in the same order. Merged topics must
+  also have the same number of partitions. Otherwise the rows of one key reach different tasks from different topics.
 
-Errors: `TopologyError` with the node, both lists of columns, and what to do.
+Not checked:
+- a de-duplication after a single topic: its id usually determines the key;
+- a processor behind a custom one, which may rename columns. The key is known by name only behind a source or a
+  repartition, and behind processors that keep its columns (de-duplication, table join, aggregates, merges);
+- the start of a window: the processor computes it, so no input can be split by it;
+- a source without a key, and a subtopology with one task.
 
-The columns' types are another matter: `splits` says which are to be compared, `taskplace.spark.worker.splits` does it.
+Errors: `TopologyError` with the node, both lists of columns, and the remedy.
+
+The types of the columns are compared elsewhere: `splits` lists the comparisons, `taskplace.spark.worker.splits` makes
+them.
 """
 
 from __future__ import annotations
@@ -33,15 +36,15 @@ from taskplace.spark.processors.aggregate import WINDOW
 from taskplace.spark.worker.splits import Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
-# Exactly these: one that is derived from them may do otherwise.
+# Exactly these classes: a subclass may behave differently.
 _BY_KEY = (Aggregate, Count, PerKey, TableJoin)
 _KEEP = (Aggregate, Count, Deduplicate, TableJoin)  # the key columns of their first input
 
-Keys = frozenset[tuple[str, ...]] | None  # of the topics that rows come from; None: not known
+Keys = frozenset[tuple[str, ...]] | None  # the keys of the topics that rows come from; None: not known
 
 
 def check_keys(built: BuiltTopology) -> None:
-    """Refuse a processor that keeps state by columns which its input is not split by. O(nodes + edges).
+    """Refuse a processor whose state key does not contain all columns that its input is split by. O(nodes + edges).
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -109,13 +112,13 @@ def _by(processor: Any) -> tuple[str, ...]:
 
 
 def _of_rows(processor: Any, key: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of a store's key that are the rows' own."""
+    """Return the columns of a store's key that the rows have, without the computed start of a window."""
     made = {WINDOW} if isinstance(processor, Aggregate) and processor.windowed else set()
     return tuple(name for name in key if name not in made)
 
 
 def _keys(node: Node, known: Mapping[str, Keys]) -> Keys:
-    """Return the columns by whose values the rows behind a node are split, if those are known to be in them."""
+    """Return the key columns by which a node's output rows are split; None if the rows may not have these columns."""
     if node.kind == "source":
         return frozenset({node.key}) if node.key else None
     if node.kind == "merge":
@@ -125,10 +128,10 @@ def _keys(node: Node, known: Mapping[str, Keys]) -> Keys:
 
 
 def splits(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Split, ...]:
-    """Return where a subtopology keeps state by what a topic is split by, and as what. O(nodes x topics).
+    """Return the stores whose key contains a topic's key, with the types of these columns. O(nodes x topics).
 
-    `keys`: of each store. Judged is each topic that a node's rows come from, whatever lies between, if the key of a
-    store of the node has all columns of the topic's key. None where there is but one task.
+    `keys`: the key schema of each store. A node is compared with every topic that its rows come from, whatever lies
+    between, if the key of one of its stores has all columns of the topic's key. Empty for a subtopology with one task.
     """
     found: dict[Split, None] = {}
     topics: dict[str, dict[str, tuple[str, ...]]] = {}

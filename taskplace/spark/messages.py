@@ -42,7 +42,12 @@ Columns = tuple[tuple[str, str], ...]
 
 
 class Position(Message, frozen=True, array_like=True):
-    """A point of a task's history: the batch that made it, the attempt that did, records applied in all."""
+    """A point in a task's history.
+
+    - `version`: the batch that led to it
+    - `attempt`: the attempt that led to it
+    - `offset`: the number of changelog records up to it
+    """
 
     version: int = -1
     attempt: str = ""
@@ -75,7 +80,7 @@ class Change(Message, frozen=True):
 
 
 class Snapshot(Message, frozen=True):
-    """The whole state at one committed position, in one file."""
+    """The complete state of a task at one committed position, in one file."""
 
     version: int
     attempt: str
@@ -105,7 +110,7 @@ class History(Message, frozen=True):
         return self.snapshots[-1].position if self.snapshots else EMPTY
 
 
-# -- what lies in a checkpoint: sealed, and read by later drivers
+# -- sealed files of the checkpoint, read by later drivers
 
 
 #: A new version needs a step in `driver/versions.py`, and golden checkpoints of the one before.
@@ -122,27 +127,32 @@ class StagedFile(Message, frozen=True):
 
 
 class SinkSchema(Message, frozen=True):
-    """The columns of a sink, in order, and whether the user declared them. A manifest's identity has the columns."""
+    """The columns of a sink, in order, and whether the user declared them. The manifest's identity contains them."""
 
     columns: Columns
     declared: bool = False
 
     @property
     def written(self) -> str:
-        """How it is declared: {'k': 'string', 'n': 'int64'}."""
+        """The columns as a user would declare them: {'k': 'string', 'n': 'int64'}."""
         return str(dict(self.columns))
 
 
 class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     """One committed batch.
 
-    `snapshots` are all that are kept then, by task; `identity` binds the checkpoint. Every so many batches a manifest
-    is *full*: it has all `histories`, so that those before it are no longer needed. `event_times`: the newest of each
-    source so far, in microseconds; the next batch's watermark comes from them. `needs`: the first batch whose manifest
-    is still needed beside this one. `rows`: how many of the sources' rows are in the batch. `watermark`: of the
-    sources, in this batch; `expired`: the time up to which each store that forgets has expired, None in manifests of
-    older versions, whose stores went by `watermark`; `held`: by task, where that was another one
-    (`driver/watermarks.py`). `assignment`: by instance, for whoever looks: nothing goes by it.
+    At regular intervals a manifest is *full*: it contains all `histories`, so earlier manifests are no longer needed.
+
+    - `identity`: binds the manifest to its checkpoint
+    - `snapshots`: by task, all snapshots that are kept after this batch
+    - `event_times`: by source, the newest event time so far, in microseconds; the next watermark is computed from them
+    - `needs`: the first batch whose manifest is still needed beside this one
+    - `rows`: the number of source rows in the batch
+    - `watermark`: of the sources, in this batch
+    - `expired`: by store, the time up to which its entries have expired; None in manifests of older versions, whose
+      stores expired by `watermark`
+    - `held`: by task and store, the same time where the task's differs from `expired` (`driver/watermarks.py`)
+    - `assignment`: by instance; for debugging, never read back
     """
 
     batch: int
@@ -163,7 +173,7 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
 
 
 class Layout(Message, frozen=True, omit_defaults=True):
-    """How a store is laid out: its columns, the time that its entries are forgotten by, and what its numbers mean."""
+    """The layout of a store: its columns, the column by which entries expire, and what its numbers mean."""
 
     key: Columns
     value: Columns
@@ -172,16 +182,17 @@ class Layout(Message, frozen=True, omit_defaults=True):
 
     @property
     def columns(self) -> str:
-        """What its entries look like, for an error."""
+        """The form of the store's entries, for error messages."""
         time = f", forgotten by {self.time!r}" if self.time else ""
         return f"key {list(self.key)}, value {list(self.value)}{time}"
 
 
 class Declaration(Message, frozen=True, forbid_unknown_fields=False):
-    """What a driver's manifests are made with (`driver/structure.py`).
+    """The structure under which a driver commits its manifests (`driver/structure.py`).
 
-    `id`: the checkpoint's, the same in all; `topology` as `BuiltTopology.to_dict` has it; `sources`: in the order in
-    which Spark reads them, None if it was declared before that was kept.
+    - `id`: the checkpoint's id, the same in all declarations
+    - `topology`: as `BuiltTopology.to_dict` returns it
+    - `sources`: in the order in which Spark reads them; None if the declaration is older than this field
     """
 
     id: str
@@ -191,7 +202,7 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
     sources: tuple[str, ...] | None = None
 
 
-# -- what an attempt is given, and what it answers
+# -- input and result of an attempt
 
 
 class Slice(Message, frozen=True, array_like=True):
@@ -204,8 +215,12 @@ class Slice(Message, frozen=True, array_like=True):
 
 
 class Boundary(Message, frozen=True):
-    """One attempt's rows for one internal topic. `slices` has the partitions that got rows; `schema` is Arrow's,
-    serialised; `key` says as what the key's columns were hashed, if there were rows."""
+    """One attempt's rows for one internal topic.
+
+    - `slices`: by partition, for the partitions that got rows
+    - `schema`: the serialised Arrow schema
+    - `key`: the types under which the key columns were hashed; empty without rows
+    """
 
     file: str
     schema: bytes
@@ -214,7 +229,7 @@ class Boundary(Message, frozen=True):
 
 
 class Listing(Message, frozen=True):
-    """Names the file that lists the boundaries which a stage reads, by internal topic, with its size and checksum."""
+    """Refers to the file that lists the boundaries that a stage reads, by internal topic."""
 
     file: str
     size: int
@@ -222,14 +237,16 @@ class Listing(Message, frozen=True):
 
 
 class Setting(Message, frozen=True):
-    """What all attempts of a stage share. It travels pickled, with the function that a stage runs.
+    """The values that all attempts of a stage share. Sent pickled, with the function that the stage runs.
 
-    `schema`: of the external input, serialised, united if there are several sources; None without any. `inputs`: where
-    the boundaries of internal topics are listed; None without any. `run`: the id
-    of this run of the stage, as a query that is started again runs a batch again, with the same epoch. `round`: how
-    often executors were lost within the run so far. `watermarks`: of the topics that the stage reads, in microseconds
-    since 1970 (UTC), None: unknown yet; `late`: what each store that forgets went by in the batch before.
-    `sinks`: the schemas of the sinks that have one already.
+    - `schema`: the serialised schema of the external input, united if there are several sources; None without any
+    - `inputs`: the file that lists the boundaries of internal topics; None without any
+    - `run`: the id of this run of the stage. A restarted query repeats a batch with the same epoch, so batch and epoch
+      alone do not identify a run
+    - `round`: how often executors have been lost within this run
+    - `watermarks`: by topic that the stage reads, in microseconds since 1970 (UTC); None: not yet known
+    - `late`: by store with expiry, its watermark in the previous batch; older rows are late
+    - `sinks`: the schemas of the sinks that already have one
     """
 
     checkpoint: str
@@ -250,10 +267,10 @@ class Setting(Message, frozen=True):
 
 
 class Descriptor(Message, frozen=True):
-    """What one attempt must start from: the task, where it was planned to run, and its committed history.
+    """The starting point of one attempt: the task, the instance it was planned for, and its committed history.
 
-    `held`: what stores of this task went by in the batch before, where that is not what the stage says, as windows of
-    this task that were due had not all been sent.
+    `held`: the watermarks of this task's stores in the previous batch, where they differ from `Setting.late` because
+    some due windows were not yet emitted.
     """
 
     task: TaskId
@@ -263,10 +280,11 @@ class Descriptor(Message, frozen=True):
 
 
 class Recovery(Tally):
-    """What it took to bring a copy to its base.
+    """The work that brought a copy to its base position.
 
-    `unfinished` when a follower was stopped on the way, `restoring` a snapshot (its attempt) or not; `damaged` files of
-    the checkpoint were done without.
+    - `unfinished`: a follower was stopped before the end
+    - `restoring`: the snapshot (its attempt) that it was loading then; empty otherwise
+    - `damaged`: damaged files of the checkpoint that were skipped
     """
 
     replayed: int = 0
@@ -279,12 +297,17 @@ class Recovery(Tally):
 
 
 class Report(Message, frozen=True):
-    """What an attempt did. `change` is None when the state did not change; `seconds` itemises its time.
+    """The result of an attempt.
 
-    `rows`: how many came from outside the topology; `event_times`: the newest event time of each topic; `late`: rows
-    that stores did not take, having expired already; `expiring`: whether what has expired is not all removed yet;
-    `watermarks`: what each store that forgets went by; `behind`: the watermark of each internal topic that it wrote to.
-    `staged_as`: the columns of what was staged, by sink.
+    - `change`: None when the state did not change
+    - `seconds`: the attempt's time, by step
+    - `rows`: the number of rows from outside the topology
+    - `event_times`: by topic, the newest event time
+    - `late`: the number of rows that stores rejected because they had already expired
+    - `expiring`: whether expired entries remain to be removed
+    - `watermarks`: by store with expiry, the watermark that it used
+    - `behind`: by internal topic that the attempt wrote to, the watermark of its rows
+    - `staged_as`: by sink, the columns of the staged rows
     """
 
     task: TaskId
@@ -309,27 +332,27 @@ class Report(Message, frozen=True):
 
 
 def batch_dir(batch: int) -> str:
-    """Return the folder of what a batch needs until it is published."""
+    """Return the directory with the files that a batch needs until it is published."""
     return f"batches/{batch:010d}"
 
 
 def reports_dir(batch: int, subtopology: int) -> str:
-    """Return the folder of a stage's finished attempts."""
+    """Return the directory with the reports of a stage's finished attempts."""
     return f"{batch_dir(batch)}/attempts/{subtopology}"
 
 
 def report_file(setting: Setting, task: TaskId, attempt: str) -> str:
-    """Return the file of a finished attempt's report."""
+    """Return the file with the report of a finished attempt."""
     return f"{reports_dir(setting.batch, task.subtopology)}/{task}-{setting.run}-{attempt}.json"
 
 
 def inputs_file(setting: Setting, subtopology: int) -> str:
-    """Return the file that lists the boundaries which a run of a stage reads."""
+    """Return the file that lists the boundaries that a run of a stage reads."""
     return f"{batch_dir(setting.batch)}/inputs/{subtopology}-{setting.run}.json"
 
 
 def called_off(setting: Setting, subtopology: int) -> str:
-    """Return the file by which a driver calls a round of a stage off."""
+    """Return the file with which a driver cancels a round of a stage."""
     return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.run}-{setting.round}"
 
 
@@ -339,7 +362,7 @@ def change_file(task: TaskId, version: int, attempt: str) -> str:
 
 
 def snapshot_file(task: TaskId, version: int, attempt: str) -> str:
-    """Return the file of a snapshot, the first that is made of an attempt."""
+    """Return the file for the first snapshot of an attempt's state."""
     return f"snapshots/{task}/{version:010d}-{attempt}.arrow"
 
 
@@ -352,17 +375,20 @@ def task_of(name: str) -> TaskId:
     return TaskId.parse(name.partition("-")[0])
 
 
-# -- what followers are asked and answer, and what readers of a store are
+# -- requests to followers and store readers, and their answers
 
 
 BUDGET_SECONDS = 0.5
-"""A batch that begins while an executor is visited waits for one of its slots for about this, if copies are small."""
+"""Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small."""
 
 
 class Orders(Message, frozen=True):
-    """What one executor is asked to do. Histories by task, stores by subtopology; `logged` have a changelog.
+    """The work that one visit does on an executor.
 
-    `orphans_after`: seconds, None: orphaned directories are not looked for; `budget`: seconds.
+    - `follow`, `snapshot`: by task, the history to apply, or to make a snapshot of
+    - `stores`, `logged`: by subtopology; `logged` are the stores with a changelog
+    - `orphans_after`: seconds after which orphaned directories are removed; None: they are not looked for
+    - `budget`: seconds
     """
 
     instance: str
@@ -380,10 +406,12 @@ class Orders(Message, frozen=True):
 
 
 class Visit(Tally):
-    """What an executor answers: every copy it has, where each is, and what was done.
+    """An executor's answer to `Orders`: all its copies with their positions, and the work that was done.
 
-    `here` is False when Spark ran the visit on another executor; `pid` is the executor's JVM; `restoring`: by task, the
-    attempt of the snapshot that the next visit goes on with; `orphans`: dead executors' directories that were removed.
+    - `here`: False when Spark ran the visit on another executor
+    - `pid`: of the executor's JVM
+    - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
+    - `orphans`: the directories of dead executors that were removed
     """
 
     instance: str
@@ -402,9 +430,10 @@ class Visit(Tally):
 
 
 class Question(Message, frozen=True):
-    """What to read of one task's copy: `keys` (encoded), or all of the store into a file whose name begins with `file`.
+    """A read of one task's copy: the values of `keys` (encoded), or the whole store.
 
-    What has expired at `watermark` (microseconds) is not there any more.
+    The whole store goes to a file whose name begins with `file`. Entries that have expired at `watermark`
+    (microseconds) are left out.
     """
 
     task: TaskId
@@ -417,7 +446,10 @@ class Question(Message, frozen=True):
 
 
 class Answer(Message, frozen=True):
-    """What was found: values in the order of the keys, or a file of all rows; else no position, and why."""
+    """The result of a `Question`: values in the order of the keys, or a file with all rows.
+
+    If the copy could not be read, `position` is None and `error` has the reason.
+    """
 
     task: TaskId
     position: Position | None
@@ -426,15 +458,15 @@ class Answer(Message, frozen=True):
     error: str = ""
 
 
-# -- what lies on an executor's own disk
+# -- files on an executor's local disk
 
 
-#: Of `Meta`: a copy of another one is made anew.
+#: Format of `Meta` and of the copy. A copy with another format is discarded and restored.
 FORMAT = 3
 
 
 class Fence(Message, frozen=True, order=True, array_like=True):
-    """Whose work this is: the driver's epoch, the batch, the generation. A copy takes no older one than it has seen."""
+    """Fencing token: epoch, batch, generation. A copy rejects a lower token than the highest it has seen."""
 
     epoch: int = 0
     batch: int = -1
@@ -442,12 +474,14 @@ class Fence(Message, frozen=True, order=True, array_like=True):
 
 
 class Meta(Message, frozen=True):
-    """Where a copy is, and how it got there.
+    """The position of a copy, and how it got there.
 
-    - `at`: its position, its last attempt included; `undo`: where its undo record leads, None without one
-    - `skipped`: stores whose records were passed over, because the topology did not have them
-    - `restoring`: which snapshot (attempt and checksum), and how many pieces of it have been loaded; `at` is EMPTY then
-    - `boot`: of the host, in which it was written: no copy is used after another one
+    - `at`: its position, including an attempt that may not be committed
+    - `undo`: the position that its undo record leads back to; None without one
+    - `skipped`: stores whose records were ignored, because the topology did not contain them
+    - `restoring`: the snapshot that is being loaded (attempt and checksum) and the number of its loaded pieces; `at` is
+      EMPTY meanwhile
+    - `boot`: the host's boot in which the copy was written; after another boot the copy is discarded
     """
 
     at: Position = EMPTY
@@ -460,15 +494,15 @@ class Meta(Message, frozen=True):
 
     @property
     def certain(self) -> Position:
-        """The position without an uncommitted last batch: of what is sure is where its undo record leads."""
+        """The last position that is certainly committed: where the undo record leads; without one, `at`."""
         return self.undo if self.undo is not None else self.at
 
 
 class Owner(Message, frozen=True):
-    """A process that cannot be mistaken for a later one with the same id (`worker/identity.py`).
+    """Identifies a process; a later process with the same process id is not equal (`worker/identity.py`).
 
-    `started` is counted from the boot where the system says it so: by the wall clock, a process would seem to
-    be another one after the clock was set.
+    `started` is counted from the boot where the system offers that. By the wall clock, a process would seem to be
+    another one after the clock was set.
     """
 
     pid: int
@@ -478,16 +512,17 @@ class Owner(Message, frozen=True):
 
 
 class Orphaned(Message, frozen=True):
-    """Since when a directory is known to have no owner: seconds of the boot's own clock."""
+    """The time since which a directory is known to have no owner, in seconds of the boot's clock."""
 
     boot: str
     since: float
 
 
 class Opened(Message, frozen=True):
-    """Who has a copy open, and how many before it have died of that; it is gone when the copy is closed.
+    """Names the worker that has a copy open. The record is removed when the copy is closed.
 
-    `called_off`: the file that says that Spark has ended the worker, and not the copy.
+    - `deaths`: how many earlier workers died while they had the copy open
+    - `called_off`: the file that exists if Spark ended the worker, so the copy is not to blame
     """
 
     worker: Owner

@@ -1,6 +1,7 @@
-"""Checks what `Placed` is given: one error a mistake, before anything is opened.
+"""Checks the arguments of `Placed` before anything is opened.
 
-Errors: `InputError` with the parameter, what was found, what was expected, the nearest known name.
+Errors: one `InputError` per mistake, with the parameter, the value found, the values expected, and the nearest known
+name.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
 from topology import BuiltTopology, Topology
 
-_EVENTS = ("batch", "rebalance", "failure")  # those that `Placed` itself tells
+_EVENTS = ("batch", "rebalance", "failure")  # the events that `Placed` itself reports
 
 
 def built_topology(topology: object) -> BuiltTopology:
-    """Return the topology, built."""
+    """Return the topology; build it if it is not built yet."""
     if isinstance(topology, BuiltTopology):
         return topology
     if not isinstance(topology, Topology):
@@ -33,7 +34,7 @@ def built_topology(topology: object) -> BuiltTopology:
 
 
 def placement_config(config: object) -> PlacementConfig:
-    """Return the configuration that an object, a mapping of Kafka's keys, or nothing describes."""
+    """Return the configuration, given as an object or as a mapping of Kafka's keys; None: the defaults."""
     if isinstance(config, PlacementConfig):
         return config
     return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
@@ -42,7 +43,7 @@ def placement_config(config: object) -> PlacementConfig:
 def check_supported(config: PlacementConfig, prefix: str = "") -> None:
     """Refuse an assignor that is not installed, and strategies that have no meaning on Spark.
 
-    `prefix` goes before the key in an error, such as "placement.".
+    `prefix` is put before the key in an error, such as "placement.".
     """
     if config.task_assignor_class not in BUILT_IN:
         find_assignor(config.task_assignor_class, f"{prefix}task.assignor.class")
@@ -56,13 +57,13 @@ def check_supported(config: PlacementConfig, prefix: str = "") -> None:
 
 
 def check_bridge(bridge: object) -> None:
-    """Refuse a bridge that runs no jobs; None stands for that of the session."""
+    """Refuse a bridge that cannot run jobs. None stands for the session's bridge."""
     if bridge is not None and not all(callable(getattr(bridge, name, None)) for name in ("pinned", "run")):
         raise InputError("bridge", found=bridge, expected="a taskplace.spark.cluster.Cluster, or None")
 
 
 def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOptions:
-    """Return the options, given as an object or as keywords."""
+    """Return the `PlacedOptions`, given as an object or as keywords."""
     if options is None:
         return PlacedOptions.of(keywords)
     if keywords:
@@ -72,7 +73,7 @@ def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOption
 
 
 def local_path(path: object, what: str) -> Path:
-    """Return a local path. Errors: `InputError` for a file system without an exclusive create that is known to work."""
+    """Return a local path. Errors: `InputError` for a file system that is not known to have an exclusive create."""
     if (
         not isinstance(path, str | os.PathLike)
         or not isinstance(os.fspath(path), str)
@@ -92,13 +93,13 @@ def local_path(path: object, what: str) -> Path:
 
 
 def check_reporter(reporter: object) -> None:
-    """Refuse a reporter that cannot be told anything."""
+    """Refuse a reporter that lacks the method of an event."""
     if reporter is not None and not all(callable(getattr(reporter, event, None)) for event in _EVENTS):
         raise InputError("reporter", found=reporter, expected=f"an object with {', '.join(_EVENTS)}")
 
 
 def check_sources(sources: object, *, streaming: bool = False) -> None:
-    """Refuse sources that are not data frames by name, or with `streaming` not streams."""
+    """Refuse sources that are not a mapping of names to data frames. With `streaming`, the frames must be streams."""
     expected = "a data frame for each external topic, by its name"
     for name, df in validation.entries(sources, "sources", expected):
         if not isinstance(name, str) or not all(

@@ -1,14 +1,14 @@
-"""`Placed`: a topology with placed state, embedded in a PySpark pipeline.
+"""Embeds a topology with placed state in a PySpark pipeline: `Placed`.
 
-Idea: one Structured Streaming query reads all sources; Spark keeps the offsets and repeats a batch that was
-not committed. Its `foreachBatch` is `Placed.process_batch`, which runs the batch where the state is:
+Idea: one Structured Streaming query reads all sources. Spark keeps the offsets and repeats a batch that was not
+committed. The query's `foreachBatch` is `Placed.process_batch`, which runs the batch where the state is:
 
     rebalance (between batches) -> one pinned job per subtopology -> manifest -> sinks -> followers catch up
 
 `Placed` embeds the stream and answers questions about it; `taskplace.spark.driver.batch_runner` runs the batches.
 
-Properties: state effectively once, under the loss of any executor and of the driver; sinks get each batch at
-least once, always with the same rows under the same batch id.
+Properties: state is effectively once, under the loss of any executor and of the driver. Sinks get each batch at least
+once, always with the same rows under the same batch id.
 
 Non-goal: Spark Connect, which cannot reach executors.
 """
@@ -52,20 +52,20 @@ class Placed:
     - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
     - `options`, or its fields as keywords: `PlacedOptions`
-    - `reporter`: shows what happens (`taskplace.report`)
-    - `bridge`: the executors to run on; None: those of `spark`. Tests pass a stand-in
+    - `reporter`: receives the events of the stream (`taskplace.report`)
+    - `bridge`: the cluster to run on; None: that of `spark`. Tests pass a stand-in
 
-    Errors: `UnsupportedSpark`; `InputError` and `TopologyError` for what is wrong in the description;
-    `CheckpointError` when the checkpoint was made by something else. Nothing has started by then: what was in charge of
-    the checkpoint still is, until the first batch.
+    Errors: `UnsupportedSpark`; `InputError` and `TopologyError` for a wrong argument or topology; `CheckpointError` if
+    the checkpoint does not belong to this topology. These errors come before anything has started: until the first
+    batch, the driver that runs the checkpoint keeps it.
 
         placed = Placed(spark, topology, checkpoint="/data/delays", state_dir="/var/tmp/delays",
                         config={"num.standby.replicas": 1})
         query = placed.start({"flights": flights})
         query.awaitTermination()
 
-    Lifetime: one per driver and checkpoint; `close` it, or stop its query, when the stream ends. `error` is that of the
-    last batch that failed, None before one has.
+    Lifetime: one per driver and checkpoint; `close` it, or stop its query, when the stream ends. `error` is the error
+    of the last batch that failed; None if none has failed.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class Placed:
         trigger: Mapping[str, Any] | None = None,
         name: str | None = None,
     ) -> PlacedQuery[Placed]:
-        """Start one streaming query over all sources and return its handle; Spark's own part of the
-        checkpoint is kept beside the rest. `trigger` is what `DataStreamWriter.trigger` takes.
+        """Start one streaming query over all sources and return its handle.
 
-        What is due by event time runs without rows as well, unless the checkpoint was made without ticks: a warning
-        says so then.
+        Spark's checkpoint is a subdirectory of this checkpoint. `trigger` has the arguments of
+        `DataStreamWriter.trigger`. Work that is due by event time also runs without rows, unless the checkpoint was
+        made without ticks; then a warning is logged.
         """
         triggered = read_trigger(trigger)
         if name is not None and (not isinstance(name, str) or not name):
@@ -138,8 +138,9 @@ class Placed:
     def unite(self, sources: Mapping[str, DataFrame], *, ticks: bool = False) -> DataFrame:
         """Return the one data frame that `process_batch` takes, for a topology with several sources.
 
-        With `ticks`, it has one more source for Spark, which brings no rows and has batches run when something is due
-        (`due`). It belongs to Spark's checkpoint like any other source: one that was made without it refuses it.
+        With `ticks`, the frame has one more source, which has no rows and makes Spark run a batch when work is due
+        (`due`). This source belongs to Spark's checkpoint like any other: a checkpoint that was made without it refuses
+        it.
         """
         checks.check_sources(sources)
         united = make.unite(self.built, sources)
@@ -147,11 +148,11 @@ class Placed:
         return self._time_due.add_ticks(united) if ticks else united
 
     def process_batch(self, df: DataFrame, batch_id: int) -> None:
-        """Run one batch; this is the function for `foreachBatch`.
+        """Run one batch. This is the function for `foreachBatch`.
 
-        A batch that is committed already is only published again. `df` comes from `unite`, or is the one
-        source of a topology that has just one.
-        Errors: what a processor raises; `Fenced` when another driver has taken over; `CheckpointError`.
+        A batch that is already committed is only published again. `df` comes from `unite`, or is the source of a
+        topology with a single source.
+        Errors: the errors of processors; `Fenced` when another driver has taken over; `CheckpointError`.
         """
         validation.integer(batch_id, "process_batch: batch_id", 0)
         if not hasattr(df, "columns"):
@@ -162,12 +163,12 @@ class Placed:
             self._time_due.request_batch()
         except Exception as error:
             self.error = error
-            if self.journal.epoch:  # a copy that has seen a newer driver refuses: say so, not how it showed
+            if self.journal.epoch:  # fenced by a newer driver? Then raise that, not the error that followed
                 self._runner.stop_if_fenced()
             raise
 
     def _united(self, df: DataFrame) -> DataFrame:
-        """Return the united rows of a batch, given them or the rows of the one source. Errors: `InputError`."""
+        """Return the united rows of a batch; `df` has them, or the rows of the single source. Errors: `InputError`."""
         topics = make.external_topics(self.built)
         if df.columns[:2] == [TAG, make.PARTITION] and set(df.columns[2:]) == set(topics):
             return df
@@ -180,17 +181,17 @@ class Placed:
         return self.unite(dict.fromkeys(topics, df))
 
     def close(self) -> None:
-        """Stop following, and remove what was sent to executors; the checkpoint and the copies stay."""
+        """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay."""
         self._time_due.stop_waiting()
         self._runner.replicator.stop()
         self.bridge.close()
         shutil.rmtree(self.reads, ignore_errors=True)
 
-    # -- asking and telling
+    # -- questions and settings
 
     @property
     def total_batches(self) -> int | None:
-        """How many batches are expected, for the reporter; None: unknown. May be set."""
+        """The expected number of batches, for the reporter; None: unknown. May be set."""
         return self._listeners.total_batches
 
     @total_batches.setter
@@ -208,52 +209,52 @@ class Placed:
 
     @property
     def reads(self) -> Path:
-        """Where stores are written that are read as data frames; gone when this driver ends."""
+        """The directory to which stores that are read as data frames are written. Removed when this driver ends."""
         return self.checkpoint / "reads" / str(self.journal.epoch)
 
     @property
     def state(self) -> ClusterState:
-        """What is known of the cluster: members, copies, lags, and the assignment in force."""
+        """The driver's view of the cluster: members, copies, lags, and the assignment in force."""
         return self.rebalancer.state
 
     @property
     def watermark(self) -> int | None:
-        """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: unknown yet."""
+        """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: not yet known."""
         return self._time_due.watermark
 
     def due(self) -> bool:
-        """Return whether the next batch has something to do without rows: windows to close, or state to forget."""
+        """Return whether the next batch has work even without rows: windows to close, or state to expire."""
         return self._time_due.due()
 
     def drain(self, executor: str | int) -> None:
-        """Have everything moved away from an executor ("3", 3 or "executor-3"), behind warm-ups; nothing stalls."""
+        """Move all tasks away from an executor ("3", 3 or "executor-3"). Warm-ups catch up first, so no task stalls."""
         self.rebalancer.drain(executor)
 
     def undrain(self, executor: str | int) -> None:
-        """Take `drain` back."""
+        """Revoke `drain`."""
         self.rebalancer.drain(executor, on=False)
 
     def can_remove(self, executor: str | int) -> bool:
-        """Return whether an executor has no role any more, and no copy that the others lack."""
+        """Return whether an executor has no role, and no copy that the others lack."""
         return self.rebalancer.can_remove(executor)
 
     def removal(self, executor: str | int) -> Removal:
-        """Return what still has to catch up elsewhere before an executor can go; its `text` says it in one line."""
+        """Return the copies that must catch up elsewhere before an executor can be removed; `text` is one line."""
         return self.rebalancer.removal(executor)
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return what each executor runs and follows, and how far its followers are behind."""
+        """Return the tasks that each executor runs and follows, and the lags of its followers."""
         return self.rebalancer.placement()
 
     def store(self, name: str, **how: Any) -> StoreReader:
-        """Return a reader of a store's committed state; `how`: see `taskplace.spark.store_reader.StoreReader`."""
+        """Return a reader of a store's committed state. `how`: see `taskplace.spark.store_reader.StoreReader`."""
         validation.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, in order of partition."""
+        """Return a subtopology's tasks, sorted by partition."""
         return self._definition.tasks[subtopology]
 
     def summary(self, seconds: float = 0.0) -> Summary:
-        """Return what the run so far adds up to."""
+        """Return the totals of the run so far."""
         return self.stats.summary(seconds)

@@ -1,4 +1,4 @@
-"""The handle of a running placed stream: Spark's `StreamingQuery`, and the placement beside it."""
+"""The handle of a running placed stream: Spark's `StreamingQuery` with the placement."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Closeable(Protocol):
-    """What the handle needs of the placed stream behind it."""
+    """The methods of the placed stream that the handle uses."""
 
     def close(self) -> None:
         """Stop the replication."""
@@ -24,7 +24,7 @@ PlacedT = TypeVar("PlacedT", bound=Closeable)
 
 
 class PlacedQuery(Generic[PlacedT]):
-    """Follows `pyspark.sql.streaming.StreamingQuery`; names are Spark's own. `placed`: the stream behind it."""
+    """Has the interface of `pyspark.sql.streaming.StreamingQuery`. `placed`: the stream that the query runs."""
 
     def __init__(self, placed: PlacedT, query: StreamingQuery) -> None:
         self.placed = placed
@@ -47,12 +47,12 @@ class PlacedQuery(Generic[PlacedT]):
 
     @property
     def isActive(self) -> bool:  # noqa: N802
-        """Whether it runs."""
+        """Whether the query is running."""
         return self.query.isActive
 
     @property
     def status(self) -> dict[str, Any]:
-        """What it is doing."""
+        """The query's current status, as Spark reports it."""
         return self.query.status
 
     @property
@@ -66,18 +66,18 @@ class PlacedQuery(Generic[PlacedT]):
         return self.query.recentProgress
 
     def exception(self) -> Exception | None:
-        """Return the error that ended it, if one did."""
+        """Return the error that ended the query; None if there was none."""
         return self.query.exception()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
-        """Wait until it ends, or `timeout` seconds. Errors: the one that ended it."""
+        """Wait until the query ends, at most `timeout` seconds. Errors: the error that ended the query."""
         ended = self.query.awaitTermination(timeout)
         if not self.query.isActive:
             self.placed.close()
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802
-        """Wait until all input that is there now is processed, and nothing is due by event time any more."""
+        """Wait until all available input is processed, and nothing is due by event time."""
         self.query.processAllAvailable()
 
     def stop(self) -> None:

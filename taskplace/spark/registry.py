@@ -1,4 +1,4 @@
-"""Processors by name, for topologies that are written in YAML.
+"""Finds processors by name, for topologies in YAML.
 
 | name | options | |
 |---|---|---|
@@ -8,17 +8,18 @@
 | `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `store` | adds a table's columns to each stream row |
 | `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
 | `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
-| `module:Class` | the arguments of the class | your own processor, made once |
+| `module:Class` | the arguments of the class | your own processor, created once |
 | `module:factory()` | the arguments of the factory | what the factory returns is the processor |
 
-`by`, `columns`, `state` and `output` are columns with their types (`{tailnum: string}`). `store` names the state; it
-is the node's name unless given. An aggregate is the function over a column, with the type it is kept in
+`by`, `columns`, `state` and `output` are columns with their types (`{tailnum: string}`). `store` names the state; the
+default is the node's name. An aggregate is a function of a column, with the type in which it is stored
 (`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
 
-All of them take `ttl` and `time`: an entry is forgotten so long after the event time in that column. A `window` is
-`{column: at, size: 1 hour, grace: 10 minutes, emit: final}`; durations have their units (`taskplace.durations`).
+All processors with a store take `ttl` and `time`: an entry expires the duration `ttl` after the event time in the
+column `time`. A `window` is `{column: at, size: 1 hour, grace: 10 minutes, emit: final}`. Durations have units
+(`taskplace.durations`).
 
-Errors: `TopologyError` that begins with the option's path, what was found, what was expected, the nearest name.
+Errors: `TopologyError` with the option's path, the value found, the values expected, and the nearest known name.
 
 >>> registry = Registry()
 >>> delays = registry["aggregate"](store="delays", by={"tailnum": "string"}, aggregates={"n": "count"})
@@ -72,12 +73,12 @@ FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "last": last,
 }
 
-#: Options of a node, not of its processor: see `taskplace.spark.processors.times`.
+#: Options of the node, not of its processor: see `taskplace.spark.processors.times`.
 DECLARED = ("event_time", "delay")
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
-    """Factories of processors by name; "module:attribute" is imported when it is looked up."""
+    """Factories of processors, by name. A "module:attribute" is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         if ":" in name:
@@ -86,7 +87,7 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
     @staticmethod
     def defaults(processor: str, node: str) -> Mapping[str, Any]:
-        """Return the options that are not given: state is named after its node."""
+        """Return the default options: `store` is the node's name."""
         return store_of(processor, node)
 
     def __iter__(self) -> Iterator[str]:
@@ -97,7 +98,8 @@ class Registry(Mapping[str, Callable[..., Any]]):
 
 
 def load(name: object) -> Any:
-    """Return what "module:attribute" names. Errors: `TopologyError`, with the nearest name in the module.
+    """Import and return "module:attribute". Errors: `TopologyError`, with the nearest name in the module.
+
 
     >>> load("json:dump").__name__
     'dump'
@@ -121,7 +123,7 @@ def load(name: object) -> Any:
         ) from None
 
 
-# ------------------------------------------------------------------------------------------ one's own
+# ------------------------------------------------------------------------------------------ custom
 
 
 def _own(name: str) -> Callable[..., Any]:
@@ -140,7 +142,7 @@ def _own(name: str) -> Callable[..., Any]:
 
 
 def _bound(function: Any, /, **options: Any) -> Any:
-    """Return a function with its options; what it declares by attributes (`every_batch`, `event_time`) stays."""
+    """Bind a function to its options. Keeps the attributes that it declares (`every_batch`, `event_time`)."""
     return update_wrapper(partial(function, **options), function) if options else function
 
 
@@ -150,12 +152,14 @@ def _built_in(factory: Callable[..., Any], /, **options: Any) -> Any:
     return _checked(factory, frozenset(), None, **options)
 
 
-# By position alone, so that an option may have any name.
+# Positional only, so that an option may have any name.
 def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **options: Any) -> Any:
-    """Call a factory, after a look at the names of the options: Python's own message has no nearest one.
+    """Call a factory after checking the names of its options. Python's own error would not suggest the nearest name.
 
-    `given` are the parameters that a batch gives, so that options may not; `of` has the signature. Options that declare
-    the event time of the node stay on it, unless the factory takes them itself.
+    - `given`: the parameters that each batch passes, so options may not have these names
+    - `of`: the callable whose signature has the options
+
+    Options that declare the node's event time stay with the node, unless the factory takes them itself.
     """
     parameters = [p for p in _parameters(of or factory) if p.name not in given]
     taken = {p.name for p in parameters}
@@ -179,7 +183,7 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
 def _parameters(target: Any) -> Sequence[inspect.Parameter]:
     try:
         return tuple(inspect.signature(target).parameters.values())
-    except (TypeError, ValueError):  # what is written in C may not say
+    except (TypeError, ValueError):  # a C function may have no signature
         return (inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD),)
 
 
@@ -197,7 +201,7 @@ def _aggregate(
         if not isinstance(name, str):
             raise TopologyError(f"aggregates.{name}: found {name!r}, expected a string as name (quote it)")
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
-    # They become keyword arguments, beside these.
+    # Aggregates become keyword arguments, beside these.
     for name in ("store", "by", "window", "ttl", "time"):
         if name in made:
             raise TopologyError(f"aggregates.{name}: found a reserved name, expected another one")
@@ -295,7 +299,7 @@ def _per_key(
 
 
 def _columns(path: str, found: object) -> dict[str, str]:
-    """Return columns with their types, all of them known ones."""
+    """Return columns with their types. Refuses unknown types."""
     if not isinstance(found, Mapping) or not found:
         raise TopologyError(f"{path}: found {found!r}, expected columns with their types, like {{id: int64}}")
     for name, kind in found.items():

@@ -1,12 +1,12 @@
-"""Values that a job's function needs beside its elements, and that are too large to be part of it.
+"""Sends large values to executors as broadcasts that can be destroyed.
 
-PySpark makes a broadcast of each function that pickles to more than 1 MB, a new one with each job, and the file of it
-stays on the driver until the session ends. What is sent here is sent once, by a broadcast that can be destroyed.
+PySpark broadcasts each function that pickles to more than 1 MB, again for each job, and the broadcast's file stays on
+the driver until the session ends. This module sends such a value once.
 
 Properties:
-- On executors a value is made anew for each task, as if it were part of the function: tasks share nothing.
-- A value that was `kept` under a name is sent again only when it is another one; the one before is destroyed then.
-- Destroyed, nothing of it is left on the driver. A task that begins to use it only then fails.
+- On executors, each task unpickles its own value, as if it were part of the function. Tasks share nothing.
+- A value is sent once per name. A different object replaces it, and the old broadcast is destroyed.
+- After `destroy`, no file stays on the driver. A task that first reads the value after that fails.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pyspark.serializers import CloudPickleSerializer
 
 log = logging.getLogger(__name__)
 
-#: Bytes of a pickled function from which on it is sent apart; less if Spark's own threshold is lower.
+#: Pickled functions of more bytes are sent as a broadcast; less if Spark's own threshold is lower.
 LARGE = 256 << 10
 
 
 class Sent:
-    """Refers to a value that was sent to executors. Only the reference is pickled, in the thread that runs the job."""
+    """A reference to a value that was sent to executors. Jobs pickle only the reference."""
 
     def __init__(self, sc: SparkContext, pickled: bytes) -> None:
         self._broadcast: Broadcast[bytes] = sc.broadcast(pickled)
@@ -37,7 +37,7 @@ class Sent:
         return partial(_called, function, self._broadcast)
 
     def destroy(self) -> None:
-        """Remove it everywhere. A session that has ended has done so already."""
+        """Remove the value from driver and executors. Has no effect if the session has ended."""
         try:
             self._broadcast.destroy()
         except Exception as error:
@@ -45,7 +45,7 @@ class Sent:
 
 
 class Sending:
-    """What one driver has sent, and what becomes of it. Any thread may use it."""
+    """The values that one driver has sent. Thread-safe."""
 
     def __init__(self, sc: SparkContext) -> None:
         self._sc = sc
@@ -55,7 +55,9 @@ class Sending:
         self._lock = threading.Lock()
 
     def keep(self, name: str, value: object) -> Sent:
-        """Return a value as it was sent under this name; it is sent now if it is another one than before."""
+        """Return the reference to a value under a name. Sends the value unless the last one under this name is the same
+        object.
+        """
         with self._lock:
             before = self._kept.get(name)
             if before is not None and before[0] is value:
@@ -67,7 +69,9 @@ class Sending:
         return sent
 
     def lighten(self, function: Callable[..., Any]) -> tuple[Callable[..., Any], Sent | None]:
-        """Return a function that is small when it is pickled, and what to destroy when its job has ended."""
+        """Return a function that is small when pickled, and the reference to destroy after its job; None if none was
+        needed.
+        """
         pickled = _pickled(function)
         if len(pickled) <= self._large:
             return function, None
@@ -75,7 +79,7 @@ class Sending:
         return sent.to(_call), sent
 
     def close(self) -> None:
-        """Destroy what is kept; what is asked for again is sent again."""
+        """Destroy all kept values. A later `keep` sends its value again."""
         with self._lock:
             kept, self._kept = self._kept, {}
         for _, sent in kept.values():

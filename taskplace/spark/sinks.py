@@ -1,9 +1,12 @@
-"""Where results go. A sink gets a batch's rows after the commit, and may get the same batch again after a crash.
+"""Targets of sinks. A target gets a batch's rows after the commit, and maybe the same batch again after a crash.
 
-A target is any object with `publish(spark, batch_id, files)`; it has to be idempotent by batch id. A target with
-`check(checkpoint_id)` is asked before anything starts whether it takes that checkpoint's output, one with `probe()` is
-asked to try whether it can write at all, and one with `bind(checkpoint_id)` is told at the start. A target's `reserved`
-are the names, in lower case, of columns that its rows may not have.
+
+A target is any object with `publish(spark, batch_id, files)`, which must be idempotent by batch id. It may also have:
+
+- `probe()`: called before anything starts; tests whether the target can be written at all
+- `check(checkpoint_id)`: called before anything starts; refuses the output of a checkpoint that it does not belong to
+- `bind(checkpoint_id)`: called at the start; binds the target to the checkpoint
+- `reserved`: names, in lower case, of columns that its rows may not have
 """
 
 from __future__ import annotations
@@ -35,25 +38,25 @@ if TYPE_CHECKING:
 
 
 class Target(Protocol):
-    """The form of a sink's target."""
+    """The method that every target has."""
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
-        """Make the rows of `files` (Parquet) the output of `batch_id`, also when that was done before."""
+        """Make the rows of `files` (Parquet) the output of `batch_id`. A repeated call has no further effect."""
         ...
 
 
 class ParquetSink:
-    """Parquet, one directory a batch: `<path>/batch_id=12/`. A batch that is there already is left as it is.
+    """Writes Parquet, one directory per batch: `<path>/batch_id=12/`. A batch that already exists is left unchanged.
 
-    The directory appears by a rename, whole or not at all, and survives a crash of the host: a batch is not
-    published again once the next one is. Its files may be compacted, as long as the rows stay. Two drivers that
-    publish one batch stage it apart, and one of them wins. A batch without rows has no directory. Files have the
-    permissions that new files get.
+    The directory appears by a rename, complete or not at all, and survives a crash of the host. Once the next batch is
+    published, a batch is never published again. Its files may be compacted, as long as the rows stay the same. If two
+    drivers publish the same batch, each stages it separately and exactly one wins. A batch without rows has no
+    directory. Files get the usual permissions of new files.
 
-    The output belongs to one checkpoint, whose batch ids it has; `.checkpoint` in it names that.
-    Errors: `InputError` for a path that is not of this host's file systems; `CheckpointError` for the output of another
-    checkpoint: its batches would pass for this one's. A task refuses rows with a column `batch_id`, in whatever case:
-    readers of the directory would have the batch's id in its place.
+    The output belongs to one checkpoint, because batch ids are the checkpoint's. The file `.checkpoint` in it names the
+    checkpoint. Errors: `InputError` for a path outside this host's file systems; `CheckpointError` for the output of
+    another checkpoint, whose batches would be taken for this one's. A task refuses rows with a column `batch_id`, in
+    upper or lower case: readers of the directory would see the batch's id instead of the column.
     """
 
     #: Columns that rows may not have.
@@ -67,11 +70,13 @@ class ParquetSink:
         )
 
     def probe(self) -> None:
-        """Try what publishing needs of the file system; leaves nothing behind. Errors: `InputError` naming the path."""
+        """Test the file system operations that publishing uses. Leaves nothing behind. Errors: `InputError` with the
+        path.
+        """
         check_commits(self.path, "ParquetSink.path")
 
     def check(self, checkpoint_id: str) -> None:
-        """Refuse the directory if it is another checkpoint's. Changes nothing."""
+        """Refuse the directory if it belongs to another checkpoint. Changes nothing."""
         found = self._owner()
         if found not in ("", checkpoint_id) or (not found and any(self.path.glob("batch_id=*"))):
             raise CheckpointError(
@@ -80,17 +85,17 @@ class ParquetSink:
             )
 
     def bind(self, checkpoint_id: str) -> None:
-        """Take the directory for a checkpoint, or refuse."""
+        """Bind the directory to a checkpoint. Errors: as for `check`."""
         self.check(checkpoint_id)
         if not self._owner():
             lasting_directory(self.path)
             self._remove_an_empty_mark()
             with suppress(FileExistsError):
                 create_exclusively(self._mark, checkpoint_id.encode())
-            self.check(checkpoint_id)  # of two that come at once, one has it
+            self.check(checkpoint_id)  # if two drivers race, exactly one wins
 
     def _remove_an_empty_mark(self) -> None:
-        """Remove what a crash of the host has left; not one that another checkpoint has made just now."""
+        """Remove an empty marker left by a crash. If another checkpoint wrote it meanwhile, put it back."""
         aside = self.path / f".checkpoint.{uuid.uuid4().hex}"
         with suppress(FileNotFoundError):
             self._mark.rename(aside)
@@ -104,17 +109,17 @@ class ParquetSink:
         return self.path / ".checkpoint"
 
     def _owner(self) -> str:
-        """Return the id of the checkpoint that the directory belongs to; "" while it belongs to none."""
+        """Return the id of the checkpoint that the directory belongs to; "" if none."""
         return self._mark.read_text().strip() if self._mark.exists() else ""
 
     def holds(self, batch_id: int) -> bool:
-        """Return whether a batch is there already."""
+        """Return whether a batch has already been published."""
         return (self.path / f"batch_id={batch_id}").exists()
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
         """Copy the staged files into the batch's directory.
 
-        Errors: `CheckpointError` when it is there with another number of rows: the checkpoint was set back since.
+        Errors: `CheckpointError` if the batch exists with another number of rows: the checkpoint was set back since.
         """
         final = self.path / f"batch_id={batch_id}"
         if final.exists():
@@ -124,16 +129,16 @@ class ParquetSink:
                     "that the checkpoint no longer has, for example after a backup was restored: remove this "
                     "directory and those of later batches"
                 )
-            sync_directory(self.path)  # who made it may have been killed before that
+            sync_directory(self.path)  # the driver that created it may have been killed before the sync
             return
         if not files:
             return
         lasting_directory(self.path)
         for old in self.path.glob(".batch_id=*.*"):
-            if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # of one that died while it published
+            if int(old.name.split("=")[1].split(".")[0]) < batch_id:  # left by a driver that was killed
                 shutil.rmtree(old, ignore_errors=True)
         staging = self.path / f".batch_id={batch_id}.{uuid.uuid4().hex}"
-        staging.mkdir(exist_ok=True)  # of a name of its own: if it is there, the reply was lost
+        staging.mkdir(exist_ok=True)  # a fresh UUID: if it exists, our mkdir succeeded, its reply was lost
         for i, file in enumerate(files):
             _link_or_copy(file, staging / f"part-{i:05d}.parquet")
         sync_directory(staging)
@@ -148,10 +153,10 @@ class ParquetSink:
 
 
 class ForeachBatch:
-    """Calls `function(df, batch_id)`, as Spark's own foreachBatch does; it has to be idempotent by batch id.
+    """Calls `function(df, batch_id)`, as Spark's own foreachBatch does. The function must be idempotent by batch id.
 
-    A column of nothing but nulls so far, whose type nobody has declared, is of type void. What the function raises ends
-    the query; the batch stays to be published, and is published first when the query is started again.
+    A column that has only had nulls, and whose type is not declared, has the type void. An error of the function ends
+    the query. The batch stays committed, and is published first when the query is started again.
     """
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
@@ -160,7 +165,7 @@ class ForeachBatch:
         self._function = function
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
-        """Call the function with the batch's rows; not for a batch without rows."""
+        """Call the function with the batch's rows. A batch without rows causes no call."""
         if files:
             df = spark.read.parquet(*map(str, files))
             if untyped := list(left_out(pq.read_metadata(files[0]).metadata)):

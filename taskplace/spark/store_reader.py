@@ -1,13 +1,13 @@
-"""Reading state from outside the stream: `placed.store("delays").get({"tailnum": "N14228"})`.
+"""Reads state from outside the stream: `placed.store("delays").get({"tailnum": "N14228"})`.
 
 Properties:
-- What is read is committed: a batch that is under way does not show.
-- From active copies what is read is the last committed batch; one that was just given its task, and has not caught
-  up, is not taken for it. From standbys it may be older, by at most the bound that is asked for, in records or batches.
-- Each task is read at one point; two tasks may be read a batch apart when a commit comes in between.
+- Only committed state is read. A batch that is under way is not visible.
+- Active copies answer with the last committed batch. An active copy that has not caught up yet is not read. Standbys
+  may be older, by at most the given bound in records or batches.
+- Each task is read at one point in time. If a commit comes in between, two tasks may be read one batch apart.
 
-Errors: `InputError` for an unknown store or key column; `TaskplaceError` naming the tasks for which no copy within
-the bound could be read (a moment after a loss; ask again).
+Errors: `InputError` for an unknown store or key column; `TaskplaceError` naming the tasks for which no copy within the
+bound could be read (for a moment after a loss; try again).
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
     from taskplace.spark.worker.program import Program
 
 TRIES = 3
-#: Processors whose output has the key columns of their input, as they are.
+#: Processors whose output contains the key columns of their input, unchanged.
 PASS_KEYS_ON = (Deduplicate, TableJoin)
 
 
 class Readable(Protocol):
-    """What a reader needs of the stream that it reads from; `Placed` has all of it."""
+    """The parts of `Placed` that a reader uses."""
 
     bridge: Cluster
     journal: Journal
@@ -57,21 +57,22 @@ class Readable(Protocol):
 
     @property
     def state(self) -> ClusterState:
-        """Which copies there are, and how far each lags."""
+        """The copies of all tasks, and the lag of each."""
 
     @property
     def reads(self) -> Path:
-        """Where stores are written that are read as data frames."""
+        """The directory to which stores are written when they are read as data frames."""
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, in order of partition."""
+        """Return a subtopology's tasks, sorted by partition."""
 
 
 class StoreReader:
-    """One store, all its tasks.
+    """Reads one store in all its tasks.
 
-    `copies`: read "active" copies, or "standby" ones. `max_lag`: records a standby may be behind the last committed
-    batch, `max_batches`: batches that changed its task and that it may lack (None: any).
+    - `copies`: "active" or "standby": which copies to read
+    - `max_lag`: records that a standby may lack of the last committed batch; None: any number
+    - `max_batches`: batches with changes to its task that a standby may lack; None: any number
     """
 
     def __init__(
@@ -100,7 +101,7 @@ class StoreReader:
         self._tasks = placed.tasks_of(self._program.subtopology)
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return the value of one key, as a dict; None if there is none."""
+        """Return the value of one key, as a dict; None if the key has none."""
         if not isinstance(key, Mapping):
             expected = f"a value for each of {self.schema.key.names}, by name"
             raise InputError("key", found=key, expected=expected)
@@ -111,11 +112,11 @@ class StoreReader:
         return found
 
     def get_many(self, keys: pa.Table) -> pa.Table:
-        """Return `keys` and a struct column `value` beside them, null where there is none.
+        """Return `keys` with a struct column `value`, which is null for a key without a value.
 
-        A key is looked up in the task that its rows are sent to. Where an operator may have cast or rewritten keys on
-        the way, it may be in another one; then, if it is not there, all others are asked as well.
-        Errors: `InputError` if `keys` has a column of that name already, in whatever case.
+        A key is looked up in the task that its rows are sent to. If an operator may have cast or rewritten keys on the
+        way, the key may lie in another task; if it is not found, all other tasks are asked as well.
+        Errors: `InputError` if `keys` already has a column `value`, in upper or lower case.
         """
         table_given(keys, "keys")
         if isinstance(keys, pa.RecordBatch):
@@ -130,7 +131,7 @@ class StoreReader:
         return keys.append_column("value", self._values(keys))
 
     def _values(self, keys: pa.Table) -> pa.Array:
-        """Return the values of keys as structs, null where there is none."""
+        """Return the values of keys as structs; null for a key without a value."""
         encoded = RowCodec(self.schema.key, "keys").encode(keys)
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
@@ -146,7 +147,7 @@ class StoreReader:
     def _look_up(
         self, encoded: Sequence[bytes], tasks: Sequence[Sequence[TaskId]], raw: list[bytes | None]
     ) -> None:
-        """Ask for each key the tasks that are named for it, and put what is found into `raw`."""
+        """Ask for each key the tasks that are named for it, and put the values found into `raw`."""
         wanted: dict[TaskId, list[int]] = {}
         for row, candidates in enumerate(tasks):
             for task in candidates:
@@ -159,7 +160,7 @@ class StoreReader:
     def to_df(self) -> DataFrame:
         """Return the whole store as a data frame of its key and value columns.
 
-        The rows are written beside the checkpoint by the executors, and stay there until the stream is closed.
+        The executors write the rows beside the checkpoint, where they stay until the stream is closed.
         """
         folder = self._placed.reads / uuid.uuid4().hex
         asked: dict[TaskId, tuple[bytes, ...] | None] = dict.fromkeys(self._tasks)
@@ -178,7 +179,7 @@ class StoreReader:
         return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
 
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
-        """Return per row the tasks to ask first: one, if the store's key has what the tasks are split by."""
+        """Return per row the tasks to ask first: one, if the store's key contains the columns of the split."""
         split = {
             operator.key
             for operator in self._program.operators
@@ -190,11 +191,11 @@ class StoreReader:
         columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
         try:
             return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
-        except InputError:  # keys of a type that is hashed by Spark alone
+        except InputError:  # only Spark can hash keys of this type
             return [self._tasks] * keys.num_rows
 
     def _keys_came_so(self) -> bool:
-        """Return whether the columns that rows are split by are in the store as they came from the sources."""
+        """Return whether the store has the columns that rows are split by, unchanged since the sources."""
         types = self._placed.journal.identity.get("keys") or {}
         operators = {operator.name: operator for operator in self._program.operators}
 
@@ -214,7 +215,7 @@ class StoreReader:
     def _ask(
         self, wanted: Mapping[TaskId, tuple[bytes, ...] | None], files: Mapping[TaskId, str] | None = None
     ) -> dict[TaskId, Answer]:
-        """Ask one copy of each task, and another one if that cannot answer; `TRIES` times in all."""
+        """Ask one copy of each task; if it cannot answer, ask another copy. At most `TRIES` times."""
         answers: dict[TaskId, Answer] = {}
         why: dict[TaskId, str] = {}
         for number in range(TRIES):
@@ -246,7 +247,7 @@ class StoreReader:
             try:
                 found = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
             except Exception as error:
-                # Whoever reads a damaged copy may die of it; another holder may have a good one.
+                # Reading a damaged copy can kill the executor; another holder may have a good copy.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))
                 continue
             for answer in map(Answer.decode, found):
@@ -266,20 +267,20 @@ class StoreReader:
         return answers
 
     def _holders(self, task: TaskId) -> list[Executor]:
-        """Return the executors to ask, the best first."""
+        """Return the executors to ask, best first."""
         state = self._placed.state
         with self._placed.rebalancer.lock:
             owner = state.owners().get(task)
             # Instances with a copy, least lag first.
             holders = [(lag, name, state.members[name].executor) for name, lag in state.lags.by_lag(task)]
             if self._copies == "active":
-                # After it, those that have caught up as far as is known: the one before it, maybe.
+                # After the owner, the others that are caught up as far as is known, such as the previous owner.
                 others = [executor for lag, _, executor in holders if lag == 0 and executor != owner]
                 return [owner, *others] if owner is not None else others
             return [executor for _, name, executor in holders if task in state.following(name)]
 
     def _close_enough(self, history: History, at: Position) -> bool:
-        """Return whether a copy that is at `at` may answer."""
+        """Return whether a copy at position `at` is within the bounds."""
         if self._copies == "active":
             return at == history.end
         batches = sum(change.version > at.version for change in history.changes)

@@ -1,10 +1,10 @@
-"""What shows of a written topology without making its processors: enough to describe and draw it.
+"""Placeholder processors, to describe and draw a topology without Spark or Arrow.
 
-**Idea.** A drawing needs names, inputs and stores. Processors that come with taskplace have one store, whose name is
-known without making them; so a topology of those can be shown where neither Spark nor Arrow is installed. A document of
-one's own, whose processors taskplace does not know, names its stores itself.
+**Idea.** A drawing needs names, inputs and stores. Each stateful processor of taskplace has one store, whose name is
+known without creating the processor. So a topology with these processors can be drawn where neither Spark nor Arrow is
+installed. A document whose processors taskplace does not know must name its stores itself.
 
-Non-goals: judging options. `taskplace run FILE --check` does.
+Non-goal: checking options. `taskplace run FILE --check` does that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ STATEFUL = ("aggregate", "count", "deduplicate", "per-key", "table-join")  # of 
 
 
 def store_of(processor: str, node: str) -> Mapping[str, Any]:
-    """Return the option that names a processor's state after its node, for those that have state.
+    """Return the default option `store`, which is the node's name, for a stateful processor; empty for others.
+
 
     >>> store_of("count", "visits"), store_of("shop:clean", "visits")
     ({'store': 'visits'}, {})
@@ -27,7 +28,8 @@ def store_of(processor: str, node: str) -> Mapping[str, Any]:
 
 
 class Outlines(Mapping[str, Callable[..., Any]]):
-    """A registry of the processors that come with taskplace, of which only the store shows.
+    """A registry of taskplace's processors, as placeholders that have only a store.
+
 
     >>> Outlines()["count"](store="visits", by={"page": "string"}).layouts()
     {'visits': {}}
@@ -53,7 +55,7 @@ class Outlines(Mapping[str, Callable[..., Any]]):
 
 
 class Outline:
-    """A processor that is not made: nothing but its store."""
+    """A placeholder for a processor: only its store."""
 
     def __init__(self, *, store: Any, **options: Any) -> None:
         self._store = store
@@ -64,7 +66,8 @@ class Outline:
 
 
 class Anything(Mapping[str, Callable[..., Any]]):
-    """A registry that knows every name and makes nothing: for documents that name their stores themselves.
+    """A registry that accepts every name and creates no processor: for documents that name their stores themselves.
+
 
     >>> Anything()["whatever"](keep=10) is None
     True
@@ -81,4 +84,4 @@ class Anything(Mapping[str, Callable[..., Any]]):
 
 
 def _nothing(**options: Any) -> None:
-    """Make no processor."""
+    """Create no processor."""

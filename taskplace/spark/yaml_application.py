@@ -1,4 +1,4 @@
-"""An application that is YAML alone: the topology, where its sources come from, where its sinks go to.
+"""Makes an application of a YAML file alone: its topology, the inputs of its sources, the outputs of its sinks.
 
     application: {id: orders}
     topology:                     # as `Topology.from_dict` takes it; its name is the application's id
@@ -11,26 +11,28 @@
           processor: aggregate
           options: {by: {customer: string}, aggregates: {orders: count, cents: {sum: cents, type: int64}}}
         totals: {sink: spent}
-    input:                        # for each external topic a source of Spark's
+    input:                        # a Spark source for each external topic
       orders: {format: parquet, path: /data/orders, schema: "id long, customer string, cents long"}
-    output:                       # for each sink a directory, or a function
+    output:                       # a directory or a function for each sink
       totals: {path: /data/totals}
 
 An entry of `input`:
-- `format`: Spark's name of it: parquet, json, csv, kafka, rate, ...
+- `format`: Spark's name of the format: parquet, json, csv, kafka, rate, ...
 - `path`, `schema`: required for files; a schema is Spark's DDL, or columns with their types
-- `options`: Spark's own, as they are
-- `select`: a list of SQL expressions, applied to what was read (`cast(value as string) as text`)
+- `options`: Spark's own options, unchanged
+- `select`: a list of SQL expressions, applied to the rows that were read (`cast(value as string) as text`)
 
 An entry of `output`: `path`, a directory for `ParquetSink`, or `foreach`, the "module:function" of `ForeachBatch`.
 Processors by name: `taskplace.spark.registry`.
 
-Properties: what can be judged without Spark is judged when the application is made, before anything starts. That
-includes what the topology takes of a source, if it has a `schema` and no `select`. The topology alone
-(`declared_topology`) needs neither `input` nor `output`, and no Spark; for processors that come with taskplace, no
-Arrow either. An override names a key by its path (`output.totals.path=/data/totals`).
+Properties:
+- Everything that can be checked without Spark is checked when the application is created, before anything starts. For
+  a source with a `schema` and no `select`, that includes the columns that the topology takes from it.
+- The topology alone (`declared_topology`) needs neither `input` nor `output`, and no Spark. For processors that come
+  with taskplace it needs no Arrow either.
+- An override names a key by its path (`output.totals.path=/data/totals`).
 
-Errors: `ConfigError` and `TopologyError` with the path, what was found, what was expected, the nearest name.
+Errors: `ConfigError` and `TopologyError` with the path, the value found, the values expected, and the nearest name.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ if TYPE_CHECKING:
 
     from taskplace.spark.sinks import ForeachBatch, ParquetSink
 
-# Spark is loaded by what needs it, so that a topology can be shown without.
+# Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
 INPUT = ("format", "path", "schema", "options", "select")
 OUTPUT = ("path", "foreach")
@@ -69,7 +71,7 @@ _SINK = "{path: a directory} or {foreach: 'module:function'}"
 
 
 class Declared:
-    """The application class of a YAML file with a `topology`; needs no more than the file."""
+    """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
         from taskplace.spark.driver.programs import external_topics
@@ -98,9 +100,10 @@ class Declared:
 def judge(
     built: BuiltTopology, settings: Settings, inputs: Mapping[str, _Source] = MappingProxyType({})
 ) -> None:
-    """Refuse what `Placed` would refuse at the start, as far as it shows without Spark.
+    """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
 
-    `inputs`: the entries of `input`, for an application without a class of its own.
+
+    `inputs`: the entries of `input`, for an application without an application class.
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
@@ -119,7 +122,7 @@ def judge(
     paths = YamlPaths(built, section) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
         check_forms(built)
-        # Before `programs`: a column that is not there shows as one, and not as one without an event time.
+        # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
         check_sources(built, _schemas(inputs, settings), settings.spark.conf.get)
         definition = StreamDefinition.of(  # judges the layouts of the stores, and options
             built,
@@ -129,7 +132,7 @@ def judge(
             state_dir=settings.state_dir,
         )
         check_idle_closing(definition, "runtime.idle.closing")
-        SinkSchemas(built)  # judges what is declared
+        SinkSchemas(built)  # checks the declared schemas
         check_targets(built)
         check_overlaps(built, _directories(settings, inputs))
         if settings.runtime.weights:
@@ -147,7 +150,7 @@ def _check_partitions(built: BuiltTopology) -> None:
 
 
 def _directories(settings: Settings, inputs: Mapping[str, _Source]) -> dict[str, Path]:
-    """Return the directories in use on this host, by whose they are."""
+    """Return the directories in use on this host, with the key that names each."""
     found = {
         "the checkpoint (checkpoint.dir)": local_path(settings.checkpoint_dir, "checkpoint.dir"),
         "the state directory (state.dir)": settings.state_dir,
@@ -158,7 +161,7 @@ def _directories(settings: Settings, inputs: Mapping[str, _Source]) -> dict[str,
 
 @contextmanager
 def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
-    """Name what is wrong by its path in the file; by its name in code, if the topology is not in the file."""
+    """Put an error's path in the file before it; its name in code, if the topology is not in the file."""
     try:
         yield
     except InputError as error:
@@ -170,7 +173,7 @@ def _in_the_file(paths: YamlPaths | None) -> Iterator[None]:
 
 @contextmanager
 def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
-    """Name a node by its path in the file."""
+    """Replace a node's name in an error by its path in the file."""
     try:
         yield
     except TopologyError as error:
@@ -178,7 +181,7 @@ def _nodes_by_path(section: Mapping[str, Any]) -> Iterator[None]:
 
 
 def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = None) -> Topology:
-    """Return the topology in an application's YAML; `targets` are what its sinks write to, by the sink's name.
+    """Return the topology in an application's YAML. `targets`: by sink, the target that it writes to.
 
     For application classes that leave only the topology to YAML.
     Errors: `TopologyError` with the path in the file; `ConfigError` when there is no topology.
@@ -201,7 +204,7 @@ def declared_topology(settings: Settings, targets: Mapping[str, Any] | None = No
 
 
 def _registry() -> Mapping[str, Callable[..., Any]]:
-    """Return the processors, or what shows of them where they cannot be made."""
+    """Return the registry of processors, or of placeholders if Arrow is not installed."""
     try:
         from taskplace.spark.registry import Registry
     except ModuleNotFoundError as error:
@@ -246,7 +249,7 @@ def _check_sinks(built: BuiltTopology) -> None:
 
 
 class _Source:
-    """One entry of `input`, judged."""
+    """One entry of `input`, checked."""
 
     def __init__(self, path: str, entry: Any, key: Sequence[str]) -> None:
         if not isinstance(entry, Mapping):
@@ -266,7 +269,7 @@ class _Source:
             expected = "the columns of the files, like 'id long, name string'"
             raise ConfigError(f"{path}.schema", found=None, expected=expected)
         self._options = _options(f"{path}.options", entry.get("options"))
-        #: With their types, as far as they are written; none: not known.
+        #: The columns with their types, as far as the file declares them; None: not known.
         self.columns = columns
         self._select = entry.get("select")
         if self._select is not None:
@@ -278,14 +281,14 @@ class _Source:
 
     @property
     def directory(self) -> Path | None:
-        """Where it reads on this host, with its patterns; None if it reads elsewhere."""
+        """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
         try:
             return None if self._path is None else local_path(absolute(self._path), self._at)
         except InputError:
             return None
 
     def schema(self, timestamp: str) -> StructType | None:
-        """Return the schema that is declared; None if it is not known, as with `select`."""
+        """Return the declared schema; None if it is not known, as with `select`."""
         from taskplace.spark.ddl import struct_type
 
         return struct_type(self.columns, timestamp) if self.columns else None
@@ -344,7 +347,7 @@ def _options(path: str, found: object) -> dict[str, str]:
 
 
 def _schema(path: str, found: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
-    """Return a schema as Spark's DDL, and its columns with their types as they are written; none: unknown."""
+    """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
     from taskplace.spark.ddl import written_columns
 
     if found is None:

@@ -1,8 +1,8 @@
-"""The path in an application's YAML of what an error is about.
+"""Translates the path in an error into the path in the application's YAML.
 
-**Idea.** Checks name what they judge as code knows it: `node 'spent', Aggregate('spent').by.s`, `stores.spent.key.s`,
-`sinks.totals.n`. Whoever wrote a YAML looks for the key there: `topology.nodes.spent.options.by.s`. This module turns
-the first into the second. What has no key of its own gets the path of the nearest one above it.
+**Idea.** Errors name a value as the code knows it: `node 'spent', Aggregate('spent').by.s`, `stores.spent.key.s`,
+`sinks.totals.n`. The author of a YAML file looks for the file's key: `topology.nodes.spent.options.by.s`. This module
+translates the first into the second. A value without a key of its own gets the path of the nearest key above it.
 
 Errors: none.
 """
@@ -18,9 +18,9 @@ from topology import BuiltTopology, Node
 _PROCESSOR = re.compile(r"^(?:Aggregate|Count|Deduplicate|TableJoin|PerKey)(?:\('[^']*'\))?(?:\.|$)")
 _WINDOW = re.compile(r"^Tumbling(?:\('[^']*'\))?(?:\.|$)")
 _NODE = re.compile(r"^node '(?P<node>[^']*)'(?:,? |$)?(?P<rest>.*)$", re.DOTALL)
-#: What nodes have beside their options.
+#: The keys of a node beside its options.
 _FIELDS = ("processor", "schema", "key", "partitions", "stores", "target")
-#: By a part of a store's layout, the options that give it.
+#: By part of a store's layout, the options that determine it.
 _LAYOUT = {
     "key": ("by",),
     "value": ("columns", "state", "aggregates"),
@@ -30,7 +30,7 @@ _LAYOUT = {
 
 
 def option_path(path: str, options: Mapping[str, Any]) -> str:
-    """Return the path below `options` for the path in an error of a processor that was made of them.
+    """Translate the path in a processor's error into a path below `options`.
 
     >>> option_path("TableJoin('w').on.id", {"by": {"id": "innt"}})
     'by.id'
@@ -53,7 +53,7 @@ def option_path(path: str, options: Mapping[str, Any]) -> str:
 
 
 def node_path(text: str, topology: Mapping[str, Any]) -> str:
-    """Return the text of a `TopologyError` with the path of its node, source or store at the beginning.
+    """Return the text of a `TopologyError`, beginning with the path of its node, source or store.
 
     >>> node_path("node 'stats': unknown store 'delay'", {"nodes": {"stats": {}}})
     "topology.nodes.stats: unknown store 'delay'"
@@ -67,7 +67,7 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
 
 
 class YamlPaths:
-    """Turns the paths of errors about a built topology into those of its YAML."""
+    """Translates paths in errors about a built topology into paths in its YAML."""
 
     def __init__(self, built: BuiltTopology, topology: Mapping[str, Any]) -> None:
         """`topology`: the section of the file."""
@@ -105,7 +105,7 @@ class YamlPaths:
         return "topology" if section.startswith("subtopology") else path
 
     def _of_source(self, rest: str) -> str:
-        """Return the path for that of a source: its columns are a matter of `input`, its options of the topology."""
+        """Translate the path of a source. Its columns belong to `input`, its options to the topology."""
         for topic, name in self._sources.items():
             if rest == topic:
                 return f"input.{topic}.schema"
@@ -114,10 +114,10 @@ class YamlPaths:
         return f"input.{rest}" if rest else "input"
 
     def _of_node(self, name: str, rest: str) -> str:
-        """Return the path for what an error says of a node."""
+        """Translate the path of a node."""
         node, path = self._nodes[name], self._paths[name]
         column = re.match(r"column '(.*)'$", rest)
-        if column is not None:  # of a state's key
+        if column is not None:  # a column of a state's key
             by = node.options.get("by")
             return f"{path}.options.by.{column[1]}" if isinstance(by, Mapping) and column[1] in by else path
         head = rest.partition(".")[0]
@@ -132,7 +132,7 @@ class YamlPaths:
         return f"{path}.options.{inner}" if inner and _is_option(node, inner) else path
 
     def _of_sink(self, name: str, rest: str) -> str:
-        """Return the path for that of a sink, or of a column that comes to it."""
+        """Translate the path of a sink, or of one of its columns."""
         if rest == "target":
             return f"output.{name}.path" if hasattr(self._nodes[name].target, "path") else f"output.{name}"
         return f"{self._paths[name]}.{rest}" if rest.partition(".")[0] in _FIELDS else self._paths[name]
@@ -141,7 +141,7 @@ class YamlPaths:
         return {store: node for node in reversed(self._nodes.values()) for store in node.stores}
 
     def _of_store(self, name: str, rest: str) -> str:
-        """Return the path for that of a store: of its declaration, or of the options that lay it out."""
+        """Translate the path of a store into its declaration, or into the options that determine its layout."""
         part, _, column = rest.partition(".")
         if isinstance(self._declared, Mapping) and name in self._declared:
             return ".".join(filter(None, [f"topology.stores.{name}", f"options.{rest}" if rest else ""]))
@@ -156,5 +156,5 @@ class YamlPaths:
 
 
 def _is_option(node: Node, inner: str) -> bool:
-    """Return whether a path below the options is one that the file has; a misspelt one is, too."""
+    """Return whether the file has this path below the options. A misspelt key counts as well."""
     return not node.made_of_options or inner.partition(".")[0] in node.options

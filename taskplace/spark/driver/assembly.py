@@ -1,6 +1,6 @@
-"""Assembles the driver of a placed stream: opens its checkpoint and makes its rooms.
+"""Assembles the driver of a placed stream: opens its checkpoint and creates its components.
 
-Nothing is taken over here: the driver that was in charge of the checkpoint still is, until this one's first batch.
+Does not take over the checkpoint: until this driver's first batch, the previous driver keeps it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def assemble(
     listeners: Listeners,
     read_input: Callable[[DataFrame], DataFrame],
 ) -> BatchRunner:
-    """Open the checkpoint of a stream, and return what runs its batches; its `definition` is that of the checkpoint.
+    """Open the checkpoint of a stream, and return the runner of its batches. Its `definition` has the checkpoint's id.
 
-    `read_input` returns the united rows of what `foreachBatch` brings, or refuses them.
-    Errors: `InputError` for options that do not fit the topology; `CheckpointError` when the checkpoint was made by
-    something else; what a sink says that cannot write.
+    `read_input`: returns the united rows of a batch, or refuses its input.
+    Errors: `InputError` for options that do not fit the topology; `CheckpointError` if the checkpoint does not belong
+    to this stream; the error of a sink that cannot write.
     """
     check_weights(definition.options.weights or {}, definition.built)
     publisher, schemas = _publisher(definition), SinkSchemas(definition.built)
@@ -72,7 +72,7 @@ def assemble(
 
 
 def _publisher(definition: StreamDefinition) -> Publisher:
-    """Return the publisher, when the checkpoint and all sinks were found to be writable."""
+    """Check that the checkpoint and all sinks are writable, and return the publisher."""
     checkpoint = definition.checkpoint
     publisher = Publisher(checkpoint, definition.built)
     check_owner(checkpoint, "checkpoint")
@@ -83,18 +83,18 @@ def _publisher(definition: StreamDefinition) -> Publisher:
 
 
 def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSchemas) -> Journal:
-    """Open the checkpoint without taking it over."""
+    """Open the checkpoint, without taking it over."""
     identity = {
         "hash": HASH_VERSION,
         "keys": None,
         "query": None,
-        # The watermark goes on from what it was; of another column it would be worth nothing.
+        # The watermark continues from the last one, which has no meaning for another column.
         **{f"event_time of {topic!r}": time.column for topic, time in definition.event_times.items()},
     }
     new_id = uuid.uuid4().hex
 
     def declare(last: Manifest | None) -> Declaration:
-        """Return what this driver declares, or refuse to continue from the last manifest."""
+        """Return this driver's declaration, or refuse to continue from the last manifest."""
         checkpoint, epoch = definition.checkpoint, last.epoch if last else None
         structure.check_sources(checkpoint, definition.built, epoch)
         declared = structure.declare(checkpoint, definition.built, definition.programs, epoch, new_id)

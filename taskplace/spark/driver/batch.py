@@ -1,4 +1,4 @@
-"""One batch: what its steps share, from the first stage to the report."""
+"""The values that the steps of a batch share, from the first stage to the report."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ from topology import TaskId
 class Batch:
     """A batch under way.
 
-    - `id`: Spark's number of the batch; `input`: the rows of all sources, united (`programs.unite`)
-    - `watermarks`: by stage; `clock`: began with the batch, times its phases
-    - `reports`: of the attempts that won, by task; complete when all stages have ended
-    - `staged`: the files of each sink, and `schemas` those of all sinks; set when the sinks are settled
+    - `id`: Spark's number of the batch
+    - `input`: the rows of all sources, united (`programs.unite`)
+    - `watermarks`: computed stage by stage
+    - `clock`: started with the batch; measures its phases
+    - `reports`: by task, of the winning attempts; complete after the last stage
+    - `staged`: by sink, its files; set when the sinks are settled
+    - `schemas`: by sink, its schema; set when the sinks are settled
     """
 
     id: int
@@ -35,17 +38,17 @@ class Batch:
 
     @property
     def rows(self) -> int:
-        """How many rows the sources brought."""
+        """The number of rows from the sources."""
         return sum(report.rows for report in self.reports.values())
 
     @property
     def changes(self) -> dict[TaskId, Change]:
-        """The changes of state to commit, by task."""
+        """By task, the change of state to commit."""
         return {task: r.change for task, r in self.reports.items() if r.change is not None}
 
     @property
     def event_times(self) -> dict[str, int]:
-        """The newest event time of the batch's rows, microseconds, by source; only of sources that brought rows."""
+        """By source with rows in this batch, their newest event time in microseconds."""
         newest: dict[str, int] = {}
         for report in self.reports.values():
             for topic, time in report.event_times.items():

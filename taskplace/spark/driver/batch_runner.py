@@ -1,13 +1,13 @@
-"""Runs one batch, from what `foreachBatch` brings to the report: the steps of "A batch" in docs/architecture.md.
+"""Runs one batch, from the rows of `foreachBatch` to the report: the steps of "A batch" in docs/architecture.md.
 
     take over and check -> rebalance -> one job per subtopology -> settle sinks -> commit -> publish -> report
 
-Followers are visited beside all that: the replicator is woken when there is something new for them.
+Visits to followers run in parallel: the replicator is woken when there are new changes for them.
 
 Properties:
-- Nothing counts before the commit, everything does after it. An error before it leaves the batch to be run again; after
-  it, the batch is only published again.
-- The points at which tests end this process (`taskplace.spark.faults`) lie between the steps.
+- Nothing takes effect before the commit. After an error before the commit, the whole batch is run again; after an error
+  behind it, the batch is only published again.
+- The fault points of tests (`taskplace.spark.faults`) lie between the steps.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from taskplace.spark.worker.guard import told_when_full
 class BatchRunner:
     """Runs the batches of one stream, one at a time. Lifetime: one for each driver.
 
-    `read_input` returns the united rows of what `foreachBatch` brings, or refuses them.
+    `read_input` returns the united rows of a batch, or refuses its input.
     """
 
     definition: StreamDefinition
@@ -66,9 +66,9 @@ class BatchRunner:
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
-        """Run a batch; one that is committed already is only published again.
+        """Run a batch. A batch that is already committed is only published again.
 
-        Errors: `Fenced` when another driver has taken over; `CheckpointError`; what a processor or a sink raises.
+        Errors: `Fenced` when another driver has taken over; `CheckpointError`; the errors of processors and sinks.
         """
         with self._one_batch:
             self._take_over(df, batch_id)
@@ -81,11 +81,11 @@ class BatchRunner:
                 self._run(self._begin(df, batch_id))
 
     def stop_if_fenced(self) -> None:
-        """Raise `Fenced`, and visit no more followers, if another driver has taken over; see `Journal.check_epoch`."""
+        """If another driver has taken over, stop visits and raise `Fenced`; see `Journal.check_epoch`."""
         try:
             self.journal.check_epoch()
         except Fenced:
-            self.replicator.stop()  # the other driver sends followers of its own
+            self.replicator.stop()  # from now on the other driver visits the followers
             raise
 
     def _run(self, batch: Batch) -> None:
@@ -108,7 +108,7 @@ class BatchRunner:
     # -- before the commit
 
     def _take_over(self, df: DataFrame, batch_id: int) -> None:
-        """Take the checkpoint over with the first batch; refuse a batch that does not follow the last one."""
+        """Take over the checkpoint in the first batch. Refuse a batch that does not follow the last one."""
         self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.read_input(df))
         self.journal.check_epoch()
         self.takeover.check_batch(batch_id)
@@ -123,7 +123,7 @@ class BatchRunner:
         )
 
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
-        """Plan from the members that are left; wait for executors if there are none."""
+        """Plan with the remaining members. If there are none, wait for executors."""
         if not self.rebalancer.keep(cancelled=bool(because)):
             self.followers.welcome()
         if self.rebalancer.rebalance(batch_id, because):
@@ -134,18 +134,18 @@ class BatchRunner:
         self._rebalance(batch_id, (Trigger("lost", f"{names} died within batch {batch_id}"),))
 
     def _run_stages(self, batch: Batch) -> None:
-        """Run each subtopology on what those before it have written, and bind the keys that rows were sent by."""
+        """Run the subtopologies in topological order, and bind the key types of internal topics."""
         for subtopology in self.definition.built.order:
             with batch.clock.phase(f"subtopology {subtopology}"):
                 on_lost = partial(self._rebalance_after_loss, batch.id)
                 reports = self.stages.run(batch, subtopology, on_lost)
                 for report in reports.values():
                     keys = {topic: b.key for topic, b in report.boundaries.items() if b.key}
-                    self.journal.bind_keys(keys)  # other types than before would go to other tasks
+                    self.journal.bind_keys(keys)  # a key of another type would reach another task
                 batch.reports |= reports
 
     def _settle_sinks(self, batch: Batch) -> None:
-        """Agree on one schema for each sink, and on the files that have it."""
+        """Determine one schema for each sink, and collect the files with it."""
         batch.staged, batch.schemas = self.schemas.settle(
             self.definition.checkpoint, batch.reports, self.journal.identity
         )
@@ -153,7 +153,7 @@ class BatchRunner:
     # -- the commit, and after it
 
     def _commit(self, batch: Batch) -> Manifest:
-        """Write the manifest, and record in the driver what it has committed."""
+        """Write the manifest, and update the driver's state to the committed changes."""
         journal = self.journal
         with told_when_full(self.definition.checkpoint), self.rebalancer.lock:
             before = journal.last.changes if journal.last else {}
@@ -170,7 +170,7 @@ class BatchRunner:
                 expired=batch.watermarks.expired,
                 held=batch.watermarks.held,
             )
-            # The changes of the batch before count as lag from now on: followers had one batch to apply them.
+            # From now on, the changes of the batch before count as lag: followers had one batch's time to apply them.
             self.rebalancer.state.committed({*before, *batch.changes})
             self.idle.committed(batch.reports)
         return manifest

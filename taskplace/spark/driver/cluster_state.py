@@ -1,12 +1,12 @@
-"""What the driver knows of its cluster: members, their copies, how far each lags, and the assignment in force.
+"""The driver's view of its cluster: members, their copies and lags, and the assignment in force.
 
-**Idea.** There is one place for each fact. Visits and reports tell where copies are (`Member.copies`); from that and
-the journal follows each copy's lag, kept in a `LagIndex` from report to report; the assignment and its generation are
-those of the rebalance loop. All questions of the driver are answered from here. The index ranks copies as the engine
-does (`taskplace.lag.ranking`), so the driver and a plan never differ on who is caught up.
+**Idea.** Each fact has one place. Visits and reports have the positions of copies (`Member.copies`). From these and the
+journal follows each copy's lag, which a `LagIndex` keeps from report to report. The rebalance loop has the assignment
+and its generation. All questions of the driver are answered from this module. The index ranks copies with the engine's
+rules (`taskplace.lag.ranking`), so driver and plan always agree on which copies are caught up.
 
-A copy's lag is measured against its changelog's end one commit ago: what the last batch wrote is on its way to every
-follower, and is replayed when one is promoted.
+A copy's lag is measured against the end of its changelog one commit ago. The changes of the last batch are still on
+their way to the followers; a promoted copy replays them.
 
 Not thread-safe: callers hold the lock of the `Rebalancer`.
 """
@@ -28,27 +28,34 @@ from taskplace.spark.messages import EMPTY, Position
 from topology import TaskId
 
 LEAST_RECORDS_MEASURED = 1_000
-"""A visit that applied fewer records says nothing of how fast copies catch up."""
+"""A visit that applied fewer records is too short to measure a restore rate."""
 
 _NO_ROLES = Roles()
 
 
 @dataclass
 class Member:
-    """One executor that has answered a visit: `copies` is what it has, by task; `pid` its JVM."""
+    """An executor that has answered a visit.
+
+    - `copies`: by task, the position of its copy
+    - `pid`: the process id of its JVM
+    """
 
     executor: Executor
     pid: int = 0
     copies: dict[TaskId, Position] = field(default_factory=dict)
     restore_rate: float | None = None
-    """Records a second, as measured while its copies caught up; None: not measured yet."""
+    """Records per second, measured while its copies caught up; None: not measured yet."""
 
 
 class ClusterState:
     """Members, copies, lags, and the assignment in force.
 
-    `tasks`: what there is to place. `tags`: by host, those of its executors. Lifetime: one for each driver. An executor
-    becomes a member with its first visit, which says what copies it has, and stops being one when Spark gives it up.
+    - `tasks`: the tasks to place
+    - `tags`: by host, the tags of its executors
+
+    An executor becomes a member with its first visit, which reports its copies. It is removed when Spark no longer
+    lists it. Lifetime: one for each driver.
     """
 
     def __init__(
@@ -69,12 +76,12 @@ class ClusterState:
         self._logged = {task.id: task.logged for task in tasks}
         self._idle_since: dict[tuple[str, TaskId], float] = {}
 
-    # -- what is reported
+    # -- reports
 
     def join(self, executor: Executor, copies: Mapping[TaskId, Position], pid: int) -> None:
-        """Take in an executor, or what its latest visit has found."""
+        """Add an executor, or update it from its latest visit."""
         name = executor.instance
-        if not self.members:  # the journal may have been read again since: the checkpoint was taken over
+        if not self.members:  # the takeover may have read the journal again
             self._measure_changelogs({*self._logged, *self._journal.history})
         member = self.members.setdefault(name, Member(executor))
         self.gone.discard(name)
@@ -85,13 +92,13 @@ class ClusterState:
             self._measure(name, task)
 
     def moved(self, instance: str, task: TaskId, position: Position) -> None:
-        """Take in where a copy is now."""
+        """Record the position of a copy."""
         if instance in self.members:
             self.members[instance].copies[task] = position
             self._measure(instance, task)
 
     def committed(self, tasks: Iterable[TaskId]) -> None:
-        """Take in that the changelogs of `tasks` have grown, or settled."""
+        """Update the changelog ends of `tasks` after a commit."""
         tasks = list(tasks)
         self._measure_changelogs(tasks)
         for task in tasks:
@@ -100,14 +107,14 @@ class ClusterState:
                     self._measure(name, task)
 
     def caught_up_by(self, instance: str, records: int, seconds: float) -> None:
-        """Take in how many records a visit has applied, and how long that took."""
+        """Record how many records a visit has applied, and in how many seconds."""
         if records >= LEAST_RECORDS_MEASURED and seconds > 0:
             member, rate = self.members[instance], records / seconds
             member.restore_rate = ((member.restore_rate or rate) + rate) / 2
             self.lags.restore_rate(instance, member.restore_rate)
 
     def keep(self, alive: Iterable[str]) -> list[Member]:
-        """Forget the members whose executor id is not in `alive`; return those that are gone."""
+        """Remove the members whose executor id is not in `alive`. Return the removed members."""
         alive = set(alive)
         gone = [member for member in self.members.values() if member.executor.id not in alive]
         for name in (member.executor.instance for member in gone):
@@ -119,7 +126,7 @@ class ClusterState:
 
     def _measure(self, instance: str, task: TaskId) -> None:
         position = self.members[instance].copies[task]
-        if position == EMPTY:  # a directory without anything in it is no copy
+        if position == EMPTY:  # an empty directory is not a copy
             self.lags.drop(instance, task)
             return
         behind = self._journal.settled_offset(task) - position.offset
@@ -129,7 +136,7 @@ class ClusterState:
         for task in tasks:
             self.lags.end_offset(task, self._journal.end_offset(task), logged=self._logged.get(task, True))
 
-    # -- what is asked
+    # -- questions
 
     @property
     def generation(self) -> int:
@@ -142,11 +149,11 @@ class ClusterState:
         return self._loop.plan.assignment if self._loop.plan else {}
 
     def roles(self, instance: str) -> Roles:
-        """Return what an instance runs and follows; nothing for one that the plan does not know."""
+        """Return the roles of an instance; none for an instance that is not in the plan."""
         return self.assignment.get(instance, _NO_ROLES)
 
     def following(self, instance: str) -> list[TaskId]:
-        """Return the tasks that an instance is a standby or a warm-up for."""
+        """Return the tasks that an instance follows, as a standby or a warm-up."""
         roles = self.roles(instance)
         return [*roles.standby, *roles.warmup]
 
@@ -166,7 +173,7 @@ class ClusterState:
         ]
 
     def owners(self) -> dict[TaskId, Executor | None]:
-        """Return the executor of each task's active copy; None for one that is gone."""
+        """Return the executor of each task's active copy; None if the executor is lost."""
         found: dict[TaskId, Executor | None] = {}
         for name, roles in self.assignment.items():
             member = self.members.get(name)
@@ -174,7 +181,7 @@ class ClusterState:
         return found
 
     def behind(self) -> frozenset[TaskId]:
-        """Return the tasks whose active copy is not known to be where its changelog ends."""
+        """Return the tasks whose active copy is not known to be at the end of its changelog."""
         complete = {
             task
             for name, roles in self.assignment.items()
@@ -186,7 +193,7 @@ class ClusterState:
         return frozenset(self._journal.history.keys() - complete)
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return what each member runs and follows, and how many records its followers have still to apply."""
+        """Return the tasks that each member runs and follows, and the records that its followers lack."""
         views = []
         for name in sorted(self.members):
             active, standby, warmup = self.roles(name)
@@ -198,7 +205,7 @@ class ClusterState:
         return tuple(views)
 
     def without_role(self, older_than_seconds: float) -> dict[str, list[TaskId]]:
-        """Return by instance the copies that have had no role for so long."""
+        """Return by instance the copies that have had no role for at least this time."""
         now = self._clock()
         idle = {
             (name, task)

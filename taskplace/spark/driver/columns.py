@@ -1,14 +1,17 @@
-"""Checks, at the start, the columns that nodes take: that they are there, and are times where times are wanted.
+"""Checks the columns that nodes read, at the start: that they exist and have suitable types.
 
-**Idea.** A source's columns are known once its data frame, or its declared schema, is. Each node says what it takes and
-what it sends on (`taskplace.spark.processors.columns`); parents come first. A source takes its own event time. That, a
-window's column, the `time` of a `ttl` and every column that a store declares as a timestamp or date have to be a
-timestamp or date: an integer would be taken for microseconds. A repartition takes its key, of types that tasks can
-hash. A merge takes inputs of the same columns, of types that one type holds. A sink takes columns that Spark reads, and
-one with a declared schema the columns of that, and no others, of types that fit. Types are judged by what a task does
-with them, tried on a row of nulls, so the answer is that of the first batch.
+**Idea.** A source's columns are known from its data frame or its declared schema. Each node declares the columns that
+it reads and emits (`taskplace.spark.processors.columns`); parents are checked first. Types are tested by running the
+task's operations on a row of nulls, so the answer is the same as in the first batch.
 
-Properties: behind a processor that does not say what it sends on, columns are not known; a task then refuses the same,
+Rules:
+- Times: a source's event time, a window's column, the `time` of a `ttl`, and every column that a store declares as a
+  timestamp or date must be a timestamp or date. An integer would be read as microseconds.
+- A repartition needs key columns of types that tasks can hash.
+- A merge needs the same columns in all inputs, with types that have a common supertype.
+- A sink needs columns that Spark can read. A sink with a declared schema needs exactly its columns, with fitting types.
+
+Limit: behind a processor that does not declare its output, columns are unknown. There the task refuses the same errors,
 before it writes anything.
 
 Errors: `InputError` with the node, what was found, and the nearest column.
@@ -43,10 +46,12 @@ from topology import BuiltTopology, Node
 def check_columns(
     built: BuiltTopology, sources: Mapping[str, Columns], utc: Callable[[], bool] = lambda: True
 ) -> dict[str, Columns]:
-    """Refuse columns that are missing or of types that a node cannot take; return those of each topic that is known.
+    """Refuse missing columns and unsuitable types. Return the columns of each topic, as far as they are known.
 
-    `sources`: by topic, its columns and their types as Spark names them; a topic that is missing is not judged. `utc`:
-    whether the session's time zone is UTC. Elsewhere, an event time without a zone is refused. O(nodes x columns).
+    - `sources`: by topic, its columns and their types as Spark names them; other topics are not checked
+    - `utc`: whether the session's time zone is UTC. In any other, an event time without a zone is refused
+
+    O(nodes x columns).
     """
     known: dict[str, Columns | None] = {}
     topics: dict[str, Columns | None] = dict(sources)
@@ -78,7 +83,7 @@ def check_columns(
 
 @contextmanager
 def _at(node: Node) -> Iterator[None]:
-    """Name the node before what a processor refuses."""
+    """Put the node's name before a processor's error."""
     try:
         yield
     except InputError as error:
@@ -87,14 +92,14 @@ def _at(node: Node) -> Iterator[None]:
 
 
 def _goes_by(node: Node) -> tuple[int, str] | None:
-    """Return the input and the column by which a node goes by event time, if it says so."""
+    """Return the input and the column that a node uses as event time, if it declares one."""
     asked = getattr(node.processor, "input_time", None)
     found = asked() if asked is not None else None
     return None if found is None else (found.input, found.column)
 
 
 def _check_zone(path: str, column: str, kind: str, utc: Callable[[], bool]) -> None:
-    """Refuse an event time without a zone where the session's is not UTC: Spark would take it for the session's."""
+    """Refuse an event time without a zone if the session's zone is not UTC: Spark would assume the session's."""
     if kind in ("date", "timestamp_ntz") and not utc():
         raise InputError(
             path,
@@ -123,14 +128,14 @@ def _check(path: str, wanted: InputColumn, columns: Columns) -> None:
 
 
 def _check_declared_time(node: Node, columns: Columns | None) -> None:
-    """Refuse an event time that a node declares, and that is no time of its output."""
+    """Refuse a declared event time that is not a time column of the node's output."""
     time = node.options.get("event_time", getattr(node.processor, "event_time", None))
     if node.kind in ("processor", "join") and isinstance(time, str) and columns is not None:
         _check(f"node {node.name!r}, event_time", InputColumn(0, time, time=True), columns)
 
 
 def _check_sent(node: Node, parents: list[Columns | None]) -> None:
-    """Refuse columns that a repartition cannot split its rows by, and those that a sink cannot take."""
+    """Refuse key columns that a repartition cannot hash, and columns that a sink cannot write."""
     if node.kind not in ("repartition", "sink") or (columns := parents[0]) is None:
         return
     types = arrow_types(columns)
@@ -158,12 +163,12 @@ def _check_hashed(path: str, column: str, called: str, kind: pa.DataType) -> Non
         ) from None
 
 
-#: How types of Spark's that Arrow does not have begin: tasks cannot split rows by them.
+#: Prefixes of Spark types that Arrow does not have. Tasks cannot hash them.
 _NOT_HASHED = ("variant", "interval", "geometry", "geography")
 
 
 def _check_sink(node: Node, types: Types) -> None:
-    """Refuse columns that are not in a declared schema, or that no row of can be staged."""
+    """Refuse columns that are not in the declared schema, or whose type cannot be staged."""
     schema = None
     path = f"sinks.{node.name}"
     if node.options.get("schema") is not None:
@@ -207,7 +212,7 @@ def _output(
 
 
 def _merged(node: Node, parents: list[Columns | None]) -> Columns | None:
-    """Return the columns of a merge, in types that hold what comes from all inputs that are known."""
+    """Return the columns of a merge, in the common types of all known inputs."""
     known = {
         parent: columns for parent, columns in zip(node.parents, parents, strict=True) if columns is not None
     }

@@ -1,6 +1,6 @@
-"""What a placed stream is made of: its topology, programs, configuration and directories.
+"""The definition of a placed stream: its topology, programs, configuration and directories.
 
-It is fixed when the driver has opened the checkpoint; every room of the driver reads it, none changes it.
+It is complete once the driver has opened the checkpoint. All modules of the driver read it; none changes it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ from topology import BuiltTopology, TaskId
 class StreamDefinition:
     """One placed stream.
 
-    - `programs`: by subtopology; `event_times`: by source, of those that have one
-    - `checkpoint`: shared by driver and executors; `state_dir`: on the executors' local disks
+    - `programs`: by subtopology
+    - `event_times`: by source with an event time
+    - `checkpoint`: a directory that driver and executors share
+    - `state_dir`: a directory on the executors' local disks
     - `checkpoint_id`: names the local copies that belong to the checkpoint; "" before the checkpoint is opened
     """
 
@@ -47,7 +49,7 @@ class StreamDefinition:
         checkpoint: Path,
         state_dir: Path,
     ) -> StreamDefinition:
-        """Compile a topology's programs. Errors: as of `programs.programs`."""
+        """Compile a topology's programs. Errors: as for `programs.programs`."""
         return cls(
             built=built,
             config=config,
@@ -65,12 +67,12 @@ class StreamDefinition:
 
     @property
     def state_root(self) -> Path:
-        """Where executors keep this checkpoint's copies."""
+        """The directory in which executors keep this checkpoint's copies."""
         return self.state_dir / self.checkpoint_id
 
     @cached_property
     def tasks(self) -> Mapping[int, tuple[TaskId, ...]]:
-        """The tasks of each subtopology, in order of partition."""
+        """The tasks of each subtopology, sorted by partition."""
         tasks: dict[int, list[TaskId]] = {program.subtopology: [] for program in self.programs}
         for task in self.built.tasks():
             tasks[task.id.subtopology].append(task.id)
@@ -78,18 +80,18 @@ class StreamDefinition:
 
     @cached_property
     def driven_by_time(self) -> bool:
-        """Whether a task may have something to do because the watermark has moved."""
+        """Whether a task may have work because the watermark has moved."""
         return bool(self.event_times) and any(p.forgets or p.every_batch for p in self.programs)
 
     @cached_property
     def longest_retention(self) -> int:
-        """An upper bound of how long event time has to go on until all state has expired, in microseconds."""
+        """An upper bound on how far event time must advance until all state has expired, in microseconds."""
         retentions = (store.ttl for program in self.programs for store in program.stores.values())
         lags = (operator.lag for program in self.programs for operator in program.operators)
         return sum(retentions) + sum(lags)
 
     def watermark_after(self, last: Manifest | None) -> int | None:
-        """Return the sources' watermark in the batch after `last`, microseconds since 1970 (UTC); None: unknown yet."""
+        """Return the sources' watermark in the batch after `last`, microseconds since 1970 (UTC); None: unknown."""
         if last is None:
             return None
         return programs.watermark(self.event_times, last.event_times, last.watermark)

@@ -1,4 +1,4 @@
-"""Who is told what a stream does: the reporter, and a function that is called before each stage."""
+"""Calls the listeners of a stream: the reporter, and a function before each stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from taskplace.spark.driver.batch import Batch
 class Listeners:
     """The listeners of one stream.
 
-    - `total_batches`: how many batches are expected, for the reporter; None: unknown
+    - `total_batches`: the expected number of batches, for the reporter; None: unknown
     - `on_stage`: called with the batch and the subtopology before its job runs
     """
 
@@ -22,14 +22,14 @@ class Listeners:
     on_stage: Callable[[int, int], None] | None = None
 
     def stage_starts(self, batch: int, subtopology: int) -> None:
-        """Tell that the job of a subtopology is about to run."""
+        """Report that the job of a subtopology is about to run."""
         if self.on_stage is not None:
             self.on_stage(batch, subtopology)
 
     def batch_done(
         self, batch: Batch, placement: Callable[[], tuple[InstanceView, ...]], generation: int
     ) -> None:
-        """Tell that a batch was committed and published; `placement` is asked only if there is a reporter."""
+        """Report that a batch was committed and published. `placement` is called only if there is a reporter."""
         if self.reporter is None:
             return
         self.reporter.batch(

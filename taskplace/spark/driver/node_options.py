@@ -1,9 +1,13 @@
-"""Options of nodes that nobody reads: a slip that would change nothing without a word.
+"""Refuses node options that are never read: a mistake that would silently change nothing.
 
-**Idea.** A node of a topology keeps any further keyword argument. What taskplace reads of a processor's node is
-`event_time` and `delay`; everything else belongs into the processor's own call. In a document a node's options are
-those of its processor, which was made of them, so that all of them were read. Of a sink it reads `schema`, of a merge
-and of a repartition nothing.
+**Idea.** A node of a topology stores any further keyword argument as an option. Taskplace reads only these:
+
+| node | options |
+|---|---|
+| processor | `event_time`, `delay`; all others belong into the processor's own call |
+| processor of a YAML document | all: the processor was created from them |
+| sink | `schema` |
+| merge, repartition | none |
 """
 
 from __future__ import annotations
@@ -15,14 +19,14 @@ from topology import Node
 READ = ("event_time", "delay")
 
 
-#: What is read of other nodes, by their kind; sources have a check of their own.
+#: By kind of node, the options that are read. Sources are checked elsewhere.
 _READ_OF = {"sink": ("schema",), "merge": (), "repartition": ()}
 
 
 def check_options(node: Node) -> None:
-    """Refuse options of a node that change nothing.
+    """Refuse options of a node that are never read.
 
-    Errors: `ConfigError` for a name that comes near to one that is read; `InputError` for any other.
+    Errors: `ConfigError` for a name similar to an option that is read; `InputError` for any other.
 
     >>> check_options(Node("once", "processor", option_items=(("ttl", "1 hour"),), processor=print))
     Traceback (most recent call last):

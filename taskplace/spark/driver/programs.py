@@ -1,4 +1,4 @@
-"""From a topology to what executors run: one program per subtopology, and one united input for them all."""
+"""Compiles a topology: one program per subtopology for the executors, and one united input for all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SOURCE_OPTIONS = ("event_time", "delay")
 
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:
-    """Return the topics that come from Spark, and the tag of each: its place in declared order."""
+    """Return the external topics, each with its tag: its number in declared order."""
     topics = [
         node.topic for node in built.nodes if node.kind == "source" and not node.internal and node.topic
     ]
@@ -63,14 +63,14 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """The event time of a source: its column, and how late rows may come, in microseconds."""
+    """The event time of a source: its column, and how late rows may arrive, in microseconds."""
 
     column: str
     delay: int
 
 
 def event_times(built: BuiltTopology) -> dict[str, EventTime]:
-    """Return the event time of each source that was declared with one. Errors: `InputError` for unknown options."""
+    """Return the event time of each source that declares one. Errors: `InputError` for unknown options."""
     found = {}
     for node in built.nodes:
         if node.kind != "source" or node.internal or not node.topic:
@@ -92,10 +92,10 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
 def watermark(
     times: Mapping[str, EventTime], newest: Mapping[str, int], before: int | None = None
 ) -> int | None:
-    """Return the watermark, microseconds, given each source's newest event time so far: that of the slowest source.
+    """Return the watermark in microseconds, given each source's newest event time so far: that of the slowest source.
 
-    It never goes back behind the one `before`, whatever sources there are now, and however late their rows may come.
-    None before every source with an event time has brought rows.
+    It is never less than the watermark `before`, even if the sources or their delays have changed. None until every
+    source with an event time has had rows.
 
     >>> watermark({"a": EventTime("at", 10)}, {"a": 100}), watermark({"a": EventTime("at", 50)}, {"a": 100}, 90)
     (90, 90)
@@ -153,7 +153,7 @@ def _program(
 
 
 def _check_windows_alone(sub: Subtopology) -> None:
-    """Refuse a store of windows that several nodes use: one of them would send what the other still fills."""
+    """Refuse a window store that several nodes share: one node would emit windows that another still fills."""
     users: dict[str, list[str]] = {}
     for node in sub.nodes:
         for store in node.stores:
@@ -169,10 +169,11 @@ def _check_windows_alone(sub: Subtopology) -> None:
 
 
 def _check_own_stores(sub: Subtopology) -> None:
-    """Refuse one store of several operators of taskplace's own, unless each of the nodes names it in `stores`.
+    """Refuse a store that several of taskplace's processors share, unless each node names it in `stores`.
 
-    One object put at two nodes, or one name given twice, counts the rows of both in one state. Where that is wanted, as
-    for a de-duplication over two streams, the nodes say so; what a node of your own shares is its own matter.
+    If one processor object is used at two nodes, or one store name twice, the rows of both nodes count in one state.
+    Where that is intended, as for a de-duplication over two streams, both nodes must declare it. Custom processors may
+    share stores without a declaration.
     """
     owners: dict[str, list[Node]] = {}
     for node in sub.nodes:
@@ -195,9 +196,9 @@ _OWN_A_STORE = (Aggregate, Deduplicate, PerKey, TableJoin)
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
 
-    One streaming query can then read any number of sources, and one shuffle serves them all.
-    A key that is null belongs to one fixed partition. A source without a key is spread by all its columns.
-    Errors: `InputError` for a source that is missing or unknown, or does not fit the topology (`check_sources`).
+    So one streaming query can read any number of sources, with one shuffle. A null key belongs to one fixed partition.
+    The rows of a source without a key are spread by all its columns.
+    Errors: `InputError` for a source that is missing, unknown or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
     for name in sources:
@@ -214,7 +215,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():
-        # As texts: each call of a function is several to the JVM, and this is done at every batch.
+        # As SQL text: each function call would be several calls to the JVM, in every batch.
         rows = ", ".join(map(_quoted, schemas[topic].names))
         spread = source_key(built, topic) or hashable(topic, dict(sources[topic].dtypes))
         keys = ", ".join(map(_quoted, spread))
@@ -235,7 +236,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
 def stage_input(df: DataFrame, program: Program) -> DataFrame:
     """Return the part of a united batch that one subtopology reads.
 
-    The rows of a single source come as they are, without tag and struct: that is less to shuffle.
+    The rows of a single source have no tag and no struct, so there is less to shuffle.
     """
     topics = [name for name in df.columns if name not in (TAG, PARTITION)]
     others = set(topics) - set(program.external)
@@ -249,9 +250,9 @@ def stage_input(df: DataFrame, program: Program) -> DataFrame:
 
 
 def check_names(built: BuiltTopology) -> None:
-    """Refuse topics whose columns in the united input would be taken for each other, or for its own.
+    """Refuse topics whose columns in the united input would clash with each other or with its own columns.
 
-    Errors: `InputError`. Spark resolves names without case.
+    Errors: `InputError`. Spark ignores the case of names.
     """
     taken: dict[str, str] = {TAG: TAG, PARTITION: PARTITION}
     for topic in external_topics(built):
@@ -265,5 +266,5 @@ def check_names(built: BuiltTopology) -> None:
 
 
 def _quoted(column: str) -> str:
-    """Return a column's name as Spark reads it whole: with a dot, it would look for a field."""
+    """Quote a column's name for Spark, which would otherwise read a dot as access to a field."""
     return "`" + column.replace("`", "``") + "`"

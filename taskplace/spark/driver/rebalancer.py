@@ -1,7 +1,7 @@
-"""Puts plans in force: asks the rebalance loop between batches, and tells reporters what changed.
+"""Puts plans in force: runs the rebalance loop between batches, and reports changes to the reporter.
 
-The batch thread and the replicator share it. `lock` guards it, the cluster's state and the journal, and is never held
-while a job runs.
+The batch thread and the replicator share the rebalancer. `lock` guards it, the cluster's state and the journal. It is
+never held while a job runs.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from topology import BuiltTopology, TaskId
 
 log = logging.getLogger(__name__)
 
-#: After a batch, executors count as free only when so long no other has begun.
+#: Executors are idle once no batch has started for this long.
 PAUSE_SECONDS = 1.0
 
 
 class Rebalancer:
-    """Plans for one placed stream, from what `state` knows, and answers what depends on a plan.
+    """Plans for one placed stream from `state`, and answers questions about the plan in force.
 
     Lifetime: one for each driver. `loop.plan` is the assignment in force, None before the first.
     """
@@ -62,11 +62,11 @@ class Rebalancer:
         self.state = ClusterState(journal, loop, self._tasks, tags=tags)
         self.task_ids = frozenset(task.id for task in self._tasks)
 
-    # -- asking
+    # -- questions
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Say that a batch runs within this block."""
+        """Mark a batch as running within this block."""
         self._running = True
         try:
             yield
@@ -74,21 +74,21 @@ class Rebalancer:
             self._running, self._ended = False, time.monotonic()
 
     def busy(self) -> bool:
-        """Return whether a batch runs, or has just ended: the next one may follow it at once."""
+        """Return whether a batch runs or ended less than `PAUSE_SECONDS` ago: the next one may follow at once."""
         return self._running or time.monotonic() - self._ended < PAUSE_SECONDS
 
     def owners(self) -> dict[TaskId, Executor | None]:
-        """Return the executor of each task's active copy; None for one that is gone."""
+        """Return the executor of each task's active copy; None if the executor is lost."""
         with self.lock:
             return self.state.owners()
 
     def behind(self) -> frozenset[TaskId]:
-        """Return the tasks whose active copy is not known to be where its changelog ends."""
+        """Return the tasks whose active copy is not known to be at the end of its changelog."""
         with self.lock:
             return self.state.behind()
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return what each member runs and follows, and how many records its followers have still to apply."""
+        """Return the tasks that each member runs and follows, and the records that its followers lack."""
         with self.lock:
             return self.state.placement()
 
@@ -103,7 +103,7 @@ class Rebalancer:
         return name
 
     def can_remove(self, executor: str | int) -> bool:
-        """Return whether an executor has no role any more, and no copy that the others lack; true once it has gone."""
+        """Return whether an executor has no role, and no copy that the others lack; True once it is gone."""
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return True
@@ -111,7 +111,7 @@ class Rebalancer:
             return not any(self.state.roles(name)) and self.removal(name).can_remove
 
     def removal(self, executor: str | int) -> Removal:
-        """Return what still has to catch up elsewhere before an executor can go; nothing once it has gone."""
+        """Return the copies that must catch up elsewhere before an executor can be removed; none once it is gone."""
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor))
@@ -119,7 +119,7 @@ class Rebalancer:
             problem = Problem(tuple(self._measured()), instances, self.loop.config)
             return can_remove(problem, self.instance(executor))
 
-    # -- changing
+    # -- changes
 
     def weigh(self, weights: Mapping[str, float]) -> None:
         """Set the weights of tasks ("1_3") and of all tasks of a subtopology ("1"); see `check_weights`."""
@@ -131,13 +131,13 @@ class Rebalancer:
         ]
 
     def drain(self, executor: str | int, *, on: bool = True) -> None:
-        """Begin or end the draining of an executor; the next rebalance acts on it."""
+        """Start or end the draining of an executor. It takes effect with the next rebalance."""
         with self.lock:
             change = self.state.draining.add if on else self.state.draining.discard
             change(self.instance(executor))
 
     def keep(self, *, cancelled: bool = False) -> bool:
-        """Forget the members that have gone; return whether any is left."""
+        """Remove the members that are gone. Return whether any is left."""
         with self.lock:
             alive = self.bridge.alive()
             for member in self.state.keep(self.bridge.usable()):
@@ -151,7 +151,7 @@ class Rebalancer:
             return bool(self.state.members)
 
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
-        """Plan, if there is a reason to, and put the plan in force; return whether the assignment changed."""
+        """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
             decision = self.loop.look(self._measured(), self.state.instances(), because=because)
             if decision is None or not decision.changed:
@@ -191,7 +191,7 @@ class Rebalancer:
 
 
 def check_weights(weights: Mapping[str, float], built: BuiltTopology) -> None:
-    """Raise `InputError` for the weight of a task, or subtopology, that there is not, or that is no number above 0."""
+    """Raise `InputError` for an unknown task or subtopology, or for a weight that is not a positive number."""
     tasks = [task.id for task in built.tasks()]
     known = {*map(str, tasks), *(str(task.subtopology) for task in tasks)}
     for name, weight in weights.items():

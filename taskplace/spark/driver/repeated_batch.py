@@ -1,10 +1,10 @@
-"""Compares a batch that Spark repeats with what was committed for it.
+"""Compares a repeated batch of Spark with the committed batch.
 
-Spark repeats the last batch when it could not note its end. If Spark's checkpoint was lost or set back, it may instead
-have cut a new batch with the same number; rows beyond the committed ones are then lost, as the batch is not run again.
+Spark repeats the last batch if it could not record its end. But if Spark's checkpoint was lost or set back, the batch
+may be a new one with the same number. Its additional rows are then lost, because a committed batch is not run again.
 
-Non-goal: to refuse such a batch. The other side of a join may have grown. Fewer rows mean nothing: a source may have
-forgotten them, or may not be able to bring them any more.
+Non-goal: refusing such a batch. More rows can be harmless: the other side of a join may have grown. Fewer rows are
+ignored: the source may have deleted them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def warn_if_grown(
 ) -> None:
     """Log a warning if Spark brings more rows than were committed, or if the rows cannot be counted. Never raises.
 
-    `read_input` returns the united rows of the repeated batch.
+    `read_input`: returns the united rows of the repeated batch.
     """
     try:
         df = read_input()

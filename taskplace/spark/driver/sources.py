@@ -1,15 +1,17 @@
-"""Judges the schemas of the external sources against the topology, before anything starts.
+"""Checks the schemas of the external sources against the topology, before anything starts.
 
-**Idea.** All that a source's columns and types decide is decided here, from schemas alone: of data frames at the start,
-and of declared ones (`input.*.schema` in YAML) with `taskplace run --check`, without Spark. One that is not known is
-left out.
+**Idea.** The checks use schemas alone: those of data frames at the start, and declared ones (`input.*.schema` in YAML)
+in `taskplace run --check`, without Spark. A source with an unknown schema is not checked.
 
-Refused: columns that Spark takes for one; key columns that are missing, have a collation, or differ in type between
-co-partitioned topics; state kept by a key that is cast so that different values become one; columns that nodes take and
-no source brings, or that are of a type with which the node cannot do what it says (`taskplace.spark.driver.columns`);
-event times without a zone where the session's is not UTC; a source without a key that has nothing to be spread by.
+Refused:
+- columns whose names Spark cannot tell apart
+- key columns that are missing, have a collation, or differ in type between co-partitioned topics
+- a state key whose cast would merge different key values
+- columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.driver.columns`)
+- event times without a zone, if the session's time zone is not UTC
+- a source without a key that has no column to spread its rows by
 
-Errors: `InputError` with source or node, what was found, what was expected.
+Errors: `InputError` with the source or node, the value found, and the values expected.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ def check_sources(
     schemas: Mapping[str, StructType],
     conf: Callable[[str], str | None] = lambda key: None,
 ) -> None:
-    """Refuse sources that do not fit the topology; `schemas`: by topic, of those that are known. O(nodes x columns).
+    """Refuse sources that do not fit the topology. O(nodes x columns).
 
-    `conf`: returns a setting of the session, None if it is not known; asked only where it matters.
+    - `schemas`: by topic, the known schemas
+    - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
     """
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
@@ -61,7 +64,7 @@ def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
 
 
 def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
-    """Return the columns by which the rows of a source without a key are spread: those that Spark can hash."""
+    """Return the columns that spread the rows of a source without a key: those that Spark can hash."""
     found = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
     if not found:
         raise InputError(
@@ -73,7 +76,7 @@ def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
 
 
 def key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> dict[str, list[str]]:
-    """Return the types of each source's key columns, as Spark names them: part of what a checkpoint is bound to."""
+    """Return the types of each source's key columns, as Spark names them. The checkpoint's identity contains them."""
     return {
         topic: [schema[column].dataType.simpleString() for column in source_key(built, topic)]
         for topic, schema in schemas.items()
@@ -148,7 +151,7 @@ def _check_splits(built: BuiltTopology, types: Mapping[str, Types]) -> None:
 
 
 def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> None:
-    """Refuse what `check_keys` of a program would: keys of repartitions that do not meet in one task."""
+    """Refuse keys of repartitions whose equal values would reach different tasks, as a program's `check_keys` does."""
     _check_splits(built, types)
     keys = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.topic}
     for group in built.copartition_groups:
@@ -158,7 +161,7 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
             if topic in types and topic in keys
         }
         if any(len({*each} - {UNTYPED}) > 1 for each in zip(*kinds.values(), strict=False)):
-            # External topics alone were compared before.
+            # External topics have already been compared with each other.
             writer = next(n.name for n in built.nodes if n.kind == "repartition" and n.topic in kinds)
             raise InputError(
                 f"node {writer!r}, key",
@@ -169,7 +172,7 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
 
 
 def _as_arrow(kind: DataType) -> pa.DataType | None:
-    """Return the type in which a column comes to a task; None if it cannot come there."""
+    """Return the type in which a task gets a column; None if Arrow does not have it."""
     try:
         return to_arrow_type(kind, timezone="UTC")
     except PySparkTypeError:

@@ -1,6 +1,6 @@
-"""Runs one subtopology of a batch: prepares its input and its setting, runs its job, and takes in the reports.
+"""Runs one subtopology of a batch: prepares its input and setting, runs its job, and processes the reports.
 
-`taskplace.spark.driver.stages` runs the job itself, and again after the loss of an executor.
+`taskplace.spark.driver.stages` runs the job itself, and repeats it after the loss of an executor.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from taskplace.spark.messages import Boundary, History, Report, Setting
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 
-#: Plans again without the executors that were lost, given their ids.
+#: Plans again without the lost executors, given their ids.
 OnLost = Callable[[frozenset[str]], None]
 
 
@@ -37,9 +37,9 @@ class StageRunner:
     listeners: Listeners
 
     def run(self, batch: Batch, subtopology: int, on_lost: OnLost) -> dict[TaskId, Report]:
-        """Run a subtopology whose inputs are complete; return the reports of the tasks that ran.
+        """Run a subtopology whose inputs are complete. Return the reports of the tasks that ran.
 
-        Errors: as of `stages.run`.
+        Errors: as for `stages.run`.
         """
         program, tasks = self.definition.programs[subtopology], self.definition.tasks[subtopology]
         arrow = self._external_rows(batch, program)
@@ -68,7 +68,7 @@ class StageRunner:
         return reports
 
     def _external_rows(self, batch: Batch, program: Program) -> ArrowInput | None:
-        """Shuffle the rows that come from Spark; None for a subtopology that reads internal topics alone."""
+        """Shuffle the rows of external topics; None for a subtopology that reads only internal topics."""
         if not program.external:
             return None
         rows = programs.stage_input(batch.input, program)
@@ -95,7 +95,7 @@ class StageRunner:
     def _idle_tasks(
         self, batch: Batch, setting: Setting, program: Program, arrow: ArrowInput | None
     ) -> frozenset[TaskId]:
-        """Return the tasks that have nothing to do in this batch."""
+        """Return the tasks without work in this batch."""
         brought = Counter(rows_by_partition(batch.reports.values(), program.internal))
         brought.update(dict(enumerate(arrow.sizes if arrow else ())))
         return self.idle.tasks(
@@ -107,7 +107,7 @@ class StageRunner:
         )
 
     def _move_copies(self, reports: Iterable[Report]) -> None:
-        """Record where the active copies are now: at the attempt's change, or where the history ends without one."""
+        """Record the position of each active copy: that of the attempt's change, else the end of the history."""
         with self.rebalancer.lock:
             for report in reports:
                 end = (
@@ -119,7 +119,7 @@ class StageRunner:
 
 
 def _boundaries(batch: Batch, topic: str) -> Iterable[Boundary]:
-    """Yield what the earlier stages of a batch have written to an internal topic, in order of their tasks."""
+    """Yield the boundaries that earlier stages of a batch wrote to an internal topic, sorted by task."""
     for _, report in sorted(batch.reports.items()):
         if topic in report.boundaries:
             yield report.boundaries[topic]

@@ -1,9 +1,9 @@
-"""One result job per subtopology: send descriptors, collect reports, and carry on when an executor dies.
+"""Runs the job of one subtopology: sends descriptors, collects reports, and continues after the loss of an executor.
 
-A stage ends when every task has a report. When an executor that a missing task was pinned to is lost, the
-job is cancelled, its finished attempts are taken over from their report files, the caller plans again, and a
-new job runs the missing tasks alone, pinned to where they are now. Reports carry the id of the run of the stage:
-only those of the same run are taken over.
+A stage ends when every task has a report. If an executor that a missing task was pinned to is lost, the job is
+cancelled, and the reports of finished attempts are read from their files. Then the caller plans again, and a new job
+runs only the missing tasks, pinned to their new executors. A report has the id of its run of the stage; reports of
+other runs are ignored.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 MAX_LOSSES = 10
 
-#: Where each task of a stage belongs now; None leaves it to Spark.
+#: Returns the executor that each task belongs to now; None leaves the choice to Spark.
 Where = Callable[[], Mapping[TaskId, Executor | None]]
 
 
@@ -60,12 +60,15 @@ def run(
 ) -> dict[TaskId, Report]:
     """Run one batch of one subtopology and return a report per task.
 
-    `boundaries` are those that it reads, by internal topic; they go by a file, as there may be many, and the program is
-    sent once. `tasks` are all of the subtopology's, in order of partition; those that are `idle` do not run.
-    `generation` is that of the assignment that `where` tells: attempts of older ones are refused by copies that have
-    seen a newer. `held` tells what stores of a task went by in the batch before, where that is not what `setting` says.
-    `on_lost` gets the ids of executors that were lost, and has to have planned again when it returns.
-    Errors: what an attempt raises; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
+    - `boundaries`: by internal topic that the stage reads; sent in a file, because there may be many
+    - `tasks`: all tasks of the subtopology, sorted by partition
+    - `idle`: the tasks that do not run
+    - `where`: returns the executor of each task
+    - `generation`: returns the generation of that assignment; copies refuse attempts of older generations
+    - `held`: returns the watermarks of a task's stores in the previous batch that differ from `setting`
+    - `on_lost`: gets the ids of lost executors, and plans again before it returns
+
+    Errors: the errors of attempts; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[TaskId, Report] = {}
     setting = replace(setting, run=uuid.uuid4().hex)
@@ -115,17 +118,17 @@ def run(
 
 
 def call_off(setting: Setting, subtopology: int) -> None:
-    """Tell the attempts of a round that it is being cancelled; Spark itself takes seconds to end a Python worker."""
+    """Write the mark that cancels a round's attempts. Spark itself takes seconds to end a Python worker."""
     mark = Path(setting.checkpoint) / called_off(setting, subtopology)
     private_directory(mark.parent)
     mark.touch(mode=0o600)
 
 
 def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId]) -> dict[TaskId, Report]:
-    """Return the reports of this run's attempts that have finished, one per task.
+    """Return the reports of this run's finished attempts, one per task.
 
-    Two attempts of one task may both have finished; either may win, so the first by name does. A zombie of an earlier
-    run of the batch may report at any moment; it may have had other rows from the subtopologies before.
+    If two attempts of one task have finished, either may win; the first by name does. Attempts of earlier runs are
+    ignored: they may report at any time, and may have had other rows from the subtopologies before.
     """
     found: dict[TaskId, Report] = {}
     for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.run}-*.json")):

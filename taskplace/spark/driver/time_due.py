@@ -1,9 +1,9 @@
-"""Has Spark run batches without rows when event time leaves something to do: windows to close, state to forget.
+"""Makes Spark run batches without rows when work is due by event time: windows to close, state to expire.
 
-Two reasons for such a batch: the last batch has moved the watermark, or has not removed all that expired (`due`); or no
-source has brought rows for as long as `idle_closing` says (`taskplace.spark.driver.silence`). Spark runs one only for a
-stream with the source of ticks (`taskplace.spark.driver.ticks`); without it the work waits for the next rows, and a
-warning says so once.
+There are two reasons for such a batch. Either the last batch moved the watermark or could not remove all expired
+entries (`due`), or no source has had rows for the duration `idle_closing` (`taskplace.spark.driver.silence`). Spark
+runs one only for a stream with the source of ticks (`taskplace.spark.driver.ticks`). Without that source the work waits
+for the next rows, and one warning is logged.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class TimeDue:
-    """What event time leaves to do between the batches of one stream.
+    """The work that is due by event time between the batches of one stream.
 
     Lifetime: one for each driver. `ticks` is None as long as the stream reads no source of ticks.
     Errors: `InputError` for `idle_closing` in a topology that does nothing by event time.
@@ -42,11 +42,11 @@ class TimeDue:
 
     @property
     def watermark(self) -> int | None:
-        """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: unknown yet."""
+        """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: not yet known."""
         return self._definition.watermark_after(self._journal.last)
 
     def due(self) -> bool:
-        """Return whether the next batch has something to do even without rows."""
+        """Return whether the next batch has work even without rows."""
         last, watermark = self._journal.last, self.watermark
         if last is None or watermark is None or not self._definition.driven_by_time:
             return False
@@ -55,7 +55,7 @@ class TimeDue:
     # -- between batches
 
     def request_batch(self) -> None:
-        """Ask Spark for a batch if one is due, else begin to wait for a silence of all sources.
+        """Request a batch from Spark if one is due; otherwise start waiting for a silence of all sources.
 
         Errors: `DiskFull` when the request cannot be written.
         """
@@ -74,7 +74,7 @@ class TimeDue:
         self._silence.stop()
 
     def event_times(self, batch: Batch) -> Mapping[str, int]:
-        """Return the newest event times to commit a batch with: the clock's, after a long enough silence."""
+        """Return the newest event times to commit with a batch; the clock's, after a long enough silence."""
         return self._silence.newest(
             found=batch.event_times,
             known=self._journal.last.event_times if self._journal.last else {},
@@ -85,9 +85,10 @@ class TimeDue:
     # -- the source of ticks
 
     def wants_ticks(self, spark_checkpoint: Path) -> bool:
-        """Return whether a query on Spark's checkpoint reads the source of ticks: as before, or if it can be of use.
+        """Return whether a query reads the source of ticks: as its checkpoint did before or, if it is new, if it is
+        useful.
 
-        Logs a warning if it could be of use, and the checkpoint was made without it.
+        Logs a warning if the source would be useful, but the checkpoint was made without it.
         """
         carried = carries_ticks(spark_checkpoint)
         if carried is None:
@@ -103,7 +104,7 @@ class TimeDue:
         return carried
 
     def add_ticks(self, united: DataFrame) -> DataFrame:
-        """Return a united streaming frame that also reads the source of ticks; batches are requested from now on."""
+        """Add the source of ticks to a united streaming frame. From now on, batches can be requested."""
         self.ticks = Ticks(self._definition.checkpoint)
         self.request_batch()
         return self.ticks.added_to(united)

@@ -1,4 +1,4 @@
-"""What a task does with its rows: the processor protocol, and the ones that come with taskplace."""
+"""The processor protocol, and taskplace's own processors."""
 
 from taskplace.spark.processors.aggregate import Aggregate, Count, Tumbling
 from taskplace.spark.processors.aggregations import avg, count, first, last, max_, min_, sum_

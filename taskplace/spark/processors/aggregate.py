@@ -1,6 +1,6 @@
 """Running aggregates by key, also by window of event time.
 
-The batch is aggregated in Arrow, then merged with what the store has.
+Arrow aggregates the batch; the result is merged with the stored aggregates.
 """
 
 from __future__ import annotations
@@ -45,13 +45,14 @@ from taskplace.spark.state.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Tumbling:
-    """Windows of event time, one after the other, from 1970 (UTC) on; a row is in just one of them.
+    """Consecutive windows of event time, counted from 1970 (UTC). Each row is in exactly one window.
 
-    `column`: the rows' event time. `grace`: how long after a window's end rows are still taken, by the watermark;
-    then the window closes and is forgotten. `emit`: "changes" sends on every window that a batch touched,
-    "final" each window once, when it closes. `time`: the name of a further column of the output, the event time of a
-    window's row: its end less a microsecond, as Spark's `window_time`. Windows of windows go by it, or by
-    `window_start`.
+    - `column`: the rows' event time
+    - `grace`: how long after a window's end rows are still accepted, measured by the watermark; then the window closes
+      and expires
+    - `emit`: "changes" emits every window that a batch touched; "final" emits each window once, when it closes
+    - `time`: adds an output column of this name with the window's event time: its end less a microsecond, as Spark's
+      `window_time`. A window over these rows uses this column, or `window_start`
 
     A row without an event time is in no window: it is dropped, and counted as late.
     """
@@ -74,16 +75,16 @@ class Tumbling:
 
     @property
     def size_ms(self) -> int:
-        """The length of a window."""
+        """The length of a window, in milliseconds."""
         return milliseconds(self.size, f"Tumbling({self.column!r}).size")
 
     @property
     def closes_ms(self) -> int:
-        """How long after its start a window closes."""
+        """The time from a window's start until it closes, in milliseconds."""
         return self.size_ms + milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
 
     def starts(self, rows: pa.Table) -> pa.Array:
-        """Return the start of each row's window; null for a row without a time."""
+        """Return the start of each row's window; null for a row without an event time."""
         path = f"Tumbling({self.column!r}).column"
         times, known = micros(column_of(rows, self.column, path), path)
         starts = slot_starts(times, 1000 * self.size_ms)
@@ -101,17 +102,19 @@ WINDOW = "window_start"
 
 
 class Aggregate:
-    """Running aggregates by key, in one store; sends on the new value of every key that the batch touched.
+    """Keeps running aggregates by key in one store, and emits the new value of every key that the batch touched.
 
-    With `window`, the key has one more column, `window_start`, and windows are forgotten when they close; rows that
-    come later are dropped, and counted as late. With `ttl`, a key is forgotten so long after the event time in its
-    column `time`: a key column, or an aggregate such as `seen=max_("at", "timestamp")`. Where a batch's rows would make
-    a key one that has expired already (`last("at")` of late rows), they are not taken, and the key counts as late: what
-    is sent on is what the store has of it, or the batch's own aggregate if it has nothing.
+    With `window`, the key has one more column, `window_start`, and windows expire when they close. Later rows are
+    dropped, and counted as late.
 
-    Values are cast to an aggregate's type first, each by itself, and then aggregated: `max_("w", "int64")` of the texts
-    "9" and "10" is 10. Floats take the nearest value; elsewhere a value that does not fit is an error. So where batches
-    are cut does not show, but for the rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
+    With `ttl`, a key expires the duration `ttl` after the event time in its column `time`. That is a key column, or an
+    aggregate such as `seen=max_("at", "timestamp")`. If the new aggregate would already be expired (`last("at")` of
+    late rows), it is dropped, and the key is counted as late. The stored value is emitted; without one, the batch's own
+    aggregate.
+
+    Each value is cast to the aggregate's type before aggregation: `max_("w", "int64")` of the texts "9" and "10" is 10.
+    Floats take the nearest value; in other types, a value that does not fit is an error. So results do not depend on
+    batch boundaries, except for the rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
 
     >>> from taskplace.spark.processors import max_
     >>> delays = Aggregate("delays", by={"tailnum": "string"}, flights=count(), worst=max_("delay", "int64"))
@@ -170,7 +173,7 @@ class Aggregate:
         )
         self._aggregates = aggregates
         self._parts: dict[str, Aggregation] = {}
-        # Names of the store, and of what is sent on; without case, as Spark takes K and k for one name.
+        # Names in the store and in the output; in lower case, because Spark treats K and k as one name.
         stored: set[str] = set()
         for key in self._by:
             self._take(key, [key], stored)
@@ -196,14 +199,14 @@ class Aggregate:
 
     @property
     def windowed(self) -> bool:
-        """Whether the key has the start of a window, which no row brings."""
+        """Whether the key contains the start of a window, which input rows do not have."""
         return self._window is not None
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
 
-        Its meaning: the function of each part, the size of the windows and what is sent of them. None of it can change
-        under what is stored: a window that is open would never be sent, or be sent twice.
+        Its `meaning` has the function of each part, the size of the windows, and when they are emitted. None of these
+        may change while state is stored: an open window would never be emitted, or be emitted twice.
         """
         value = {name: part.type for name, part in self._parts.items()}
         meaning = {name: part.function for name, part in self._parts.items()}
@@ -212,7 +215,7 @@ class Aggregate:
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
     def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the columns that it takes: the window's, those of the key, and those that are aggregated."""
+        """Yield the required input columns: the window's, the key's, and the aggregated ones."""
         if self._window is not None:
             yield InputColumn(0, self._window.column, "window.column", time=True)
         own = {name: kind for name, kind in self._by.items() if name != WINDOW or not self.windowed}
@@ -231,7 +234,7 @@ class Aggregate:
         self._grouped(keyed, row, {name: (part.function, part.column) for name, part in self._parts.items()})
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the columns of the output: the key's, the aggregates, and the time of a window."""
+        """Return the output columns: the key's, the aggregates, and the window's time."""
         values = {
             name: "float64" if whole.function == "mean" else whole.type
             for name, whole in self._aggregates.items()
@@ -240,7 +243,7 @@ class Aggregate:
         return columns_sent({**self._by, **values, **ends})
 
     def input_time(self) -> TimeColumn | None:
-        """Return the column of the input by whose event time this forgets; None if it never does."""
+        """Return the input column whose event time makes keys expire; None if they never expire."""
         if self._window is not None:
             return TimeColumn(0, self._window.column)
         part = self._parts.get(self._time or "")
@@ -248,9 +251,9 @@ class Aggregate:
         return None if column is None else TimeColumn(0, column)
 
     def output_times(self, times: Times) -> Times:
-        """Return the time columns of the output, given the input's."""
+        """Return the output's time columns, given the input's."""
         if self._window is None:
-            # A key is a row's own time, and the newest time of a key is that of a row of the batch, or newer.
+            # A key column has a row's own time. `max_` of a key is the time of a row of the batch, or newer.
             sent = {name: name for name in self._by}
             sent |= {name: part.column or "" for name, part in self._parts.items() if part.function == "max"}
             kinds = arrow_schema({**self._by, **{name: part.type for name, part in self._parts.items()}})
@@ -266,12 +269,12 @@ class Aggregate:
         return Times({WINDOW: closed - 1, **ends})
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
-        """Return (key, aggregates) of the keys in `rows`, this batch included, or of the windows that closed.
+        """Return key and aggregates of the keys in `rows`, including this batch, or of the windows that closed.
 
-        O(rows + keys). Errors: `InputError` for what the type of an aggregate cannot hold.
+        O(rows + keys). Errors: `InputError` for a value that an aggregate's type cannot hold.
         """
         store = context.store(self.store)
-        keyed = rows  # with the columns of the key; the start of a row's window is no column of the rows
+        keyed = rows  # the rows with all key columns; `rows` has no window start
         if self._window is not None:
             keyed, rows = self._in_windows(store, rows)
         keys = list(self._by)
@@ -280,7 +283,7 @@ class Aggregate:
         if batch.num_rows:
             old, found = store.get_many(batch)
             if found.any():
-                # What was known comes first: `first` and `last` are order-dependent.
+                # Stored aggregates come first: `first` and `last` depend on the order.
                 known = pa.table(
                     {**{key: batch[key] for key in keys}, **{name: old[name] for name in self._parts}}
                 )
@@ -294,9 +297,10 @@ class Aggregate:
         return self._shown(batch)
 
     def _in_windows(self, store: Store, rows: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the rows that are in open windows, with their windows' starts and as they are; the others are late.
+        """Return the rows in open windows twice: with the new `window_start`, and unchanged. The other rows are late.
 
-        Rows that are windows themselves have a start of their own, which stays what aggregates of it see.
+        Rows are grouped by the first table. Aggregates read the second, because the input may have a column
+        `window_start`.
         """
         starts = self._window.starts(rows)  # type: ignore[union-attr]
         if starts.null_count:
@@ -309,7 +313,7 @@ class Aggregate:
         return keyed.filter(open_), rows.filter(open_)
 
     def _put(self, store: Store, batch: pa.Table) -> pa.Table:
-        """Put the keys' rows, and return them as the store then has them; as they are where it has nothing."""
+        """Put the keys' rows, and return them as stored; a row of a key without a stored one is returned as it is."""
         late = store.late
         store.put_many(batch)
         if store.late == late:
@@ -333,15 +337,15 @@ class Aggregate:
     def _grouped(
         self, keyed: pa.Table, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]
     ) -> pa.Table:
-        """Group by the key and aggregate; the columns come back named and typed as the store has them.
+        """Group by the key and aggregate. The result has the store's column names and types.
 
-        `keyed` has the columns of the key, `rows` those that are aggregated, row by row beside each other.
+        `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
         """
         keys = arrow_schema(self._by)
         types = arrow_schema({name: self._parts[name].type for name in wanted})
         groups = Groups(RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(keyed).columns)
         numbers: dict[str, int] = {}
-        rough: dict[str, int] = {}  # of sums that may wrap, the same in floats
+        rough: dict[str, int] = {}  # the float versions of sums that may overflow
         for name, (function, column) in wanted.items():
             if column is None:
                 numbers[name] = groups.add(function)
@@ -360,10 +364,10 @@ class Aggregate:
     def _values(
         self, name: str, function: str, rows: pa.Table, column: str, kind: pa.DataType
     ) -> pa.ChunkedArray:
-        """Return what is aggregated: the column's values as they are kept, and sums in what is wide enough.
+        """Return the values to aggregate: in the stored type, or for sums in a type that is wide enough.
 
-        They are cast before anything is compared or added up, so the answer is that of the rows one by one. Floats
-        take what is nearest; errors: `InputError` for a value that does not fit.
+        Values are cast before they are compared or added, so the result is the same as for single rows. Floats take the
+        nearest value. Errors: `InputError` for a value that does not fit.
         """
         path = f"Aggregate({self.store!r}).{name}"
         values = column_of(rows, column, path)
@@ -393,14 +397,15 @@ class Aggregate:
         kind: pa.DataType,
         about: pa.ChunkedArray | None,
     ) -> pa.ChunkedArray:
-        """Return an aggregate in its type. Floats take what is nearest; errors: `InputError` for what does not fit.
+        """Cast an aggregate to its type. Floats take the nearest value. Errors: `InputError` for a value that does not
+        fit.
 
-        `about`: the sums in floats, of a sum that may have wrapped.
+        `about`: the same sums in floats, for sums that may have overflowed.
         """
         error: object = ""
         if about is None or not has_wrapped(result, about):
             try:
-                # A cast to the same type checks nothing, and a sum may have more digits than its own type.
+                # A cast to the same type checks nothing, but a decimal sum may have more digits than its type allows.
                 if result.type != kind or has_digits(result):
                     return result.cast(kind, safe=not pa.types.is_floating(kind))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:

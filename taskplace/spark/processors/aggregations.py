@@ -1,4 +1,4 @@
-"""The aggregates there are: of which column, in which type, and how two of them are merged."""
+"""The available aggregates: the function, its column and type, and how two partial results are merged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from taskplace.spark.state.rows import arrow_schema
 
 @dataclass(frozen=True, slots=True)
 class Aggregation:
-    """One aggregate: how to compute it over a batch's rows, and how to merge two of them."""
+    """An aggregate: how to compute it over a batch's rows, and how to merge two partial results."""
 
     function: str
     column: str | None
@@ -23,7 +23,7 @@ class Aggregation:
         arrow_schema({"type": self.type}, self.function)
 
     def parts(self, name: str) -> dict[str, Aggregation]:
-        """Return the columns kept in the store for it."""
+        """Return the columns that the store keeps for this aggregate."""
         if self.function != "mean":
             return {name: self}
         return {f"{name}_sum": sum_(self.column or "", self.type), f"{name}_count": count(self.column)}
@@ -35,37 +35,37 @@ def count(column: str | None = None) -> Aggregation:
 
 
 def sum_(column: str, type: str = "float64") -> Aggregation:
-    """Add up `column`; null as long as no value was seen.
+    """Add up `column`; null as long as there was no value.
 
-    Kept as integers or decimals, sums are exact: a value with more digits behind the point than `type` has (1.5 in an
-    int64) is an error, and so is a sum that `type` cannot hold after a batch. Floats that are kept as decimals are
-    rounded one by one. Kept as floats they are rounded, batch by batch: the last digits depend on the order of the rows
-    and on where batches are cut, and so does whether values that cancel each other overflow. Sums of integers are exact
-    there up to 2^53.
+    As integers or decimals, sums are exact. It is an error if a value has more decimal places than `type` (1.5 in an
+    int64), or if a batch's sum does not fit `type`. Floats in a decimal sum are rounded one by one.
+
+    As floats, sums are rounded after each batch. So the last digits depend on the order of the rows and on batch
+    boundaries; so does an overflow of values that cancel each other. Sums of integers are exact up to 2^53.
     """
     return Aggregation("sum", column, type, "sum")
 
 
 def min_(column: str, type: str = "float64") -> Aggregation:
-    """Keep the least value of `column`, as values of `type` are ordered; NaN is the greatest float, as in Spark."""
+    """Keep the least value of `column`, in the order of `type`; NaN is the greatest float, as in Spark."""
     return Aggregation("min", column, type, "min")
 
 
 def max_(column: str, type: str = "float64") -> Aggregation:
-    """Keep the greatest value of `column`, as values of `type` are ordered; NaN is the greatest float, as in Spark."""
+    """Keep the greatest value of `column`, in the order of `type`; NaN is the greatest float, as in Spark."""
     return Aggregation("max", column, type, "max")
 
 
 def first(column: str, type: str = "string") -> Aggregation:
-    """Keep the first value of `column` that is not null, in the order in which rows come to the task."""
+    """Keep the first value of `column` that is not null, in the order in which the task gets its rows."""
     return Aggregation("first", column, type, "first")
 
 
 def last(column: str, type: str = "string") -> Aggregation:
-    """Keep the last value of `column` that is not null, in the order in which rows come to the task."""
+    """Keep the last value of `column` that is not null, in the order in which the task gets its rows."""
     return Aggregation("last", column, type, "last")
 
 
 def avg(column: str, type: str = "float64") -> Aggregation:
-    """Average `column`: kept as a sum (of `type`, see `sum_`) and a count, sent on as their quotient (float64)."""
+    """Average `column`: stored as a sum (of `type`, see `sum_`) and a count, emitted as their quotient (float64)."""
     return Aggregation("mean", column, type, "")

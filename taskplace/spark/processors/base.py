@@ -1,14 +1,15 @@
-"""What a processor is given, and what it gives back.
+"""The processor protocol: the arguments and the result of a processor.
 
-A processor is any object with `process(context, *inputs)`, or a plain function of the same arguments. Inputs
-and output are Arrow tables; there is one input per parent, in the topology's order. It must be a function of
-its inputs and its stores alone: an attempt may be run again, and has to do the same.
+A processor is any object with `process(context, *inputs)`, or a plain function with the same arguments. Inputs and
+output are Arrow tables. There is one input per parent, in the topology's order. The output must depend only on the
+inputs and the stores: a repeated attempt must give the same result.
 
-A processor may say how its stores are laid out (`layouts()`), so that the topology need not repeat it, and which
-columns it takes and sends on (`taskplace.spark.processors.columns`), so that they are judged before anything starts.
+Optionally, a processor declares the layout of its stores (`layouts()`), so that the topology need not. It may also
+declare the columns that it reads and emits (`taskplace.spark.processors.columns`), so that they are checked before
+anything starts.
 
-A task runs in the batches that bring it rows (and when the watermark moves, if a store of it forgets). A processor, or
-function, with an attribute `every_batch = True` runs in every batch, for those that act on the batch itself.
+A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
+processor or function with the attribute `every_batch = True` runs in every batch.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
 from taskplace.validation import nearest
 
-#: A store's layout: {"key": columns, "value": columns}, for one that forgets also "time" and "retention_ms";
-#: maybe "meaning", text -> text: what the stored numbers are, where another meaning makes them worthless.
+#: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".
+#: Optional: "meaning", text -> text: what the stored numbers mean. Under another meaning they are worthless.
 Layout = Mapping[str, Any]
 
 
 def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
-    """Return what a processor's `ttl` and `time` add to the layout of its store; nothing without them.
+    """Return the fields that a processor's `ttl` and `time` add to its store's layout; empty without them.
+
 
     >>> forgetting("Deduplicate('seen')", "1 hour", "at")
     {'time': 'at', 'retention_ms': 3600000}
@@ -59,7 +61,8 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
 
 
 def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
-    """Return columns with their types, as a processor was given them. Errors: `InputError` for anything else.
+    """Return a processor's argument, columns with their types. Errors: `InputError` for anything else.
+
 
     >>> columns_of(["id"], "Deduplicate('seen').by")
     Traceback (most recent call last):
@@ -73,7 +76,7 @@ def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
 
 
 def store_name(found: Any, processor: str) -> str:
-    """Return the name of a processor's store, if it is a text."""
+    """Return the name of a processor's store. Errors: `InputError` if it is not a text."""
     if not isinstance(found, str) or not found:
         raise InputError(f"{processor}.store", found=found, expected="the name of a store")
     return found
@@ -81,12 +84,14 @@ def store_name(found: Any, processor: str) -> str:
 
 @dataclass(frozen=True)
 class Context:
-    """Where and when a processor runs, and its stores.
+    """The task and batch in which a processor runs, and its stores.
 
-    `watermark`: after this batch, no rows older than this are expected any more; None as long as that is unknown. What
-    has expired by it goes when the batch's rows have been taken. `late_watermark`: the one of the batch before; rows of
-    this batch that are older are late. Both are fixed before the batch begins, and the same in all replays of it.
-    Beyond what a datetime can say they are the first or the last there is.
+    - `watermark`: after this batch, no rows older than this are expected; None: not yet known. Entries that have
+      expired at this time are removed after the batch's rows are processed
+    - `late_watermark`: the watermark of the batch before. Older rows in this batch are late
+
+    Both are fixed before the batch begins, and are the same when the batch is repeated. Watermarks outside datetime's
+    range become `datetime.min` or `datetime.max`.
     """
 
     task: str
@@ -111,15 +116,15 @@ class Context:
 
 
 class Processor(Protocol):
-    """The form of a processor."""
+    """The interface of a processor."""
 
     def process(self, context: Context, *inputs: pa.Table) -> pa.Table:
-        """Return the rows that go on, for the rows that came."""
+        """Return the output rows for the input rows."""
         ...
 
 
 def call(processor: object, context: Context, *inputs: pa.Table) -> pa.Table:
-    """Run a processor, of either form. Errors: `InputError` when it does not give back a table."""
+    """Run a processor or a function. Errors: `InputError` if it does not return a table."""
     run: Callable[..., Any] = getattr(processor, "process", None) or processor  # type: ignore[assignment]
     out = run(context, *inputs)
     if isinstance(out, pa.RecordBatch):
@@ -132,7 +137,7 @@ def call(processor: object, context: Context, *inputs: pa.Table) -> pa.Table:
 
 
 def runs_every_batch(processor: object) -> bool:
-    """Return whether a processor wants to run in batches without rows as well."""
+    """Return whether a processor also runs in batches without rows."""
     return bool(getattr(processor, "every_batch", False))
 
 
@@ -143,15 +148,16 @@ def layouts(processor: object) -> Mapping[str, Layout]:
 
 
 class PerKey:
-    """Runs a function once per key of a batch, with that key's state: the readable form, at a row's price.
+    """Runs a function once per key of a batch, with that key's state. Readable, but each row costs Python time.
 
-    `function(key, rows, state)` gets the key and the rows as dicts and the state as a dict (None at first); it
-    returns the new state (None: delete it) and the rows to send on. With `ttl`, state is forgotten so long after its
-    column `time`, by event time. A new state that has expired already is not taken, and counts as late: the key keeps
-    the one it has. The rows are sent on all the same.
+    `function(key, rows, state)` gets the key and the rows as dicts and the state as a dict (None at first). It returns
+    the new state (None: delete it) and the rows to emit.
 
-    `event_time`: the column of the output that is an event time, for nodes behind this one that go by time; `delay`:
-    how far it may lie behind the watermark of the input.
+    - `ttl`, `time`: state expires the duration `ttl` after the event time in its column `time`. If the new state is
+      already expired, it is dropped and counted as late; the key keeps its stored state. The rows are emitted all the
+      same
+    - `event_time`: the output column that is an event time, for later nodes that use event time
+    - `delay`: how far that column may lie behind the input's watermark
 
     >>> def longest(key, rows, state):
     ...     best = max([r["delay"] for r in rows] + ([state["best"]] if state else []))
@@ -195,11 +201,11 @@ class PerKey:
             )
 
     def layouts(self) -> Mapping[str, Layout]:
-        """Return the layout of the store: the key's columns, and the state's."""
+        """Return the layout of the store: the columns of the key and of the state."""
         return {self.store: {"key": self._by, "value": self._state, **self._forgetting}}
 
     def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the columns of the key; the function may read any others."""
+        """Yield the key columns. The function may read any other columns."""
         return columns_taken("by", 0, self._by)
 
     def check_types(self, rows: Types) -> None:
@@ -207,15 +213,15 @@ class PerKey:
         RowCodec(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row_of_nulls(rows))
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the columns of the output, as they were declared."""
+        """Return the output columns, as declared."""
         return columns_sent(dict(zip(self._output.names, self._output.types, strict=True)))
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
-        """Return the rows that the function gave, key by key in order of first appearance."""
+        """Return the function's output rows, key by key in order of first appearance."""
         store = context.store(self.store)
         codec = RowCodec(store.schema.key, f"PerKey({self.store!r}).by")
         groups: dict[bytes, list[dict[str, Any]]] = {}
-        # By the encoded key, which is what the store goes by: NaN, say, is one key there and unequal in Python.
+        # Group by the encoded key, as the store does: NaN is one key there, but NaN != NaN in Python.
         for key, row in zip(codec.encode(rows), self._dicts(rows, "rows"), strict=True):
             groups.setdefault(key, []).append(row)
         keys = codec.decode(list(groups))
@@ -243,7 +249,7 @@ class PerKey:
         return table_of(out, self._output, f"PerKey({self.store!r}).output")
 
     def _answer(self, answer: Any) -> tuple[Any, Iterable[Any]]:
-        """Return the new state and the rows to send. Errors: `InputError` for anything but those two."""
+        """Return the new state and the rows to emit. Errors: `InputError` if the function returned anything else."""
         state: Any
         rows: Any
         state, rows = answer if isinstance(answer, tuple) and len(answer) == 2 else (0, 0)
@@ -257,7 +263,7 @@ class PerKey:
         return state, rows
 
     def _known_names(self, row: Any, names: Iterable[str], part: str) -> None:
-        """Refuse a name that the state, or the output, does not have; one that is missing is null."""
+        """Refuse a column that the state or the output does not have. A missing column is null."""
         known = set(names)
         if isinstance(row, Mapping) and (unknown := sorted(map(str, set(row) - known))):
             raise InputError(
@@ -267,7 +273,9 @@ class PerKey:
             )
 
     def _dicts(self, table: pa.Table, part: str) -> list[dict[str, Any]]:
-        """Return the rows as dicts. Errors: `InputError` for what Python cannot say, such as times after 9999."""
+        """Return the rows as dicts. Errors: `InputError` for values that Python cannot represent, such as times after
+        9999.
+        """
         try:
             return list(table.to_pylist())
         except (OverflowError, ValueError):

@@ -1,16 +1,17 @@
-"""Columns along the nodes: what a processor takes from its inputs, and what it sends on.
+"""Column declarations of processors: the columns that they read and emit.
 
-**Idea.** The columns of a source are known before anything starts. A processor that says which columns it takes is
-judged then, and not by its first batch; one that says what it sends on lets the nodes behind it be judged as well.
+**Idea.** The columns of a source are known before anything starts. If a processor declares the columns that it reads,
+they are checked then, and not in its first batch. If it declares the columns that it emits, the nodes behind it can be
+checked as well.
 
-All three methods are optional, for processors of taskplace and for your own alike:
+All three methods are optional, for taskplace's processors and for custom ones:
+- `input_columns()` yields an `InputColumn` for each column that the processor reads;
+- `check_types(*inputs)` gets the column types of each input (`Types`), and raises `InputError` for types that the
+  processor cannot use. A column of unknown type has Arrow's type null. It is called only if all columns of
+  `input_columns` exist;
+- `output_columns(*inputs)` returns the output columns, given those of each input; None: not known.
 
-- `input_columns()` yields an `InputColumn` for each column that it takes;
-- `check_types(*inputs)` gets the columns of each input, `Types`, and raises `InputError` for types that it cannot take.
-  A column whose type is not known is of Arrow's type null. It is called when all columns of `input_columns` are there;
-- `output_columns(*inputs)` returns the columns of its output, given those of each input; None: not known.
-
-A class that overrides `process` has to say its columns anew: what its base class says is not asked then.
+A class that overrides `process` must declare its columns anew: the declarations of its base class are then ignored.
 
     class Latest:
         def input_columns(self):
@@ -32,18 +33,19 @@ import pyarrow as pa
 from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.rows import arrow_schema
 
-#: By name, the types of columns as Spark or Arrow calls them; `UNKNOWN` for a type that is not known.
+#: By column name, the type as Spark or Arrow names it; `UNKNOWN` for a type that is not known.
 Columns = Mapping[str, str]
 UNKNOWN = ""
-#: By name, the types of columns as they come to a task; null for a type that is not known.
+#: By column name, the type in which a task gets the column; null for a type that is not known.
 Types = Mapping[str, pa.DataType]
 
 
 class InputColumn(NamedTuple):
-    """A column that a processor takes from one of its inputs.
+    """A column that a processor reads from one of its inputs.
 
-    `input`: the number of the input, from 0. `path`: the option that names the column, for errors. `time`: it has to
-    be a timestamp or a date.
+    - `input`: the number of the input, from 0
+    - `path`: the option that names the column, for errors
+    - `time`: whether the column must be a timestamp or a date
     """
 
     input: int
@@ -53,7 +55,8 @@ class InputColumn(NamedTuple):
 
 
 def columns_taken(path: str, input: int, columns: Mapping[str, object]) -> Iterator[InputColumn]:
-    """Yield columns that are given with their types, such as those of `by`.
+    """Yield the input columns of an option that has columns with types, such as `by`.
+
 
     >>> list(columns_taken("by", 0, {"day": "date"}))
     [InputColumn(input=0, name='day', path='by.day', time=True)]
@@ -63,7 +66,8 @@ def columns_taken(path: str, input: int, columns: Mapping[str, object]) -> Itera
 
 
 def columns_sent(columns: Mapping[str, object]) -> dict[str, str]:
-    """Return columns of declared types as the columns of an output, with Arrow's names of the types.
+    """Return the declared columns as output columns, with Arrow's names of the types.
+
 
     >>> columns_sent({"id": "long", "day": "date"})
     {'id': 'int64', 'day': 'date32[day]'}
@@ -72,7 +76,8 @@ def columns_sent(columns: Mapping[str, object]) -> dict[str, str]:
 
 
 def arrow_types(columns: Columns) -> dict[str, pa.DataType]:
-    """Return the types in which columns come to a task; null for one that is not known.
+    """Return the types in which a task gets columns; null for a type that is not known.
+
 
     >>> arrow_types({"id": "bigint", "took": "interval day to second"})
     {'id': DataType(int64), 'took': DataType(null)}
@@ -89,12 +94,12 @@ def _arrow_type(kind: str) -> pa.DataType:
 
 
 def row_of_nulls(types: Types) -> pa.Table:
-    """Return one row of nulls: what can be done with it can be done with these types."""
+    """Return one row of nulls. An operation that works on it works on columns of these types."""
     return pa.table({name: pa.nulls(1, kind) for name, kind in types.items()})
 
 
 def is_time(kind: object) -> bool:
-    """Return whether a type, or what its name means, is a timestamp or a date."""
+    """Return whether a type, given as such or by name, is a timestamp or a date."""
     return holds_times(arrow_schema({"column": kind}).field("column").type)
 
 
@@ -104,15 +109,15 @@ def holds_times(kind: pa.DataType) -> bool:
 
 
 def inputs_of(processor: object) -> Iterable[InputColumn]:
-    """Return the columns that a processor takes, as far as it says them."""
+    """Return the input columns that a processor declares; empty without a declaration."""
     says = _says(processor, "input_columns")
     return () if says is None else says()
 
 
 def check_types(processor: object, *inputs: Columns | None) -> None:
-    """Have a processor judge the types of its inputs, if it does and all their columns are known.
+    """Call a processor's `check_types`, if it has one and the columns of all inputs are known.
 
-    Errors: `InputError` of the processor's own.
+    Errors: the processor's `InputError`.
     """
     judge = _says(processor, "check_types")
     known = [arrow_types(columns) for columns in inputs if columns is not None]
@@ -121,14 +126,14 @@ def check_types(processor: object, *inputs: Columns | None) -> None:
 
 
 def output_of(processor: object, *inputs: Columns | None) -> Columns | None:
-    """Return the columns of a processor's output, given those of its inputs; None if they are not known."""
+    """Return a processor's output columns, given those of its inputs; None if they are not known."""
     says = _says(processor, "output_columns")
     found: Columns | None = None if says is None else says(*inputs)
     return found
 
 
 def _says(processor: object, method: str) -> Callable[..., Any] | None:
-    """Return a method of a processor; None if it has none, or a class below the one that has it overrides `process`."""
+    """Return a processor's declaring method; None if it has none, or if a subclass of its class overrides `process`."""
     classes = type(processor).__mro__
     says, runs = (
         next((place for place, each in enumerate(classes) if name in vars(each)), None)

@@ -1,4 +1,4 @@
-"""Lets each key through once: ever, or within a time."""
+"""De-duplication: emits each key once, for ever or within a period."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _BATCH = "seen_in_batch"
 
 
 class Deduplicate:
-    """Sends on the first row of each key and remembers the key; later rows of it are dropped.
+    """Emits the first row of each key and remembers the key. Later rows of the key are dropped.
 
-    The store keeps, per key, the batch in which it was first seen. Keys with nulls are keys like any other.
+    The store keeps, per key, the batch in which the key was first seen. Keys with nulls are ordinary keys.
 
-    With `ttl`, a key is remembered so long after the event time in the column `time` of its first row. A row that is
-    so late that its key may have been forgotten already is dropped, and counted as late.
+    With `ttl`, a key expires the duration `ttl` after the event time in the column `time` of its first row. A row is
+    dropped and counted as late if it is so late that its key may already have expired.
 
-    A key is what its declared types make of it: by={"id": "int64"}, the texts "7" and "07" are one key. `seen_in_batch`
-    is the store's own column: no key has that name, in whatever case.
+    Key values are cast to the declared types: with by={"id": "int64"}, the texts "7" and "07" are one key. The store
+    has a column `seen_in_batch`, so no key column may have that name, in upper or lower case.
+
 
     >>> Deduplicate("seen", by={"id": "int64"}).layouts()
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
@@ -54,7 +55,7 @@ class Deduplicate:
         return {self.store: {"key": self._by, "value": value, **self._forgetting}}
 
     def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the columns that it takes: those of the key, and its `time`."""
+        """Yield the required input columns: the key's, and `time`."""
         yield from columns_taken("by", 0, self._by)
         yield from (InputColumn(0, column, "time", time=True) for column in self._kept)
 
@@ -63,19 +64,19 @@ class Deduplicate:
         RowCodec(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row_of_nulls(rows))
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
-        """Return the columns of the output: those of the input."""
+        """Return the output columns: the input's."""
         return rows
 
     def input_time(self) -> TimeColumn | None:
-        """Return the column by whose event time keys are forgotten; None if they never are."""
+        """Return the column whose event time makes keys expire; None if they never expire."""
         return None if self._time is None else TimeColumn(0, self._time)
 
     def output_times(self, times: Times) -> Times:
-        """Return the time columns of the output: those of the input, whose rows pass as they are."""
+        """Return the output's time columns: the input's, because rows pass unchanged."""
         return times
 
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
-        """Return the rows whose key was never seen before, in their order. O(rows)."""
+        """Return the rows whose key is new, in input order. O(rows)."""
         if not rows.num_rows:
             return rows
         store = context.store(self.store)

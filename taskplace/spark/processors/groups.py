@@ -1,4 +1,4 @@
-"""Groups rows by a key and aggregates columns. Columns have places here and no names, so none takes another's."""
+"""Groups rows by a key and aggregates columns. Columns have numbers instead of names, so names cannot clash."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ class Groups:
     """The groups of rows with equal keys, in order of first appearance.
 
     - `keys`: the columns to group by, canonical (`RowCodec.canonical`)
-    - an aggregate is added with its column, and read by the number that `add` returned; `of` runs them all, at once
+    - `add` adds an aggregate and returns its number; `of` returns the result for a number. The first `of` computes all
+      aggregates at once
 
     >>> groups = Groups([pa.chunked_array([["a", "b", "a"]])])
     >>> total = groups.add("sum", pa.chunked_array([[1, 2, 3]]))
@@ -31,8 +32,11 @@ class Groups:
         self._found: pa.Table | None = None
 
     def add(self, function: str, values: pa.ChunkedArray | None = None) -> int:
-        """Add an aggregate and return its number: "count_all" of no column, or "count", "sum", "min", "max", "first",
-        "last" of a column's values that are not null."""
+        """Add an aggregate and return its number.
+
+        `function`: "count_all", without a column; or "count", "sum", "min", "max", "first", "last" of a column's values
+        that are not null.
+        """
         number = len(self._places)
         self._finish.append((function, values))
         if values is None:
@@ -40,7 +44,7 @@ class Groups:
             if ([], function) not in self._specs:
                 self._specs.append(([], function))
             return number
-        if function in ("first", "last"):  # the first, or the last, place of a value
+        if function in ("first", "last"):  # the first or last row number with a value
             known = values.is_valid().to_numpy()
             values = pa.chunked_array([pa.array(np.arange(len(values)), mask=~known)])
             function = "min" if function == "first" else "max"
@@ -58,7 +62,7 @@ class Groups:
         return [found[name] for name in self._by]
 
     def of(self, number: int) -> pa.ChunkedArray:
-        """Return an aggregate of each group; null where a group has no value. Sums are as wide as Arrow makes them."""
+        """Return an aggregate of each group; null where a group has no value. Arrow chooses the type of a sum."""
         result = self._run()[self._places[number]]
         function, values = self._finish[number]
         if values is None or function in ("count", "sum"):

@@ -1,4 +1,4 @@
-"""Joins a stream to a table that is itself a stream of updates."""
+"""Joins a stream to a table. The table is itself a stream of updates."""
 
 from __future__ import annotations
 
@@ -27,19 +27,21 @@ from taskplace.spark.state.store import Store
 
 
 class TableJoin:
-    """Keeps the table's rows in a store and adds the current row's columns to each stream row.
+    """Keeps the table's rows in a store, and adds the columns of the key's table row to each stream row.
 
-    Within a batch the table's rows are applied before any stream row is joined, so the result does not depend
-    on how the two were interleaved. Of several table rows of one key the last stays: as they come, or by `order_by`,
-    columns of the table that are compared in turn. There a null is before all else, NaN is the greatest float, and of
-    equal rows the later one wins. Are all of them in the store (among `on` and `columns`), an older row of a later
-    batch is left out as well; otherwise the stored row has no order, and a later batch wins.
+    Within a batch, all table rows are applied before any stream row is joined. So the result does not depend on how the
+    two were interleaved.
 
-    `deleted` names a column of booleans of the table: a row in which it is true removes its key's row, under the same
-    rules. Nothing remains of a row that is removed: a row of a later batch is taken, however old it is.
+    If a key has several table rows, the last one is kept: the last to arrive or, with `order_by`, the last in the order
+    of these table columns, compared in turn. Null is the lowest value, NaN the greatest float; of equal rows the later
+    one wins. If all `order_by` columns are stored (among `on` and `columns`), older rows in later batches are ignored.
+    If not, the later batch wins.
 
-    With `ttl`, a table row is forgotten so long after the event time in its column `time`; one that comes later than
-    that is not taken, and its key keeps the row it has.
+    `deleted` names a boolean column of the table. A row in which it is true removes its key's row, under the same
+    rules. Nothing remains of a removed row: a row in a later batch is stored, however old it is.
+
+    With `ttl`, a table row expires the duration `ttl` after the event time in its column `time`. A row that has already
+    expired is dropped, and its key keeps the stored row.
 
     >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
@@ -76,7 +78,7 @@ class TableJoin:
         return {self.store: {"key": self._on, "value": self._columns, **self._forgetting}}
 
     def input_columns(self) -> Iterator[InputColumn]:
-        """Yield the columns that it takes: the stream's key, and of the table its key, columns, order and marks."""
+        """Yield the required input columns: the stream's key; the table's key, columns, `order_by` and `deleted`."""
         yield from columns_taken("on", 0, self._on)
         yield from columns_taken("on", 1, self._on)
         yield from columns_taken("columns", 1, self._columns)
@@ -85,7 +87,7 @@ class TableJoin:
             yield InputColumn(1, self.deleted, "deleted")
 
     def check_types(self, stream: Types, table: Types) -> None:
-        """Refuse columns that cannot be cast to the store's types, that have no order, or are no booleans."""
+        """Refuse columns that cannot be cast to the store's types, cannot be ordered, or are not boolean."""
         path, row = f"TableJoin({self.store!r})", row_of_nulls(table)
         RowCodec(arrow_schema(self._on), f"{path}.on").canonical(row_of_nulls(stream))
         RowCodec(arrow_schema(self._on), f"{path}.on").canonical(row)
@@ -97,7 +99,7 @@ class TableJoin:
                 in_order(pa.table([self._ranks(row, name)], ["0"]))
 
     def output_columns(self, stream: Columns | None, table: Columns | None = None) -> Columns | None:
-        """Return the columns of the output: those of the stream, and the table's.
+        """Return the output columns: the stream's, and the table's.
 
         Errors: `InputError` when both have a column of one name, as in `process`.
         """
@@ -105,19 +107,19 @@ class TableJoin:
         return None if stream is None else {**stream, **columns_sent(self._columns)}
 
     def input_time(self) -> TimeColumn | None:
-        """Return the table's column by which its rows are forgotten; None if they never are."""
+        """Return the table's column whose event time makes rows expire; None if they never expire."""
         return None if self._time is None else TimeColumn(1, self._time, strict=False)
 
     def output_times(self, stream: Times, table: Times) -> Times:
-        """Return the time columns of the output: those of the stream, whose rows pass with more columns."""
+        """Return the output's time columns: the stream's, because its rows only get more columns."""
         return stream
 
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:
-        """Return the stream's rows with the table's columns behind them.
+        """Return the stream's rows, followed by the table's columns.
 
-        A row without a match gets nulls (left) or is left out (inner). A null in a key matches a null.
-        Errors: `InputError` when both sides have a column of one name, in whatever case; for a column of `order_by` or
-        `deleted` that the table does not have, or of a type that says nothing there.
+        A row without a match gets nulls (left) or is dropped (inner). A null in a key matches a null.
+        Errors: `InputError` if both sides have a column of the same name, in upper or lower case; if a column of
+        `order_by` or `deleted` is missing in the table, or has an unsuitable type.
         """
         store = context.store(self.store)
         self._check_names(stream.column_names)
@@ -129,7 +131,7 @@ class TableJoin:
         return stream if self._how == "left" else stream.filter(pa.array(found))
 
     def _check_names(self, stream: Iterable[str]) -> None:
-        """Refuse columns of the stream that are called like one of the table's, in whatever case."""
+        """Refuse a stream column with the name of a table column, in upper or lower case."""
         mine = {name.lower() for name in self._columns}
         if clash := sorted(name for name in stream if name.lower() in mine):
             raise InputError(
@@ -163,7 +165,7 @@ class TableJoin:
         store.put_many(table.filter(pc.invert(gone)))
 
     def _marks(self, table: pa.Table) -> pa.Array | pa.ChunkedArray:
-        """Return which rows remove their key's."""
+        """Return which rows remove their key's stored row."""
         if self.deleted is None:
             return pa.array(np.zeros(table.num_rows, np.bool_))
         path = f"TableJoin({self.store!r}).deleted"
@@ -173,7 +175,9 @@ class TableJoin:
         return pc.fill_null(column, False)
 
     def _order(self, table: pa.Table) -> pa.Table:
-        """Return the columns of `order_by`, those of the store as it has them, so that they can be compared."""
+        """Return the `order_by` columns. Stored ones have the store's type, so that they can be compared with stored
+        rows.
+        """
         return pa.table(
             [self._ranks(table, name) for name in self.order_by], list(map(str, range(len(self.order_by))))
         )
@@ -188,7 +192,7 @@ class TableJoin:
         return ranks(column)
 
     def _beside(self, table: pa.Table, kept: pa.Table) -> pa.Table:
-        """Return the rows as they are stored: their keys, and what is stored for them."""
+        """Return the rows as they are stored: keys and values."""
         return pa.table({**{name: table[name] for name in self._on}, **{n: kept[n] for n in self._columns}})
 
     @staticmethod

@@ -1,7 +1,7 @@
-"""Orders values as Spark does: of floats, NaN is the greatest, and 0.0 equals -0.0.
+"""Orders values as Spark does: NaN is the greatest float, and 0.0 equals -0.0.
 
-Arrow leaves NaN out of a minimum or maximum, and sorts it beside the nulls. Here floats are compared by integers that
-sort like them; types that Arrow cannot compare get ones that it can.
+Arrow ignores NaN in a minimum or maximum, and sorts it beside the nulls. So this module replaces floats by integers
+with the right order, and types that Arrow cannot compare by types that it can.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ _INTEGERS = {2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def ranks(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Return values that Arrow compares as Spark compares those of `column`; nulls stay nulls. O(rows).
+    """Return values that Arrow orders as Spark orders the values of `column`; nulls stay nulls. O(rows).
+
 
     >>> pc.rank(ranks(pa.chunked_array([[1.5, float("nan"), float("inf"), -0.0, 0.0]])), tiebreaker="dense").to_pylist()
     [2, 4, 3, 1, 1]
@@ -37,7 +38,8 @@ def ranks(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def unranked(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return the values of type `kind` that `ranks` was given.
+    """Return the original values, of type `kind`, for the result of `ranks`.
+
 
     >>> unranked(ranks(pa.chunked_array([[-1.5, None]])), pa.float64()).to_pylist()
     [-1.5, None]
@@ -51,14 +53,14 @@ def unranked(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def _mirrored(raw: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.signedinteger]:
-    """Turn the order of negative numbers around: as bits, the greatest of them comes last."""
+    """Reverse the order of negative numbers: by their bits, a greater one would sort lower."""
     return np.ascontiguousarray(np.where(raw < 0, raw ^ np.iinfo(raw.dtype).max, raw))
 
 
 def not_before(rows: pa.Table, stored: pa.Table) -> npt.NDArray[np.bool_]:
-    """Return for each of `rows` whether it is at or after the one of `stored`, by all columns in turn. O(rows).
+    """Return per row whether it equals or follows the row of `stored`, compared by all columns in turn. O(rows).
 
-    Both have the same columns, as `ranks` returns them. A null is before all else.
+    Both tables have the same columns, as `ranks` returns them. Nulls come first.
     """
     undecided = np.ones(rows.num_rows, np.bool_)
     after = np.ones(rows.num_rows, np.bool_)
@@ -72,7 +74,7 @@ def not_before(rows: pa.Table, stored: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def in_order(rows: pa.Table) -> pa.Array:
-    """Return the places of `rows` in ascending order of all columns in turn, nulls first; equal ones as they are.
+    """Return the row numbers of `rows` in ascending order by all columns in turn. Nulls come first; the sort is stable.
 
     `rows` has columns as `ranks` returns them. O(rows x log rows).
     """

@@ -1,8 +1,8 @@
-"""Sums that never wrap: in what they are formed, whether they may go beyond it, and whether they have.
+"""Overflow-safe sums: the accumulator type, whether overflow is possible, and whether it happened.
 
-Arrow's sums of integers wrap by 2^64, and those of decimals by the bits of their type, without a word. So decimals are
-added up with twice the digits, and whatever could still wrap is compared with the same sum in floats: one that has
-wrapped is off by far more than floats are.
+Arrow's sums wrap silently: integers modulo 2^64, decimals by the bits of their type. So decimals are summed with twice
+the digits. A sum that could still overflow is compared with the same sum in floats: after an overflow, it differs by
+far more than the error of floats.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from taskplace.errors import InputError
 from taskplace.spark.state.casts import cast
 from taskplace.spark.state.rows import arrow_schema
 
-#: What sums of decimals, and of integers as decimals, are formed in: those of 38 digits cannot go beyond it.
+#: Digits of the accumulator for decimals, and for integers in decimal sums. Sums of 38-digit values fit.
 WIDE = 76
 
 
 def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
-    """Return a column in a type in which its sum is right, if there is one, for a sum that is kept as `kind`.
+    """Cast a column to the accumulator type for a sum that is stored as `kind`.
 
-    Each value has to have a place in `kind` if that is exact, so that no sum of a batch is kept whose parts alone would
-    not be: 0.5 and 0.5 are no integers. Errors: Arrow's, for a value without.
+    If `kind` is exact, each value must fit it, not only the sum: 0.5 + 0.5 is refused for an integer. Errors: Arrow's,
+    for a value that does not fit.
     """
     if not is_added(column.type):
-        column = cast(column, kind)  # a text, say
+        column = cast(column, kind)  # for example, text
     if pa.types.is_floating(column.type) and is_exact(kind):
         column = cast(column, kind)
     if pa.types.is_float16(column.type):
@@ -46,7 +46,7 @@ def addable(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
 
 
 def check_sums(path: str, kinds: Mapping[str, object]) -> None:
-    """Refuse sums that are to be kept as anything but numbers. Errors: `InputError` with the sum's path."""
+    """Refuse sums whose type is not a number. Errors: `InputError` with the sum's path."""
     for field in arrow_schema(kinds, path):
         if not is_added(field.type):
             raise InputError(
@@ -57,19 +57,19 @@ def check_sums(path: str, kinds: Mapping[str, object]) -> None:
 
 
 def is_added(kind: pa.DataType) -> bool:
-    """Return whether sums may be kept in a type: a number."""
+    """Return whether a type is a number, so that it can hold a sum."""
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
 def wraps_by(kind: pa.DataType) -> float:
-    """Return what a sum is off by when it has wrapped once; 0 for types whose sums do not wrap."""
+    """Return the error of a sum that has wrapped once; 0 for types whose sums do not wrap."""
     if pa.types.is_integer(kind):
         return 2.0**64
     return 2.0**256 / 10.0**kind.scale if pa.types.is_decimal(kind) else 0.0
 
 
 def may_wrap(column: pa.ChunkedArray) -> bool:
-    """Return whether a sum of these integers or decimals could go beyond what it is formed in at all."""
+    """Return whether the sum of these values could overflow its accumulator type."""
     room = wraps_by(column.type)
     if not room or not len(column):
         return False
@@ -78,18 +78,18 @@ def may_wrap(column: pa.ChunkedArray) -> bool:
 
 
 def has_wrapped(sums: pa.ChunkedArray, about: pa.ChunkedArray) -> bool:
-    """Return whether a sum is far from the same sum in floats."""
+    """Return whether a sum has overflowed: it differs much from the same sum in floats (`about`)."""
     differ = pc.abs(pc.subtract(sums.cast(pa.float64(), safe=False), about))
     return (pc.max(differ).as_py() or 0) > wraps_by(sums.type) / 4
 
 
 def is_exact(kind: pa.DataType) -> bool:
-    """Return whether sums of a type are right to the last digit, or wrong altogether."""
+    """Return whether a type is exact: an integer or a decimal."""
     return bool(pa.types.is_integer(kind) or pa.types.is_decimal(kind))
 
 
 def has_digits(column: pa.ChunkedArray) -> bool:
-    """Return whether its type has the digits for all of these values; more of them can be in memory."""
+    """Return whether all values have at most the digits of their decimal type. Arrow can hold more in memory."""
     if not pa.types.is_decimal(column.type):
         return True
     nines = Decimal((0, (9,) * column.type.precision, -column.type.scale))
@@ -98,7 +98,7 @@ def has_digits(column: pa.ChunkedArray) -> bool:
 
 
 def room_of(kind: pa.DataType) -> str:
-    """Return what a type of integers or decimals holds, in words."""
+    """Return the range of an integer or decimal type, in words."""
     if pa.types.is_decimal(kind):
         return f"at most {kind.precision} digits, {kind.scale} of them behind the point, what a {kind} holds"
     signed = pa.types.is_signed_integer(kind)

@@ -1,25 +1,25 @@
-"""Event time along the nodes: which columns of a stream are event times, and how far they lag behind its watermark.
+"""Tracks event time through the nodes: the event-time columns of each stream, and their lag behind its watermark.
 
-**Idea.** A watermark W says: no rows older than W are expected. Behind a node the rows have other columns, and some of
-them are older by nature: the start of a window lies its size and grace behind the rows that filled it. So a stream has
-*time columns*, each with a *lag*: rows that are not late have values of at least W - lag in it. A node that goes by
-such a column goes by the watermark W - lag.
+**Idea.** A watermark W means: no rows older than W are expected. Nodes change the columns of rows, and some of the new
+values are always older: the start of a window is older than its rows by up to the window's size and grace. So a stream
+has *time columns*, each with a *lag*: in rows that are not late, its values are at least W - lag. A node that uses such
+a column uses the watermark W - lag.
 
 Units: microseconds.
 
 | node | time columns of its output |
 |---|---|
 | source with an event time | that column, lag 0 |
-| source without one, beside others that have one | every column, lag 0: rows are judged by the others' watermark |
+| source without one, beside others that have one | every column, lag 0: the others' watermark applies to its rows |
 | `Deduplicate`, `TableJoin`, repartition | those of its (stream) input |
 | merge | those that all parents have; the largest lag counts |
 | `Aggregate` with a window | `window_start`: lag + size + grace; the column of `Tumbling(time=...)`: lag + grace |
 | `Aggregate` | time columns among its keys, and `max_` of one |
-| `PerKey`, your own | what it declares: `event_time`, a column of its output, and `delay`, its further lag |
+| `PerKey`, custom | its declaration: `event_time`, an output column, and `delay`, its additional lag |
 
-A processor or function declares its event time by attributes `event_time` and `delay`, a node by options of those names
-(`stream.process(f, event_time="at", delay="5 minutes")`). Without a declaration nobody knows, and a node behind it that
-needs event time is refused.
+A processor or function declares its event time with the attributes `event_time` and `delay`, a node with options of
+these names (`stream.process(f, event_time="at", delay="5 minutes")`). Without a declaration the time columns are
+unknown, and a later node that needs event time is refused.
 """
 
 from __future__ import annotations
@@ -36,8 +36,10 @@ from taskplace.errors import InputError
 class Times:
     """The time columns of a stream.
 
-    `lags`: by column, how far it lies behind the watermark. `every`: any other column will do as well, with lag 0.
-    `hidden_by`: the node that does not declare its event time; "" if all do.
+    - `lags`: by column, its lag behind the watermark
+    - `every`: whether every other column is a time column too, with lag 0
+    - `hidden_by`: the node that does not declare its event time; "" if all do
+
 
     >>> times = Times({"at": 0, "window_start": 3_600_000_000})
     >>> times.lag("at"), times.lag("id"), times.largest
@@ -49,22 +51,22 @@ class Times:
     hidden_by: str = ""
 
     def lag(self, column: str) -> int | None:
-        """Return the lag of a column; None if it is no event time."""
+        """Return the lag of a column; None if it is not an event time."""
         return self.lags.get(column, 0 if self.every else None)
 
     @property
     def largest(self) -> int:
-        """The largest lag of its columns: what holds for all of them."""
+        """The largest lag of the columns, which is a bound for all of them."""
         return max(self.lags.values(), default=0)
 
     @property
     def known(self) -> bool:
-        """Whether it has an event time at all."""
+        """Whether the stream has an event time."""
         return self.every or bool(self.lags)
 
 
 class TimeColumn(NamedTuple):
-    """The column of an input that a processor goes by. `strict`: it has to be an event time of that input."""
+    """The input column that a processor uses as event time. `strict`: it must be an event time of that input."""
 
     input: int
     column: str
@@ -72,7 +74,8 @@ class TimeColumn(NamedTuple):
 
 
 def merged(inputs: Sequence[Times]) -> Times:
-    """Return the time columns of several streams put into one.
+    """Return the time columns of a merge of several streams.
+
 
     >>> merged([Times({"at": 0, "seen": 5}), Times({"at": 7})]).lags
     {'at': 7}
@@ -85,7 +88,8 @@ def merged(inputs: Sequence[Times]) -> Times:
 
 
 def event_time(column: str, delay: object = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Declare the event time of a function's rows: `column` of its output, `delay` behind the input at most.
+    """Declare the event time of a function's output: its `column`, at most `delay` behind the input.
+
 
     >>> @event_time("at", delay="5 minutes")
     ... def late_ones(context, rows):
@@ -104,7 +108,7 @@ def event_time(column: str, delay: object = 0) -> Callable[[Callable[..., Any]],
 def declared(processor: object, options: Mapping[str, Any], times: Times, node: str) -> Times:
     """Return the time columns that a node declares for its output, given its input's.
 
-    Errors: `InputError` for what is no column's name, and no duration.
+    Errors: `InputError` if `event_time` is not a column name, or `delay` not a duration.
     """
     column = options.get("event_time", getattr(processor, "event_time", None))
     delay = options.get("delay", getattr(processor, "delay", None))
