@@ -5,7 +5,7 @@ state key lie in several tasks, each with its own state, and every count is spli
 all key columns of the topic. Behind a topic keyed by tailnum, state by (tailnum) or by (tailnum, day) is right. State
 by (tailnum) behind a topic keyed by (tailnum, day), or by origin, is wrong.
 
-Checked:
+Checked, as the traits of a processor say (`taskplace.spark.processors.traits`):
 - aggregates, counts, table joins and functions per key of `taskplace.spark.processors`;
 - de-duplication behind several topics: equal ids from two topics meet only if both topics are split alike;
 - topics that meet in a merge or a join: they must be split by the same columns in the same order. Merged topics must
@@ -31,14 +31,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin
-from taskplace.spark.processors.aggregate import WINDOW
+from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.worker.splits import Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
-
-# Exactly these classes: a subclass may behave differently.
-_BY_KEY = (Aggregate, Count, PerKey, TableJoin)
-_KEEP = (Aggregate, Count, Deduplicate, TableJoin)  # the key columns of their first input
 
 Keys = frozenset[tuple[str, ...]] | None  # the keys of the topics that rows come from; None: not known
 
@@ -46,6 +41,7 @@ Keys = frozenset[tuple[str, ...]] | None  # the keys of the topics that rows com
 def check_keys(built: BuiltTopology) -> None:
     """Refuse a processor whose state key does not contain all columns that its input is split by. O(nodes + edges).
 
+    >>> from taskplace.spark.processors import Count
     >>> from topology import Topology
     >>> topo = Topology("t")
     >>> flights = topo.source("flights", key="origin", partitions=4)
@@ -59,9 +55,10 @@ by (origin), so rows of one key reach several tasks; repartition the input by (t
         known: dict[str, Keys] = {}
         split: dict[str, frozenset[int]] = {}
         for node in sub.nodes:
-            if sub.partitions != 1 and type(node.processor) in _BY_KEY:
+            traits = traits_of(node.processor)
+            if sub.partitions != 1 and traits.by_has_split_key:
                 _check(node, known)
-            if sub.partitions != 1 and type(node.processor) in (*_BY_KEY, Deduplicate):
+            if sub.partitions != 1 and traits.keeps_state_by_key:
                 _check_topics(node, known)
                 _check_split(node, known, split)
             known[node.name] = _keys(node, known)
@@ -113,7 +110,7 @@ def _by(processor: Any) -> tuple[str, ...]:
 
 def _of_rows(processor: Any, key: Iterable[str]) -> tuple[str, ...]:
     """Return the columns of a store's key that the rows have, without the computed start of a window."""
-    made = {WINDOW} if isinstance(processor, Aggregate) and processor.windowed else set()
+    made = getattr(processor, "key_columns_made", ())
     return tuple(name for name in key if name not in made)
 
 
@@ -124,7 +121,7 @@ def _keys(node: Node, known: Mapping[str, Keys]) -> Keys:
     if node.kind == "merge":
         inputs = [known[parent] for parent in node.parents]
         return None if None in inputs else frozenset().union(*(keys for keys in inputs if keys is not None))
-    return known[node.parents[0]] if type(node.processor) in _KEEP else None
+    return known[node.parents[0]] if traits_of(node.processor).keeps_key_columns else None
 
 
 def splits(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Split, ...]:

@@ -26,7 +26,7 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
-from taskplace.spark.processors import Deduplicate, TableJoin
+from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.rows import RowCodec, table_given
 from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from taskplace.spark.worker.program import Program
 
 TRIES = 3
-#: Processors whose output contains the key columns of their input, unchanged.
-PASS_KEYS_ON = (Deduplicate, TableJoin)
 
 
 class Readable(Protocol):
@@ -206,7 +204,7 @@ class StoreReader:
                     return False
                 fields = [self.schema.key.field(column) for column in operator.key]
                 return types.get(operator.topic) == [from_arrow_type(f.type).simpleString() for f in fields]
-            passes = operator.kind == "merge" or isinstance(operator.processor, PASS_KEYS_ON)
+            passes = operator.kind == "merge" or traits_of(operator.processor).passes_keys_on
             return passes and all(map(as_they_came, operator.parents))
 
         parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}

@@ -14,7 +14,14 @@ from typing import Any
 
 from topology import TopologyError
 
-STATEFUL = ("aggregate", "count", "deduplicate", "per-key", "table-join")  # of `taskplace.spark.registry`
+#: The processors of `taskplace.spark.registry`, by name, with the names of their classes.
+STATEFUL: Mapping[str, str] = {
+    "aggregate": "Aggregate",
+    "count": "Count",
+    "deduplicate": "Deduplicate",
+    "per-key": "PerKey",
+    "table-join": "TableJoin",
+}
 
 
 def store_of(processor: str, node: str) -> Mapping[str, Any]:

@@ -13,9 +13,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from taskplace.spark.stub_processors import STATEFUL
 from topology import BuiltTopology, Node
 
-_PROCESSOR = re.compile(r"^(?:Aggregate|Count|Deduplicate|TableJoin|PerKey)(?:\('[^']*'\))?(?:\.|$)")
+_PROCESSOR = re.compile(rf"^(?:{'|'.join(STATEFUL.values())})(?:\('[^']*'\))?(?:\.|$)")
 _WINDOW = re.compile(r"^Tumbling(?:\('[^']*'\))?(?:\.|$)")
 _NODE = re.compile(r"^node '(?P<node>[^']*)'(?:,? |$)?(?P<rest>.*)$", re.DOTALL)
 #: The keys of a node beside its options.

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from taskplace.errors import InputError
+from taskplace.spark.processors.base import layouts
+from taskplace.spark.processors.traits import traits_of
 from topology import BuiltTopology, Node
 
 _FORM = "an object with process(context, *inputs), or a function of the same arguments"
@@ -39,6 +41,7 @@ expected parameters for the context and 2 inputs: a, b
     run: Callable[..., Any] | None = getattr(processor, "process", None) or processor
     if not callable(run):
         raise InputError(path, found=processor, expected=_FORM)
+    _check_store(path, processor)
     try:
         signature = inspect.signature(run)
     except (TypeError, ValueError):  # what is written in C may not say
@@ -53,6 +56,19 @@ expected parameters for the context and 2 inputs: a, b
             found=f"{what} with the parameters {_parameters(signature)}",
             expected=f"parameters for the context and {inputs}",
         ) from None
+
+
+def _check_store(path: str, processor: Any) -> None:
+    """Refuse a processor whose traits speak of its store, and which does not name it."""
+    traits, store = traits_of(processor), getattr(processor, "store", None)
+    of_a_store = traits.keeps_state_by_key or traits.by_has_split_key or traits.owns_its_store
+    declared = layouts(processor) if of_a_store else {}
+    if of_a_store and not (isinstance(store, str) and store in declared):
+        raise InputError(
+            f"{path}.store",
+            found=store,
+            expected=f"the name of its store, since its class states traits of one: one of {sorted(declared)}",
+        )
 
 
 def _parameters(signature: inspect.Signature) -> str:

@@ -18,7 +18,7 @@ from taskplace.spark.driver.sources import check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, splits
-from taskplace.spark.processors import Aggregate, Deduplicate, PerKey, TableJoin
+from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
@@ -177,7 +177,7 @@ def _check_own_stores(sub: Subtopology) -> None:
     """
     owners: dict[str, list[Node]] = {}
     for node in sub.nodes:
-        if isinstance(node.processor, _OWN_A_STORE):
+        if traits_of(node.processor).owns_its_store:
             owners.setdefault(node.processor.store, []).append(node)
     for store, nodes in owners.items():
         if len(nodes) > 1 and not all(store in node.named_stores for node in nodes):
@@ -188,9 +188,6 @@ def _check_own_stores(sub: Subtopology) -> None:
                 expected="a separate processor and a separate store for each node",
                 hint=f"to share the store on purpose, name it at each of these nodes: stores=[{store!r}]",
             )
-
-
-_OWN_A_STORE = (Aggregate, Deduplicate, PerKey, TableJoin)
 
 
 def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:

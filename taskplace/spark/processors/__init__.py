@@ -7,6 +7,7 @@ from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.deduplicate import Deduplicate
 from taskplace.spark.processors.join import TableJoin
 from taskplace.spark.processors.times import event_time
+from taskplace.spark.processors.traits import Traits
 
 __all__ = [
     "Aggregate",
@@ -17,6 +18,7 @@ __all__ = [
     "PerKey",
     "Processor",
     "TableJoin",
+    "Traits",
     "Tumbling",
     "avg",
     "count",

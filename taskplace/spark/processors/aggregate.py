@@ -37,6 +37,7 @@ from taskplace.spark.processors.sums import (
     room_of,
 )
 from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.casts import cast
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
@@ -122,6 +123,14 @@ class Aggregate:
     {'flights': 'int64', 'worst': 'int64'}
     """
 
+    traits = Traits(
+        keeps_state_by_key=True,
+        by_has_split_key=True,
+        keeps_key_columns=True,
+        passes_keys_on=False,
+        owns_its_store=True,
+    )
+
     def __init__(
         self,
         store: str,
@@ -201,6 +210,11 @@ class Aggregate:
     def windowed(self) -> bool:
         """Whether the key contains the start of a window, which input rows do not have."""
         return self._window is not None
+
+    @property
+    def key_columns_made(self) -> tuple[str, ...]:
+        """The columns of the store's key that the processor makes: the start of the window, which no row brings."""
+        return (WINDOW,) if self.windowed else ()
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
@@ -430,6 +444,8 @@ class Aggregate:
 
 class Count(Aggregate):
     """A running count of rows by key, in the column `count`; `window`, `ttl` and `time` as in `Aggregate`."""
+
+    traits = Aggregate.traits
 
     def __init__(
         self,

@@ -10,6 +10,8 @@ anything starts.
 
 A task runs in the batches that have rows for it, and when the watermark moves, if one of its stores expires entries. A
 processor or function with the attribute `every_batch = True` runs in every batch.
+
+A class may state how it treats keys and stores (`taskplace.spark.processors.traits`). The built-in classes do.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from taskplace.spark.processors.columns import (
     is_time,
     row_of_nulls,
 )
+from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
@@ -165,6 +168,14 @@ class PerKey:
     >>> processor = PerKey("best", longest, by={"tailnum": "string"}, state={"best": "int64"},
     ...                    output={"tailnum": "string", "best": "int64"})
     """
+
+    traits = Traits(
+        keeps_state_by_key=True,
+        by_has_split_key=True,
+        keeps_key_columns=False,  # the function decides what the output has
+        passes_keys_on=False,
+        owns_its_store=True,
+    )
 
     def __init__(
         self,

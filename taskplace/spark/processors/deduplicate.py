@@ -13,6 +13,7 @@ from taskplace.spark.processors.base import Context, Layout, columns_of, forgett
 from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_taken, row_of_nulls
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 
 _BATCH = "seen_in_batch"
@@ -33,6 +34,14 @@ class Deduplicate:
     >>> Deduplicate("seen", by={"id": "int64"}).layouts()
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}
     """
+
+    traits = Traits(
+        keeps_state_by_key=True,
+        by_has_split_key=False,  # an id mostly belongs to one key of the input
+        keeps_key_columns=True,
+        passes_keys_on=True,
+        owns_its_store=True,
+    )
 
     def __init__(
         self, store: str, *, by: Mapping[str, object], ttl: Any = None, time: str | None = None

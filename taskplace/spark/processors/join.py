@@ -22,6 +22,7 @@ from taskplace.spark.processors.columns import (
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
+from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 
@@ -46,6 +47,14 @@ class TableJoin:
     >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}
     """
+
+    traits = Traits(
+        keeps_state_by_key=True,
+        by_has_split_key=True,
+        keeps_key_columns=True,
+        passes_keys_on=True,
+        owns_its_store=True,
+    )
 
     def __init__(
         self,
