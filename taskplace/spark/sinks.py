@@ -1,12 +1,7 @@
 """Targets of sinks. A target gets a batch's rows after the commit, and maybe the same batch again after a crash.
 
-
-A target is any object with `publish(spark, batch_id, files)`, which must be idempotent by batch id. It may also have:
-
-- `probe()`: called before anything starts; tests whether the target can be written at all
-- `check(checkpoint_id)`: called before anything starts; refuses the output of a checkpoint that it does not belong to
-- `bind(checkpoint_id)`: called at the start; binds the target to the checkpoint
-- `reserved`: names, in lower case, of columns that its rows may not have
+A target is any object with `publish(spark, batch_id, files)`, which must be idempotent by batch id.
+`taskplace.spark.targets` declares what else a target may have.
 """
 
 from __future__ import annotations
@@ -17,7 +12,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
@@ -31,21 +26,15 @@ from taskplace.spark.state.files import (
     sync_directory,
     write_file,
 )
+from taskplace.spark.targets import SinkTarget as SinkTarget
+from taskplace.spark.targets import Target as Target
 from taskplace.spark.worker.schemas import left_out
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class Target(Protocol):
-    """The method that every target has."""
-
-    def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:
-        """Make the rows of `files` (Parquet) the output of `batch_id`. A repeated call has no further effect."""
-        ...
-
-
-class ParquetSink:
+class ParquetSink(SinkTarget):
     """Writes Parquet, one directory per batch: `<path>/batch_id=12/`. A batch that already exists is left unchanged.
 
     The directory appears by a rename, complete or not at all, and survives a crash of the host. Once the next batch is
@@ -68,6 +57,11 @@ class ParquetSink:
         self.path = local_path(
             path, "ParquetSink.path", expected="a directory, or a file:// URI, of this host"
         )
+
+    @property
+    def directory(self) -> Path:
+        """Where the batches lie: `path`."""
+        return self.path
 
     def probe(self) -> None:
         """Test the file system operations that publishing uses. Leaves nothing behind. Errors: `InputError` with the
@@ -152,7 +146,7 @@ class ParquetSink:
         sync_directory(self.path)
 
 
-class ForeachBatch:
+class ForeachBatch(SinkTarget):
     """Calls `function(df, batch_id)`, as Spark's own foreachBatch does. The function must be idempotent by batch id.
 
     A column that has only had nulls, and whose type is not declared, has the type void. An error of the function ends

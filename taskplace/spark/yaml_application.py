@@ -58,12 +58,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from taskplace.spark.sinks import ForeachBatch, ParquetSink
+    from taskplace.spark.targets import SinkTarget
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
 INPUT = ("format", "path", "schema", "options", "select")
-OUTPUT = ("path", "foreach")
 FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}"
@@ -86,7 +85,7 @@ class Declared:
         given = entries("input", settings.input, INPUT)
         self._inputs = _inputs(built, external_topics(built), given)
         _check_partitions(built)
-        judge(built, settings, self._inputs)
+        judge(built, settings, self._inputs, output)
 
     def topology(self) -> Topology:
         """Return the topology of the file."""
@@ -98,12 +97,14 @@ class Declared:
 
 
 def judge(
-    built: BuiltTopology, settings: Settings, inputs: Mapping[str, _Source] = MappingProxyType({})
+    built: BuiltTopology,
+    settings: Settings,
+    inputs: Mapping[str, _Source] = MappingProxyType({}),
+    output: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
 
-
-    `inputs`: the entries of `input`, for an application without an application class.
+    `inputs`, `output`: the entries of these sections, for an application without an application class.
 
     Errors: `ConfigError` and `TopologyError` with the path in the file.
     """
@@ -119,7 +120,7 @@ def judge(
 
     check_supported(settings.placement, "placement.")
     section = topology_section(settings.topology)
-    paths = YamlPaths(built, section) if section else None
+    paths = YamlPaths(built, section, output) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
         check_forms(built)
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
@@ -219,10 +220,7 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
 # ------------------------------------------------------------------------------------------------- output
 
 
-def _target(path: str, entry: object) -> ParquetSink | ForeachBatch:
-    from taskplace.spark.registry import load
-    from taskplace.spark.sinks import ForeachBatch, ParquetSink
-
+def _target(path: str, entry: object) -> SinkTarget:
     if not isinstance(entry, Mapping) or len(entry) != 1:
         raise ConfigError(path, found=entry, expected=_SINK)
     ((key, value),) = entry.items()
@@ -230,13 +228,29 @@ def _target(path: str, entry: object) -> ParquetSink | ForeachBatch:
         raise ConfigError.unknown_key(path, key, OUTPUT)
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{path}.{key}", found=value, expected=_SINK)
-    if key == "path":
-        expected = "a directory, or a file:// URI, of this host"
-        return ParquetSink(local_path(absolute(value), f"{path}.path", expected=expected, error=ConfigError))
+    return _TARGETS[key](f"{path}.{key}", value)
+
+
+def _parquet(path: str, value: str) -> SinkTarget:
+    from taskplace.spark.sinks import ParquetSink
+
+    expected = "a directory, or a file:// URI, of this host"
+    return ParquetSink(local_path(absolute(value), path, expected=expected, error=ConfigError))
+
+
+def _foreach(path: str, value: str) -> SinkTarget:
+    from taskplace.spark.registry import load
+    from taskplace.spark.sinks import ForeachBatch
+
     try:
         return ForeachBatch(load(value))
     except TopologyError as error:
-        raise TopologyError(f"{path}.foreach: {error}") from error
+        raise TopologyError(f"{path}: {error}") from error
+
+
+#: By the key of an entry of `output`: what makes the target, from the path of the key and its value.
+_TARGETS: Mapping[str, Callable[[str, str], SinkTarget]] = {"path": _parquet, "foreach": _foreach}
+OUTPUT = tuple(_TARGETS)
 
 
 def _check_sinks(built: BuiltTopology) -> None:

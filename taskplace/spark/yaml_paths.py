@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from taskplace.spark import targets
 from taskplace.spark.stub_processors import STATEFUL
 from topology import BuiltTopology, Node
 
@@ -70,8 +72,14 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
 class YamlPaths:
     """Translates paths in errors about a built topology into paths in its YAML."""
 
-    def __init__(self, built: BuiltTopology, topology: Mapping[str, Any]) -> None:
-        """`topology`: the section of the file."""
+    def __init__(
+        self,
+        built: BuiltTopology,
+        topology: Mapping[str, Any],
+        output: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
+        """`topology`, `output`: the sections of the file."""
+        self._keys = {name: next(iter(entry), "path") for name, entry in output.items()}
         self._nodes = {node.name: node for node in built.nodes}
         self._sources = {
             node.topic: node.name for node in built.nodes if node.kind == "source" and not node.internal
@@ -135,7 +143,8 @@ class YamlPaths:
     def _of_sink(self, name: str, rest: str) -> str:
         """Translate the path of a sink, or of one of its columns."""
         if rest == "target":
-            return f"output.{name}.path" if hasattr(self._nodes[name].target, "path") else f"output.{name}"
+            directory = targets.of(self._nodes[name].target).directory
+            return f"output.{name}" if directory is None else f"output.{name}.{self._keys.get(name, 'path')}"
         return f"{self._paths[name]}.{rest}" if rest.partition(".")[0] in _FIELDS else self._paths[name]
 
     def _stores(self) -> dict[str, Node]:

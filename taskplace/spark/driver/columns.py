@@ -25,6 +25,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 
 from taskplace.errors import InputError
+from taskplace.spark import targets
 from taskplace.spark.processors.columns import (
     Columns,
     InputColumn,
@@ -183,7 +184,7 @@ def _check_sink(node: Node, types: Types) -> None:
                 hint=nearest(wrong[0], sorted(set(types) - set(names))) if missing else "",
             )
     for name in types:
-        if name.lower() in getattr(node.target, "reserved", ()):
+        if name.lower() in targets.of(node.target).reserved:
             raise InputError(
                 path,
                 found=f"a column {name!r}, which the sink's target adds itself",

@@ -15,7 +15,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from taskplace.errors import InputError
-from taskplace.spark.sinks import ParquetSink
+from taskplace.spark import targets
 from topology import BuiltTopology
 
 _PATTERN = re.compile(r"[*?\[\]{}]")
@@ -28,9 +28,10 @@ def check_overlaps(built: BuiltTopology, others: Mapping[str, Path]) -> None:
     """
     taken = {owner: _resolved(path) for owner, path in others.items()}
     for node in (node for sub in built.subtopologies for node in sub.sinks):
-        if not isinstance(node.target, ParquetSink):
+        directory = targets.of(node.target).directory
+        if directory is None:
             continue
-        mine = node.target.path.resolve()
+        mine = directory.resolve()
         for owner, other in taken.items():
             if overlap(mine, other):
                 raise InputError(

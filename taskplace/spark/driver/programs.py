@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
+from taskplace.spark import targets
 from taskplace.spark.driver.node_options import check_options
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources, hashable, source_key
@@ -123,7 +124,7 @@ def _program(
             key=node.key,
             partitions=node.partitions or 0,
             processor=node.processor,
-            reserved=tuple(getattr(node.target, "reserved", ())),
+            reserved=tuple(targets.of(node.target).reserved),
         )
         for node in sub.nodes
     )

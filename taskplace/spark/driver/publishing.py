@@ -10,10 +10,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark import targets
 from taskplace.spark.driver import older
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
-from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import open_sealed
 from topology import BuiltTopology
 
@@ -33,7 +33,8 @@ def check_targets(built: BuiltTopology) -> None:
                 found=target,
                 expected="an object with publish(spark, batch_id, files), such as a ParquetSink",
             )
-        where = target.path.resolve() if isinstance(target, ParquetSink) else id(target)
+        directory = targets.of(target).directory
+        where = id(target) if directory is None else directory.resolve()
         if where in given:
             raise InputError(
                 f"sinks.{name}.target",
@@ -56,20 +57,17 @@ class Publisher:
     def probe(self) -> None:
         """Let each target try whether it can write. Errors: those of a target that cannot."""
         for target in self._targets.values():
-            if hasattr(target, "probe"):
-                target.probe()
+            targets.of(target).probe()
 
     def check(self, checkpoint_id: str) -> None:
         """Let each target check that it may take this checkpoint's output. Errors: those of a target that may not."""
         for target in self._targets.values():
-            if hasattr(target, "check"):
-                target.check(checkpoint_id)
+            targets.of(target).check(checkpoint_id)
 
     def bind(self, checkpoint_id: str) -> None:
         """Bind the targets to this checkpoint's output. Errors: as `check`."""
         for target in self._targets.values():
-            if hasattr(target, "bind"):
-                target.bind(checkpoint_id)
+            targets.of(target).bind(checkpoint_id)
 
     def publish(
         self, spark: SparkSession, manifest: Manifest, before_each: Callable[[], None] = lambda: None
@@ -113,6 +111,6 @@ class Publisher:
         before, declared = kept(manifest.identity, name), self._declared.get(name)
         if not staged or (before is not None and (declared is None or declared.columns == before.columns)):
             return staged
-        if isinstance(target, ParquetSink) and target.holds(manifest.batch):
+        if targets.of(target).holds(manifest.batch):
             return staged
         return older.agreeing(self._checkpoint, name, manifest.batch, staged, declared)

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
+from taskplace.spark import targets
 from taskplace.spark.codec import seal
 from taskplace.spark.messages import Columns, Report, SinkSchema, StagedFile
 from taskplace.spark.state.files import read_sealed, write_file
@@ -59,7 +60,7 @@ class SinkSchemas:
     def __init__(self, built: BuiltTopology) -> None:
         self.declared = declared(built)
         self._reserved = {
-            node.name: frozenset(getattr(node.target, "reserved", ()))
+            node.name: frozenset(targets.of(node.target).reserved)
             for sub in built.subtopologies
             for node in sub.sinks
         }
