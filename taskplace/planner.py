@@ -292,7 +292,7 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
             f"{len(pairs)} copies are parked because they made no progress: {', '.join(pairs[:5])}; "
             "their tasks are planned elsewhere; check these instances, then release the copies"
         )
-    if uneven(c) and config.task_assignor_class == "high_availability" and not level(c, target.active):
+    if uneven(c) and config.promises.balanced and not level(c, target.active):
         load, bound = load_and_bound(c, target.active)
         out.append(
             f"weights: the largest load per slot is {load:g}, the lower bound is {bound:g}; the difference exceeds the "

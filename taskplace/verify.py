@@ -49,7 +49,7 @@ import numpy as np
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
 from taskplace.model.columns import Columns, Ints
-from taskplace.model.config import BUILT_IN, PlacementConfig
+from taskplace.model.config import PlacementConfig
 from taskplace.model.detours import detour
 from taskplace.model.move_bound import fewest_moves
 from taskplace.model.placement import (
@@ -189,7 +189,7 @@ def violations(
         yield Violation("drained", f"the target uses {name}, which is draining or has no capacity")
     if not step.followup:
         yield from _at_rest(c, step, target)
-    if config.task_assignor_class != "high_availability" or len(c.parked):
+    if not config.promises.balanced or len(c.parked):
         return
     yield from _balance(c, target, each=config.rack_aware_assignment_strategy != "min_traffic")
     if _promises_fewest_moves(c, config) and optimality.moves != optimality.lower_bound:
@@ -199,7 +199,7 @@ def violations(
 def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) -> Iterator[Violation]:
     """Yield where stateless tasks are not level beside the stateful actives; O(tasks + subtopologies * instances)."""
     tasks = np.flatnonzero(~c.stateful)
-    if config.task_assignor_class not in BUILT_IN or not len(tasks):
+    if not config.promises.levels_stateless or not len(tasks):
         return
     if (c.open_slots[active[tasks]] == 0).any():
         t = int(tasks[c.open_slots[active[tasks]] == 0][0])
@@ -234,17 +234,15 @@ def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) ->
 
 def _promises_fewest_moves(c: Columns, config: PlacementConfig) -> bool:
     even = len(np.unique(c.weight[c.stateful])) <= 1
-    plain = (
-        config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy == "none"
-    )
-    return plain and even and not len(c.parked)
+    plain = config.rack_aware_assignment_strategy == "none"
+    return config.promises.fewest_moves and plain and even and not len(c.parked)
 
 
 def _promises_least_traffic(c: Columns, config: PlacementConfig) -> bool:
-    racks = (
-        config.task_assignor_class == "high_availability" and config.rack_aware_assignment_strategy != "none"
+    racks = config.rack_aware_assignment_strategy != "none"
+    return (
+        config.promises.weighs_racks and racks and not config.rack_aware_assignment_tags and not len(c.parked)
     )
-    return racks and not config.rack_aware_assignment_tags and not len(c.parked)
 
 
 def _known(problem: Problem, plan: Plan) -> Iterator[Violation]:

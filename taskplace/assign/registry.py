@@ -28,8 +28,8 @@ import numpy as np
 from taskplace import validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
+from taskplace.model.assignors import BUILT_IN as BUILT_IN
 from taskplace.model.columns import STANDBY, Bools, Columns, Ints
-from taskplace.model.config import BUILT_IN as BUILT_IN
 from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -33,16 +34,11 @@ def find_target(problem: Problem) -> Target:
     Errors: `ConfigError` if there is no such assignor, or it cannot be loaded.
     """
     c, config = problem.columns, problem.config
-    name = config.task_assignor_class
-    if name == "high_availability":
-        return high_availability(c, config)
-    base = bases(c)
-    if name == "sticky":
-        tags = config.rack_aware_assignment_tags
-        actives, standbys, notes = place_sticky(c, base, config.num_standby_replicas, tags)
-        return _joined(c, actives, standbys, notes)
+    place = PLACES.get(config.task_assignor_class)
+    if place is not None:
+        return place(c, config)
     replicas = replicas_possible(c, config.num_standby_replicas)
-    return registry.answer(problem, base, replicas, lambda: high_availability(c, config))
+    return registry.answer(problem, bases(c), replicas, lambda: high_availability(c, config))
 
 
 def high_availability(c: Columns, config: PlacementConfig) -> Target:
@@ -77,6 +73,20 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
     return _joined(c, actives, standbys, notes, near)
 
 
+def sticky(c: Columns, config: PlacementConfig) -> Target:
+    """Return the target that leaves tasks where they are, as long as one balance allows it."""
+    tags = config.rack_aware_assignment_tags
+    actives, standbys, notes = place_sticky(c, bases(c), config.num_standby_replicas, tags)
+    return _joined(c, actives, standbys, notes)
+
+
+#: What each assignor of `taskplace.model.assignors` computes.
+PLACES: Mapping[str, Callable[[Columns, PlacementConfig], Target]] = {
+    "high_availability": high_availability,
+    "sticky": sticky,
+}
+
+
 def stateless_for_now(c: Columns, config: PlacementConfig, step: Ints, target: Ints) -> Ints:
     """Return `step` ([n] instances in force) with its stateless tasks level beside the stateful ones of the step.
 
@@ -87,7 +97,7 @@ def stateless_for_now(c: Columns, config: PlacementConfig, step: Ints, target: I
     loose = ~c.stateful
     if not loose.any():
         return step
-    if config.task_assignor_class not in registry.BUILT_IN or not (step != target)[c.stateful].any():
+    if not config.promises.levels_stateless or not (step != target)[c.stateful].any():
         return np.where(loose, target, step)
     near = None
     if config.rack_aware_assignment_strategy != "none":

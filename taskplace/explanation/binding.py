@@ -36,7 +36,7 @@ class Binding:
 
     def wanted(self, t: int, i: int) -> str:
         """Return what the balances want at instance i, as far as it concerns task t."""
-        if self.config.task_assignor_class != "high_availability":
+        if not self.config.promises.balanced:
             return f"the assignor {self.config.task_assignor_class!r} puts it there"
         text = f"{'both balances want' if self._each else 'the balance wants'} {self._span(t, i, None)} there"
         if self._each and len(self.c.subtopologies) > 1:
@@ -45,7 +45,7 @@ class Binding:
 
     def may_stay(self, t: int, i: int) -> str:
         """Return why task t need not leave its owner i."""
-        if self.config.task_assignor_class != "high_availability":
+        if not self.config.promises.balanced:
             return self.wanted(t, i)
         return (
             f"{'both balances allow' if self._each else 'the balance allows'} it to stay{self._traffic(t, i)}"
@@ -191,10 +191,7 @@ class Binding:
     @cached_property
     def _changelogs(self) -> tuple[Ints, Ints] | None:
         config = self.config
-        racks = (
-            config.rack_aware_assignment_strategy != "none"
-            and config.task_assignor_class == "high_availability"
-        )
+        racks = config.rack_aware_assignment_strategy != "none" and config.promises.weighs_racks
         return changelog_reads(self.c) if racks else None
 
     @cached_property

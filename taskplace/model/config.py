@@ -8,10 +8,8 @@ from typing import Any
 from taskplace import validation
 from taskplace.errors import ConfigError, InputError
 from taskplace.lag.ranking import Acceptable
+from taskplace.model.assignors import BUILT_IN, Promises, promises
 from taskplace.model.keys import Choice, Configuration, Integer, Number, Text, key
-
-BUILT_IN = ("high_availability", "sticky")
-"""The values of `task.assignor.class` that are assignors of taskplace itself."""
 
 STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 
@@ -41,7 +39,7 @@ class Tags:
 
 
 _ASSIGNOR = Text(
-    r"(?s).*\S.*", "high_availability, sticky, the name of an installed assignor, or 'module:attribute'"
+    r"(?s).*\S.*", f"{', '.join(BUILT_IN)}, the name of an installed assignor, or 'module:attribute'"
 )
 _SECONDS = Number("a number of seconds above 0, or null", optional=True, written=True)
 _COST = Integer(0, MOST_COST, optional=True, written=True)
@@ -138,11 +136,18 @@ class PlacementConfig(Configuration):
         """
         return self.acceptable.unbounded
 
+    @property
+    def promises(self) -> Promises:
+        """What holds for each target of the assignor."""
+        return promises(self.task_assignor_class)
+
     def _agree(self, path: str) -> None:
-        if self.task_assignor_class == "sticky" and self.rack_aware_assignment_strategy != "none":
+        built_in = self.task_assignor_class in BUILT_IN
+        racks = self.rack_aware_assignment_strategy != "none"
+        if built_in and racks and not self.promises.weighs_racks:
             raise ConfigError(
                 f"{path}.rack.aware.assignment.strategy",
                 found=self.rack_aware_assignment_strategy,
-                expected="none: the assignor 'sticky' does not use the racks of the input",
+                expected=f"none: the assignor {self.task_assignor_class!r} does not use the racks of the input",
                 hint="set task.assignor.class to high_availability",
             )

@@ -40,10 +40,11 @@ def placement_config(config: object) -> PlacementConfig:
     return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
 
 
-def check_supported(config: PlacementConfig, prefix: str = "") -> None:
+def check_supported(config: PlacementConfig, prefix: str = "config.") -> None:
     """Refuse an assignor that is not installed, and strategies that have no meaning on Spark.
 
-    `prefix` is put before the key in an error, such as "placement.".
+    `prefix` is put before the key in an error: "config." for the argument of `Placed`, as in its other errors, and
+    "placement." for the section of a file.
     """
     if config.task_assignor_class not in BUILT_IN:
         find_assignor(config.task_assignor_class, f"{prefix}task.assignor.class")
