@@ -23,6 +23,7 @@ LARGEST_TEST_FILE = 15 * 1024  # bytes
 TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
 #: Named in the docs, and of somebody else: kafka-python's and Faust's tests, and a module of a user.
 OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
+OF_OTHERS |= {"my_processors.py", "my_sinks.py"}
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
 
 

@@ -8,12 +8,14 @@ if TYPE_CHECKING:
     from taskplace.spark.sinks import ForeachBatch as ForeachBatch
     from taskplace.spark.sinks import ParquetSink as ParquetSink
     from taskplace.spark.steering.steering import steer as steer
+    from taskplace.spark.targets import SinkTarget as SinkTarget
 
 _HOME = {
     "ForeachBatch": "sinks",
     "ParquetSink": "sinks",
     "Placed": "placed",
     "PlacedQuery": "query",
+    "SinkTarget": "targets",
     "steer": "steering.steering",
 }
 

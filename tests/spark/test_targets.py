@@ -9,6 +9,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+import taskplace.spark
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import sinks, targets, yaml_application
 from taskplace.spark.driver.directory_overlaps import check_overlaps
@@ -122,6 +123,7 @@ def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_
     made = {key: yaml_application._target("output.o", {key: value}) for key, value in given.items()}
     assert {type(target) for target in made.values()} == made_here() == {ParquetSink, ForeachBatch}
     assert all(issubclass(kind, SinkTarget) for kind in made_here())
+    assert {kind.__name__ for kind in made_here()} <= set(taskplace.spark.__all__)
     page = (DOCS / "runtime.md").read_text(encoding="utf-8")
     assert [kind for kind in made_here() if f"`{kind.__name__}(" not in page] == []
     page = (DOCS / "topology.md").read_text(encoding="utf-8")
