@@ -76,7 +76,9 @@ def test_a_directory_of_a_new_sink_is_compared_with_the_others(tmp_path):
         InputError, match=r"^sinks\.out0\.target: found .*, which contains .*, the checkpoint"
     ):
         check_overlaps(built(Csv(tmp_path)), {"the checkpoint": tmp_path / "checkpoint"})
-    with pytest.raises(InputError, match=r"^sinks\.out1\.target: found .*csv, as sink 'out0' has it"):
+    with pytest.raises(
+        InputError, match=r"^sinks\.out1\.target: found .*csv, also the target of sink 'out0'"
+    ):
         check_targets(built(Csv(tmp_path / "csv"), Csv(tmp_path / "x" / ".." / "csv")))
 
 

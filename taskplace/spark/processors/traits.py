@@ -1,6 +1,6 @@
 """Traits: what the runtime knows about a processor from its class.
 
-**Idea.** Some checks depend on how a processor treats keys: whether the rows of one key have to meet in one task,
+**Idea.** Some checks depend on how a processor treats keys: whether the rows of one key have to reach one task,
 whether the key columns are still in its output, whether it may share its store. Each built-in processor states all of
 this in one place, the class attribute `traits`. The runtime reads it with `traits_of`, and names no class.
 
@@ -36,7 +36,7 @@ class Traits:
     """
 
     keeps_state_by_key: bool
-    """The rows of one key have to be in one task. Topics that meet before it have to be split alike."""
+    """The rows of one key have to reach one task. Topics that are merged or joined before it have to be split alike."""
     by_has_split_key: bool
     """The key of its store has to contain the columns that its input is split by. If it did not, each task would have
     a part of one key's state. False where a key is an id that belongs to one key of the input anyway."""

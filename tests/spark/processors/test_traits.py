@@ -161,7 +161,7 @@ def test_a_processor_of_ones_own_is_judged_by_its_traits():
     topo = Topology("t")
     topo.source("in", key="origin", partitions=4).process(Own("s"), name="p").sink("o")
     with pytest.raises(
-        TopologyError, match=r"'p': keeps state by .tailnum., but its input 'in' is split by .origin."
+        TopologyError, match=r"'p': keeps state by .tailnum., but its input 'in' is partitioned by .origin."
     ):
         check_keys(topo.build())
 
