@@ -1,5 +1,5 @@
-"""The rules of the house, read off the source: who may import what (every import counts, also one inside a function),
-and which promises every test run tries.
+"""The rules of the layout, checked on the source: which module may import what (imports inside functions count as
+well), where tests lie, and which promises every test run checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TESTS = ROOT / "tests"
 OF_NO_PACKAGE = {"support", "golden", "differential"}
 LARGEST_TEST_FILE = 15 * 1024  # bytes
 TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
-#: Named in the docs, and of somebody else: kafka-python's and Faust's tests, and a module of a user.
+#: Files of others that the docs name: kafka-python's and Faust's tests, and a user's module.
 OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
 OF_OTHERS |= {"my_processors.py", "my_sinks.py"}
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}

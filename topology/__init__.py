@@ -1,4 +1,4 @@
-"""What there is to place: a topology of stream processing, its subtopologies and their tasks.
+"""Describes a stream processing topology, and derives its subtopologies and their tasks: the units to place.
 
     from topology import Topology
 
@@ -7,7 +7,7 @@
     ...
     built = topo.build()
 
-Reading order: `node` (the parts), `builder`, `stream` and `draft` (describing), `view` (what can be read of it),
+Reading order: `node` (the parts), `builder`, `stream` and `draft` (describing), `view` (the readable values),
 `graph` (subtopologies), `copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`,
 `internal`, `describe`, `dot`, `document`, `topics`.
 

@@ -1,21 +1,21 @@
-"""Describing a topology: sources, processors, joins, merges, repartitions and sinks, piece by piece.
+"""Describes a topology node by node: sources, processors, joins, merges, repartitions and sinks.
 
 **Idea.** `Topology` collects nodes; a `Stream` is the handle of one node's output, and its methods add the
 next node. Nothing is decided here: `Topology.build` checks the whole and returns an immutable
 `BuiltTopology`.
 
 Properties:
-- a handle may be used any number of times, and several pipelines may live in one topology;
-- names are optional; an automatic name is made of the name the node descends from and what it does
-  (`flights-process`), so that adding unrelated nodes does not change it, unless one of them has that very name;
-- building does not use a topology up: more may be added and built again;
-- a call that is refused adds nothing: it can be made again, corrected.
+- a handle may be used any number of times, and one topology may have several pipelines;
+- names are optional. An automatic name consists of the name of the node's ancestor and its verb (`flights-process`), so
+  adding unrelated nodes does not change it, unless one of them has that very name;
+- after `build`, more nodes may be added and the topology built again;
+- a refused call adds nothing, so it can be corrected and repeated.
 
-Errors: `TopologyError`, which names the node, at the call for what the call alone shows (a bad count, a name
-used twice) and in `build` for the rest (an unknown store, unequal partition counts, a cycle).
+Errors: `TopologyError`, which names the node. A call reports the errors that it can see alone (a bad count, a name used
+twice), `build` all others (an unknown store, unequal partition counts, a cycle).
 
-Non-goals: running anything; looking into processors (but for the stores they may declare, see `_connected`),
-targets and schemas.
+Non-goals: running a topology; inspecting processors (except for the stores they declare, see `_connected`), targets and
+schemas.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class Topology(TopologyDraft):
     ) -> Stream:
         """Add an external topic as an input; its name is the topic's unless given.
 
-        `key` is a column, or a list or tuple of columns, whose order counts. `partitions` may be left out and
-        told later (`BuiltTopology.with_partitions`). A topic is read by one source: to use it twice, use the
-        returned handle twice.
+        `key` is a column, or a list or tuple of columns, whose order matters. `partitions` may be given later
+        (`BuiltTopology.with_partitions`). Only one source can read a topic: to use the topic twice, use the returned
+        handle twice.
 
         >>> Topology("t").source("trips", partitions=0)
         Traceback (most recent call last):
@@ -110,7 +110,8 @@ class Topology(TopologyDraft):
     ) -> Stream:
         """Add a processor that reads one or several streams.
 
-        Further keyword arguments are kept for whoever runs it; one like a parameter's name is refused as a slip.
+        Further keyword arguments are kept for the runtime. One that resembles a parameter's name is refused as a typing
+        error.
         """
         where = f"node {name!r}" if name is not None else f"topology {self.name!r}, process"
         given = listed(inputs, f"{where}.inputs", "a list of streams")

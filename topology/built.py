@@ -1,13 +1,13 @@
 """A checked topology: subtopologies, partitions, tasks; immutable.
 
-**Idea.** `assemble` turns described nodes into a `BuiltTopology`: structure first (`topology.graph`), then
-who has to be split alike (`topology.copartition`), then the counts (`topology.partitions`).
+**Idea.** `assemble` turns described nodes into a `BuiltTopology`: first the structure (`topology.graph`), then the
+topics that must be split alike (`topology.copartition`), then the counts (`topology.partitions`).
 
-Properties: nothing in it changes; new metadata gives a new object (`with_partitions`); equal descriptions
-give equal `to_dict()` and `fingerprint()`.
+Properties: immutable; new metadata gives a new object (`with_partitions`); equal descriptions give equal `to_dict()`
+and `fingerprint()`.
 
-Errors: `assemble` raises `TopologyError` for what is wrong in the description itself. What depends on topic
-metadata is a state: `readiness()`.
+Errors: `assemble` raises `TopologyError` for errors of the description. Errors that depend on topic metadata are a
+state: `readiness()`.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class BuiltTopology(TopologyView):
     """
 
     _described: _Described = field(repr=False)
-    _internal: Mapping[str, int] = field(repr=False)  # the counts that internal topics were seen to have
-    _baseline: Mapping[str, int] = field(repr=False)  # the counts under stores when it first could run
+    _internal: Mapping[str, int] = field(repr=False)  # the counts of existing internal topics
+    _baseline: Mapping[str, int] = field(repr=False)  # the counts under stores when it was first ready
     _by_name: Mapping[str, Node] = field(repr=False)
 
-    # A read-only view does not travel; what it shows does.
+    # A read-only view cannot be pickled; its mapping can.
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "partitions": dict(self.partitions)}
 
@@ -74,9 +74,9 @@ class BuiltTopology(TopologyView):
         return self.subtopologies[self._described.shape.home[self.node(name).name]]
 
     def tasks(self) -> tuple[Task, ...]:
-        """Return all tasks, sorted by id, O(partitions); Python's garbage collector waits meanwhile.
+        """Return all tasks, sorted by id, O(partitions). Python's garbage collector is paused meanwhile.
 
-        Errors: `TopologyNotReady` with the reason: an incomplete answer would be placed as if it were whole.
+        Errors: `TopologyNotReady` with the reason: an incomplete list would be placed as if it were complete.
         `TopologyError` for more than `MOST_PARTITIONS` tasks.
         """
         if self._reasons:
@@ -107,12 +107,12 @@ class BuiltTopology(TopologyView):
     def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
         """Return this topology under new topic metadata, checked again; O(nodes).
 
-        `counts` names the topics to update; None means that the topic is gone. A repartition topic or a changelog may
-        be named with the count it was found to have (None: it is gone), which holds until it is named again. Whatever
-        does not fit shows in `readiness()`, and is gone again once the metadata fits. The counts that stores hold
-        their keys to are those of the first metadata that was ready.
+        `counts` has the topics to update; None means that the topic no longer exists. For a repartition topic or a
+        changelog, it has the count of the existing topic, which holds until the next update. `readiness()` reports
+        counts that do not fit, until the metadata fits again. Stores keep the counts of the first metadata that was
+        ready.
 
-        Errors: `TopologyError` for a topic this topology does not read, or a count that is none.
+        Errors: `TopologyError` for a topic that this topology does not read, or for a wrong count.
 
         >>> from topology import Topology
         >>> topo = Topology("t")
@@ -145,13 +145,13 @@ class BuiltTopology(TopologyView):
         return described.under(external, internal, self._baseline)
 
     def internal_topics(self) -> InternalTopics:
-        """Return the internal topics with their counts and clean-up policies, as a plan."""
+        """Return the plan of internal topics: their counts and clean-up policies."""
         from topology.internal import plan_internal_topics
 
         return plan_internal_topics(self)
 
     def describe(self) -> str:
-        """Return the text that Kafka Streams users know; see `topology.describe`."""
+        """Return the description in Kafka Streams' format; see `topology.describe`."""
         from topology.describe import describe
 
         return describe(self)
@@ -163,7 +163,7 @@ class BuiltTopology(TopologyView):
         return to_dot(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the structure as JSON values: all that `compare` needs; opaque objects are left out."""
+        """Return the structure as JSON values, which is all that `compare` needs. Opaque objects are left out."""
         from topology.structure import to_dict
 
         return to_dict(self)
@@ -186,7 +186,7 @@ def assemble(name: str, nodes: Sequence[Node], stores: Sequence[Store]) -> Built
     described = _Described(name=name, nodes=tuple(declared), stores=tuple(stores), shape=shape, groups=groups)
     built = described.under(external, internal={}, baseline={})
     for reason in built.readiness().reasons:
-        if reason.kind == "unequal":  # shows in the description alone: a mistake, not a state
+        if reason.kind == "unequal":  # an error of the description, not a state
             joins = next(g.joins for g in groups if g.topics == reason.topics)
             raise TopologyError(reason.text, node=joins[0])
     return built
@@ -198,7 +198,7 @@ def _is_external(node: Node) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Described:
-    """What is known of a topology without any topic metadata."""
+    """The parts of a topology that do not depend on topic metadata."""
 
     name: str
     nodes: tuple[Node, ...]
@@ -212,8 +212,9 @@ class _Described:
     ) -> BuiltTopology:
         """Return the topology under these counts.
 
-        `external`: of external topics, None where unknown. `internal`: those that internal topics were seen to have.
-        `baseline`: those that stores first ran with.
+        - `external`: of external topics, None where unknown
+        - `internal`: of existing internal topics
+        - `baseline`: the counts that stores first ran with
         """
         counts, reasons = settle(self.shape, self.groups, external)
         reasons += changed(self.shape, self.groups, baseline, counts)
@@ -258,9 +259,9 @@ class _Described:
         return {store.changelog: home[store.name] for store in self.stores if store.changelog is not None}
 
     def _held(self, counts: Mapping[str, int | None]) -> dict[str, int]:
-        """Return the counts that stores hold their keys to: those that they first ran with.
+        """Return the counts that stores must keep: those that they first ran with.
 
-        What was never ready has not run.
+        A topology that was never ready has not run.
         """
         topics = [
             node.topic
@@ -274,7 +275,7 @@ class _Described:
     def _subtopologies(
         self, by_name: Mapping[str, Node], counts: Mapping[str, int | None]
     ) -> tuple[Subtopology, ...]:
-        """Return the subtopologies, of nodes with their counts."""
+        """Return the subtopologies, whose nodes have their counts."""
         place = {store.name: i for i, store in enumerate(self.stores)}
         writers = self.shape.writers
         subtopologies = []

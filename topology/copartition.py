@@ -25,7 +25,7 @@ from topology.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Topics that need equal partition counts, and the joins that ask for it, both in declared order."""
+    """Topics that need equal partition counts, and the joins that require it, both in declared order."""
 
     topics: tuple[str, ...]
     joins: tuple[str, ...]
@@ -34,8 +34,8 @@ class Group:
 def with_keys(shape: Shape) -> Shape:
     """Return the shape with `key` filled in on every node: a node's records keep the key of its first input.
 
-    Several inputs with different keys leave no common one, `()`; a join keeps its first (the stream's), and
-    is refused if its inputs cannot meet by key.
+    Several inputs with different keys have no common key, `()`. A join keeps its first input's key (the stream's), and
+    is refused if its inputs cannot be joined by key.
     """
     keys: dict[str, tuple[str, ...]] = {}
     done = []

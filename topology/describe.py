@@ -1,7 +1,7 @@
-"""A topology as text, in the form that Kafka Streams users know.
+"""Describes a topology as text, in Kafka Streams' format.
 
 **Idea.** Sub-topologies with their sources, processors and sinks, each with its successors (`-->`) and
-predecessors (`<--`), so that tools which read `Topology#describe()` read this too.
+predecessors (`<--`). Tools that read `Topology#describe()` can read it.
 
 Properties: sub-topologies by number, an empty line after each; a join or merge is a processor, a repartition is a
 sink to its topic, as in Kafka. Nodes are in topological order and their neighbours sorted by name, where Kafka
@@ -44,7 +44,7 @@ def describe(built: TopologyView) -> str:
             children[parent].append(node.name)
     lines = ["Topologies:"]
     for sub in built.subtopologies:
-        # The first is one further to the right, and Kafka's users' tools know it so.
+        # The first one is indented by one more space, as in Kafka; tools depend on it.
         lines.append(f"{'  ' if sub.id else '   '}Sub-topology: {sub.id}")
         for node in sub.nodes:
             lines.append(f"    {_headline(node)}")
@@ -62,6 +62,6 @@ def _headline(node: Node) -> str:
     if node.kind == "repartition":
         return f"Sink: {node.name} (topic: {node.topic})"
     if node.kind == "sink":
-        # A target that is text is a topic's name; any other object is the runtime's own affair.
+        # A target that is text is a topic's name. Only the runtime understands other objects.
         return f"Sink: {node.name} (topic: {node.target if isinstance(node.target, str) else node.name})"
     return f"Processor: {node.name} (stores: [{', '.join(sorted(node.stores))}])"

@@ -1,7 +1,7 @@
-"""The written form of a topology: a mapping, as read from YAML or JSON.
+"""Reads the written form of a topology: a mapping, as parsed from YAML or JSON.
 
-**Idea.** The same calls as in Python, one entry each. The verb (`process`, `join_table`, ...) says what the
-node does and what it reads; everything else is spelled as the call's arguments are::
+**Idea.** Each entry is one of the calls in Python. The verb (`process`, `join_table`, ...) names the call and the
+node's inputs; the other keys are the call's arguments::
 
     name: flights
     sources:
@@ -16,21 +16,20 @@ node does and what it reads; everything else is spelled as the call's arguments 
       out:          {sink: stats, target: delays}
 
 Properties:
-- nodes may refer to nodes written further down; numbers and automatic names follow the written order, in which a source
-  stands before the first node that it, or a source written below it, reaches: sources and nodes added at the ends of
-  their sections renumber nothing that is read. A source that nobody reads is numbered behind all others, until then;
-- `nodes` may also be a list, whose entries may have a `name` or go without;
-- what reads a repartition names the repartition;
-- `processor` is a name in the registry, called with `options` as keyword arguments; options stay on the node
-  too. A registry may have `defaults(processor, node)`: a mapping of options for those that are not given. A
-  factory may say what is wrong with an option by a `TopologyError` that begins with its path
-  (`by.tailnum: found ...`);
-- a store that a node describes on the spot has a `name` and the fields that it has under `stores`;
-- the `schema` of a sink, columns with their types, is one of its options, for whoever runs the topology;
-- `targets` gives sinks, by name, the objects they write to; YAML has none. It wins over `target`.
+- nodes may refer to nodes written further down. Nodes are numbered in file order. A source is numbered just before its
+  first reader; an unread source comes last. So sources and nodes that are added at the ends of their sections do not
+  renumber the others;
+- `nodes` may also be a list, whose entries may have a `name`;
+- a node that reads a repartition names the repartition;
+- `processor` is a name in the registry. Its factory is called with `options` as keyword arguments; the node keeps the
+  options as well. A registry may have `defaults(processor, node)`: a mapping of default options. A factory reports a
+  wrong option by a `TopologyError` that begins with the option's path (`by.tailnum: found ...`);
+- an inline store of a node has a `name` and the fields of `stores`;
+- the `schema` of a sink, columns with their types, is one of its options, for the runtime;
+- `targets` maps the names of sinks to the objects they write to, which YAML cannot express. It overrides `target`.
 
-Errors: `TopologyError` with the path (`nodes.stats.processor`), what was found, what was expected, the
-nearest name. What only the whole shows (cycles, unequal counts) is found by `Topology.build`.
+Errors: `TopologyError` with the path (`nodes.stats.processor`), the value found, the values expected, and the nearest
+name. `Topology.build` finds the errors that need the whole topology (cycles, unequal counts).
 
 Non-goals: reading files.
 """
@@ -69,7 +68,7 @@ def read_document(
     targets: Mapping[str, Any] | None,
     new: Callable[[str], DraftT],
 ) -> DraftT:
-    """Return what `new` makes of the name, with all that a document describes added to it.
+    """Create a topology with `new(name)`, and add all that the document describes.
 
     `registry` maps names to processor factories.
 
@@ -92,7 +91,7 @@ def read_document(
         with placed(f"stores.{name}"):
             topo._declare(_store(name, spec, f"stores.{name}"))
     drafts = list(_drafts(fields.get("nodes"), topo, sources))
-    # What reads a repartition reads the source behind it.
+    # A node that reads a repartition reads the source behind it.
     outputs = {name: name for name in sources}
     outputs |= {d.name: f"{d.name}-source" if d.verb == "repartition" else d.name for d in drafts}
     targets = targets or {}
@@ -103,7 +102,7 @@ def read_document(
     above = {draft.name: draft.inputs for draft in drafts}
     for draft in drafts:
         reached = _ancestors(draft.name, above)
-        # With all that are written above: one that nobody reads keeps its place when a node reads one below it.
+        # Add all sources written above as well, so that an unread one keeps its number when a node reads one below it.
         places = [place for place, name in enumerate(sources) if name in reached]
         for name in list(sources)[: places[-1] + 1 if places else 0]:
             _read_source(topo, name, sources.pop(name), f"sources.{name}")
@@ -121,7 +120,7 @@ def read_document(
 
 
 def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
-    """Return what `name` reads, directly or not, and take it off `above`: O(references) for all nodes together."""
+    """Return what `name` reads, directly or not, and remove it from `above`. O(references) for all nodes together."""
     ancestors: set[str] = set()
     open_ = [name]
     while open_:
@@ -157,7 +156,7 @@ def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Stor
 
 
 def _stores(given: Any, path: str) -> Any:
-    """Return the stores of a node; one that is described on the spot has the fields it has under `stores:`."""
+    """Return the stores of a node. An inline store has the fields of `stores:`."""
     if given is None:
         return ()
     if not isinstance(given, str | list | tuple | Mapping):
@@ -176,7 +175,7 @@ def _stores(given: Any, path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A node as written: what it does, what it reads (names, not resolved yet), and its other fields."""
+    """A node as written: its verb, its inputs (names that are not resolved yet), and its other fields."""
 
     path: str
     name: str
@@ -226,7 +225,7 @@ class _Draft:
                 )
 
     def _processor(self, registry: Registry, options: Mapping[str, Any]) -> Any:
-        """Return what the registry makes of `processor` and `options`; None where none is named."""
+        """Return the processor that the registry creates from `processor` and `options`; None without a `processor`."""
         name = self.fields.get("processor")
         if name is None:
             return None
@@ -234,7 +233,7 @@ class _Draft:
             factory = registry[name] if isinstance(name, str) else None
         except KeyError:
             factory = None
-        except TopologyError as error:  # a registry that looks further than its own names says what it found
+        except TopologyError as error:  # the registry's own error for this name
             raise TopologyError(f"{self.path}.processor: {error}", node=self.name) from error
         if factory is None:
             raise TopologyError(
@@ -245,15 +244,15 @@ class _Draft:
         try:
             return factory(**options)
         except TopologyError as error:
-            # One that names no option is about all of them.
+            # An error without an option's name concerns all of them.
             path = f"{self.path}.options" + (": " if str(error).startswith("found ") else ".")
             raise TopologyError(f"{path}{error}", node=self.name) from error
-        except (TypeError, ValueError) as error:  # what a factory raises for arguments it does not take
+        except (TypeError, ValueError) as error:  # the factory refuses its arguments
             raise TopologyError(
                 f"{self.path}.options: found {options!r}, expected the options of {name!r}: {error}",
                 node=self.name,
             ) from error
-        except ImportError:  # something is not installed, which is no matter of the description
+        except ImportError:  # a missing package is not an error of the document
             raise
         except Exception as error:
             raise TopologyError(

@@ -1,9 +1,9 @@
-"""A topology as a graph in the DOT language; Graphviz does the layout.
+"""Writes a topology as a graph in the DOT language. Graphviz does the layout.
 
 **Idea.** One cluster per subtopology, one shape per kind of node, stores as cylinders; topics stand outside
-the clusters, so that a repartition shows as the way from one subtopology to the next.
+the clusters, so that a repartition is seen as the path from one subtopology to the next.
 
-Properties: every name is quoted, so any name may occur (control characters are in none, see `topology.names`);
+Properties: every name is quoted, so any name is possible (names have no control characters, see `topology.names`);
 different names give different identifiers; equal topologies give equal text.
 
 Non-goals: layout. `dot -Tsvg` does that.
@@ -27,7 +27,7 @@ _SHAPES = {
     "sink": "cds",
     "repartition": "cds",
 }
-# State is yellow, what cuts is blue; everything else stays quiet.
+# Stores are yellow, repartitions are blue, everything else is neutral.
 _HEAD = (
     "  rankdir=LR;",
     '  graph [fontname="Helvetica", style="rounded,filled", color="#c4c9d2", fillcolor="#f4f5f8"];',
@@ -95,7 +95,7 @@ def to_dot(built: TopologyView) -> str:
 
 def _edges(node: Node) -> list[str]:
     """Return the edges into a node, those of its stores, and its topic's."""
-    # A table's side of a join is drawn dashed: it is looked up, not passed on.
+    # The table side of a join is dashed: its rows are looked up, not passed on.
     dashed = [node.join == "table" and i == 1 for i in range(len(node.parents))]
     edges = [
         f"  {_id(parent)} -> {_id(node.name)}{' [style=dashed]' if dash else ''};"

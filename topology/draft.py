@@ -1,8 +1,8 @@
-"""The draft of a topology: nodes, stores and names as they are collected, each checked as it comes in.
+"""The draft of a topology: collects nodes, stores and names, and checks each when it is added.
 
-Properties: a call that is refused adds nothing; nothing is decided here that needs the whole topology.
+Properties: a refused call adds nothing; checks that need the whole topology are not made here.
 
-Errors: `TopologyError`, which names the node, for what one call alone shows: a bad count, a name used twice.
+Errors: `TopologyError`, which names the node, for errors of a single call: a bad count, a name used twice.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class TopologyDraft:
 
     @contextmanager
     def _all_or_nothing(self, node: object) -> Iterator[None]:
-        """Take back what a refused call has added; the error names the node, if it names nothing nearer.
+        """Undo the additions of a refused call. The error names the node, unless it already names a nearer place.
 
-        All of it is added at the end, so the ends are cut off.
+        All additions are at the ends of the collections, so these are cut off.
         """
         grown: tuple[dict[str, Any], ...] = (
             self._nodes,
@@ -106,11 +106,11 @@ class TopologyDraft:
         return tuple(names)
 
     def _connected(self, processor: Any, names: tuple[str, ...], where: str) -> tuple[str, ...]:
-        """Return `names` and the stores that the processor declares itself, declaring those that are new.
+        """Return `names` and the stores that the processor declares itself. Declares the new ones.
 
-        A processor may have `layouts()`: store name -> options of the store, as Kafka Streams'
-        ConnectedStoreProvider. Two processors that share a store have to declare it alike. A declaration of its own
-        (`Topology.store`) counts for what a processor leaves open, and may leave the options to it.
+        A processor may have `layouts()`: store name -> options of the store, as in Kafka Streams'
+        ConnectedStoreProvider. Two processors that share a store must declare it alike. A separate declaration
+        (`Topology.store`) sets the fields that the processors leave open, and may leave the options to them.
         """
         declared_here = laid_out(processor, where)
         for name, (store, said) in declared_here.items():
@@ -133,7 +133,7 @@ class TopologyDraft:
             raise TopologyError(f"{where}: store {one.name!r} is declared {how}", node=one.name)
 
     def _own(self, stream: object, beside: str | None = None) -> str:
-        """Return the node name behind a handle of this topology; `beside` is the node that it is to be read with."""
+        """Return the node name behind a handle of this topology. `beside`: the node that it is read together with."""
         if not isinstance(stream, Stream):
             where = f"topology {self.name!r}" + (f", beside {beside!r}" if beside is not None else "")
             raise TopologyError(
@@ -147,7 +147,7 @@ class TopologyDraft:
         return stream.name
 
     def _add(self, node: Node) -> Stream:
-        """Take a node in under its name, which has to be free."""
+        """Add a node under its name, which must not be taken."""
         check_name(node.name, f"{node.kind} name")
         other = self._nodes.get(node.name)
         if other is not None:
@@ -179,7 +179,7 @@ class TopologyDraft:
         target: Any = None,
         made: bool = False,
     ) -> Stream:
-        """Add a node that reads other nodes; `made`: its processor was made of its options."""
+        """Add a node that reads other nodes. `made`: its processor was created from its options."""
         with self._all_or_nothing(name if name is not None else next(iter(parents), None)):
             if name is None:
                 name = self._names.make(
@@ -187,7 +187,7 @@ class TopologyDraft:
                 )
                 self._names.take(name, *parents[:1])
             with self._all_or_nothing(name):  # which was made, if it was not given
-                if not made:  # what a registry makes is a matter of whoever runs it
+                if not made:  # only the runtime can judge the processors of a registry
                     check_processor(processor, f"node {name!r}", name)
                 node = self._read(
                     kind,

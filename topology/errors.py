@@ -1,8 +1,8 @@
-"""The one error of this package, and the search for the name that was meant.
+"""The errors of this package, and the hint with the nearest known name.
 
 ValueError
 └── TopologyError         a description that cannot become a topology; names the node
-    └── TopologyNotReady  tasks were asked of a topology that is waiting for its topics
+    └── TopologyNotReady  the topology has no tasks yet, because it waits for its topics
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _LISTED = 8  # known names spelled out in a message before "..."
 
 
 class TopologyError(ValueError):
-    """A topology is described wrongly: one line with the place, what was found, what was expected.
+    """A topology is described wrongly: one line with the place, the value found, and the values expected.
 
     `node` is the name of the node, store or topic at fault, `None` when no single one is.
 
@@ -28,9 +28,9 @@ class TopologyError(ValueError):
 
 
 class TopologyNotReady(TopologyError):
-    """Tasks were asked of a topology whose topics are not as it needs them; the message is the reason.
+    """Tasks were requested of a topology whose topics are missing or do not fit. The message is the reason.
 
-    `BuiltTopology.readiness()` tells the same without raising.
+    `BuiltTopology.readiness()` returns the same without an error.
     """
 
 

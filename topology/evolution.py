@@ -1,21 +1,21 @@
-"""What changed between two topologies, and whether state that exists can be kept.
+"""Compares two topologies, and decides whether existing state can be kept.
 
-**Idea.** State lies under task ids and store names, split by key. It can be kept exactly if every store that
-is still there is found under the same subtopology number, with the same number of tasks, with or without a
-changelog as before, and if the inputs of the nodes that use it are split as before: each of them comes from the same
-topics, with the same key columns in the same order and the same partition counts (`topology.splits`).
+**Idea.** State lies under task ids and store names, split by key. It can be kept exactly if two things hold. Every
+remaining store has the same subtopology number, the same number of tasks, and a changelog if it had one before. And the
+inputs of the nodes that use it are split as before: each comes from the same topics, with the same key columns in the
+same order and the same partition counts (`topology.splits`).
 
 Properties:
 - works on `BuiltTopology.to_dict()` of either side, so a checkpoint's stored structure is enough;
-- `reasons` are what stands against it, `notes` what else a reader wants to know; `compatible` = no reasons;
-- what lies between those topics and a store may change freely, and so may what lies before a repartition;
-- nodes may be renamed; two that stay may not exchange their stores, although the keys would lie right;
-- rules err to the safe side: what may be a renamed store counts as one, because it would silently start
-  empty. That is a store that goes while another comes into the same pipeline (subtopologies that repartitions
-  connect), which it is if it has a node, a topic from outside or a subtopology number of the old one;
-- counts that are not known (a topology that is not ready) are not compared.
+- `reasons` are the causes of incompatibility, `notes` are other changes; `compatible` = no reasons;
+- nodes between those topics and a store may change freely, and so may nodes before a repartition;
+- nodes may be renamed; two remaining nodes may not exchange their stores, although the keys would lie right;
+- doubtful cases are refused. Removing one store and adding another in the same pipeline counts as a rename, because a
+  renamed store would silently start empty. "Same pipeline" means: subtopologies that repartitions connect, and the new
+  one shares a node, an external topic or a subtopology number with the old one;
+- unknown counts (of a topology that is not ready) are not compared.
 
-Errors: `TopologyError` for what is not a structure, with the side and, if it shows, the path.
+Errors: `TopologyError` for a value that is not a structure, with the side and, if known, the path.
 
 Non-goals: moving state. An incompatible change needs a new checkpoint.
 
@@ -74,7 +74,7 @@ class Evolution:
 
 
 def compare(old: BuiltTopology | Mapping[str, Any], new: BuiltTopology | Mapping[str, Any]) -> Evolution:
-    """Return what is different in `new`; each side a built topology or its `to_dict()`.
+    """Return the differences of `new` from `old`. Each side is a built topology or its `to_dict()`.
 
     Linear in nodes, stores and edges, times the topics behind a merge.
     """
@@ -120,7 +120,7 @@ def _kept(old: Layout, new: Layout) -> list[str]:
 
 
 def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
-    """Why keys of a store would be looked up where they do not lie: the first cause that shows."""
+    """Return the first reason why keys of a store would be looked up in the wrong task."""
     was, now = old.store_home[store], new.store_home[store]
     if was != now:
         yield (
@@ -154,7 +154,7 @@ def _key(columns: tuple[str, ...]) -> str:
 
 
 def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
-    """A store whose users read other topics, or read them in other places, or are others."""
+    """Find stores whose nodes have changed, or read other topics, or read them as other inputs."""
     before, after = old.uses[store], new.uses[store]
     for node in before:
         if node in after and before[node] != after[node]:
@@ -165,7 +165,7 @@ def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
             return
     gone = [node for node in before if node not in after]
     come = [node for node in after if node not in before]
-    # Renamed nodes are new names; two names that were there already are two nodes.
+    # A renamed node has a new name; two names that existed before are two nodes.
     stayed, known = [n for n in gone if n in new.node_home], [n for n in come if n in old.node_home]
     if stayed and known:
         yield f"store {store!r}: was the state of node {stayed[0]!r}, is now the state of node {known[0]!r}"
@@ -195,7 +195,9 @@ def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
 
 
 def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
-    """A store that went while another came to its place: renamed, or other state under the same tasks."""
+    """Find stores that were removed while another was added in their place: renamed, or other state under the same
+    tasks.
+    """
     gone, come = _by_home(old, new), _by_home(new, old)
     if not gone or not come:
         return

@@ -1,6 +1,6 @@
-"""Entries of a written topology, field by field: mappings, options, and the path before an error.
+"""Reads the entries of a written topology: mappings, options, and the path before an error.
 
-Errors: `TopologyError` with the path, what was found, what was expected, the nearest name.
+Errors: `TopologyError` with the path, the value found, the values expected, and the nearest name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OWN = re.compile(r"(?:node|store|source|repartition) '([^']*)'(?=[.:])")
 
 
 def read_options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Return the entry's `options`, which end up as keyword arguments."""
+    """Return the entry's `options`, which become keyword arguments."""
     options = dict(read_entries(fields.get("options"), f"{path}.options"))
     for name in reserved:
         if name in options:
@@ -28,7 +28,7 @@ def read_options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...]
 
 
 def read_entries(found: Any, path: str) -> list[tuple[str, Any]]:
-    """Return the entries of a mapping, their names checked; none for nothing."""
+    """Return the entries of a mapping, and check their names. Empty for None."""
     if found is None and path != "topology":  # an empty entry in YAML
         return []
     if not isinstance(found, Mapping):
@@ -37,7 +37,7 @@ def read_entries(found: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return an entry's fields, all of them known ones."""
+    """Return an entry's fields. Refuses unknown ones."""
     fields = dict(read_entries(found, path))
     for name in fields:
         if name not in known:
@@ -49,7 +49,7 @@ def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any
 
 @contextmanager
 def placed(path: str) -> Iterator[None]:
-    """Put the entry's path before an error that does not have it yet."""
+    """Put the entry's path before an error that does not have it."""
     try:
         yield
     except TopologyError as error:

@@ -1,6 +1,6 @@
-"""From nodes to subtopologies: the graph, its connected parts, their numbers and their order.
+"""Splits nodes into subtopologies: the connected parts of the graph, with their numbers and their order.
 
-**Idea.** Nodes joined by data flow or by a shared store belong to one subtopology; a repartition cuts.
+**Idea.** Nodes connected by data flow or by a shared store belong to one subtopology. A repartition separates two.
 
 Properties:
 - every node is in exactly one subtopology;
@@ -8,7 +8,7 @@ Properties:
   adding unrelated nodes at the end never changes them;
 - `order` runs every subtopology after all those whose repartitions it reads; ties by number.
 
-Errors: `TopologyError` for a cycle, through nodes or through repartitions; it names the way round.
+Errors: `TopologyError` for a cycle through nodes or repartitions, with the nodes of the cycle.
 
 Source: Kafka Streams' topology (sub-topologies); grouping and ordering by networkx, loaded on first use.
 """
@@ -58,7 +58,7 @@ def split(nodes: Sequence[Node], stores: Sequence[Store]) -> Shape:
     flow.add_edges_from(cuts)
     _refuse_cycle(nx, flow, position)
 
-    # One topological order of everything, ties in declared order: canonical, and each part inherits its
+    # One topological order of all nodes, with ties in declared order. It is canonical, and each part inherits its
     # order.
     rank = {name: i for i, name in enumerate(nx.lexicographical_topological_sort(flow, key=position.get))}
     parts = [[n for n in part if n in position] for part in nx.connected_components(joined)]
@@ -76,7 +76,7 @@ def split(nodes: Sequence[Node], stores: Sequence[Store]) -> Shape:
 
 
 def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
-    """Refuse a topology without nodes, inputs or stores nobody declared, and stores nobody uses."""
+    """Refuse a topology without nodes, undeclared inputs or stores, and unused stores."""
     if not nodes:
         raise TopologyError("topology: found no nodes, expected at least one source")
     kinds = {node.name: node.kind for node in nodes}
@@ -107,12 +107,12 @@ def check_references(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
 
 
 def _refuse_collisions(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
-    """Refuse internal topics that would be another topic, or that Kafka holds for one: "." and "_" are one there."""
+    """Refuse internal topics with the name of another topic. Kafka does not distinguish "." and "_"."""
     outside = [(n.topic, "source", n.name) for n in nodes if n.kind == "source" and not n.internal]
     outside += [(n.target, "sink", n.name) for n in nodes if n.kind == "sink" and isinstance(n.target, str)]
     ours = [(n.topic, "repartition", n.name) for n in nodes if n.kind == "repartition"]
     ours += [(store.changelog, "store", store.name) for store in stores]
-    # Topics as Kafka tells them apart; those from outside exist, so they do not collide with each other.
+    # Names as Kafka distinguishes them. External topics exist already, so they do not collide with each other.
     taken = {topic.replace(".", "_"): (topic, kind, name) for topic, kind, name in outside if topic}
     for topic, kind, name in ours:
         if topic is None:
@@ -146,8 +146,7 @@ def _order(
 ) -> tuple[int, ...]:
     """Return the subtopologies in the order they run; refuse one that (indirectly) reads its own output.
 
-    Kafka Streams, which never stops reading, runs such a topology; a batch has to end, and this one would
-    not.
+    Kafka Streams can run such a topology, because it never stops reading. A batch must end, and this one would not.
     """
     parts = nx.DiGraph()
     parts.add_nodes_from(range(count))

@@ -1,13 +1,13 @@
-"""The topics that a topology needs for itself: repartitions and changelogs, as a plan.
+"""Plans the internal topics of a topology: repartition topics and changelogs.
 
-**Idea.** What has to exist is computed, not created: the plan can be printed, and compared with what exists.
+**Idea.** The needed topics are computed, not created. The plan can be printed, and compared with the existing topics.
 
 Properties: a changelog has one partition per task of its subtopology; a repartition topic has its settled
 count; clean-up is "delete" for repartitions, "compact" for changelogs, "compact,delete" for those of stores
-that forget by themselves (`retention_ms`), as in Kafka Streams; topics that come from outside or that sinks write to
-are never called unneeded, whatever their names.
+with expiry (`retention_ms`), as in Kafka Streams; external topics and the topics of sinks are never reported as
+unneeded, whatever their names.
 
-Errors: `TopologyError` for what is no plan of topics that exist, with the topic.
+Errors: `TopologyError` with the topic, for a wrong description of existing topics.
 
 Non-goals: creating topics; telling whose a topic is that only looks like an internal one.
 
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 _ENDS = ("-repartition", "-changelog")
 _FIELDS = ("partitions", "cleanup.policy")
-_POLICIES = ("compact", "delete")  # either, or both; in whatever order, as to Kafka it is a list
+_POLICIES = ("compact", "delete")  # one of them, or both in any order: Kafka's value is a list
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """One internal topic: its name, what it is for, how many partitions, and how it is cleaned up.
+    """One internal topic: its name, its kind, its number of partitions, and its clean-up policy.
 
     `owner` is the repartition node or the store; `retention_ms` is None when records are kept.
     """
@@ -50,7 +50,7 @@ class InternalTopic:
 class InternalTopics:
     """All internal topics of a topology, sorted by name; prints as a table.
 
-    `others` are the topology's topics that are not internal: its sources', and those its sinks name.
+    `others`: the topology's topics that are not internal: those of sources and sinks.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -85,12 +85,13 @@ class InternalTopics:
         return "\n".join(lines)
 
     def compare(self, existing: Mapping[str, int | Mapping[str, Any]], *, prefix: str = "") -> TopicChanges:
-        """Return what has to happen to the topics that exist: a partition count each, or what Kafka says of them.
+        """Compare the plan with existing topics, and return the changes that are needed.
 
-        That is `{"partitions": 4, "cleanup.policy": "compact"}`; a policy that is not given is not compared. With
-        `prefix`, topics are called so in Kafka (Kafka Streams puts the application's id and "-" before all internal
-        ones), and only those that begin with it may be unneeded. Without one, unneeded is what has a name that this
-        topology could give, which other applications could as well.
+        An existing topic is given by its partition count, or as Kafka describes it:
+        `{"partitions": 4, "cleanup.policy": "compact"}`. A policy that is not given is not compared. With `prefix`, the
+        names in Kafka begin with it (Kafka Streams puts the application's id and "-" before all internal topics), and
+        only topics with the prefix may be unneeded. Without one, every topic whose name this topology could give counts
+        as unneeded; it may belong to another application.
 
         >>> found = {"delays-changelog": {"partitions": 2, "cleanup.policy": "delete"}}
         >>> changelog = InternalTopic("delays-changelog", "changelog", "delays", 2, "compact")
@@ -124,7 +125,7 @@ class InternalTopics:
 
 
 def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
-    """Return count and policies of a topic that exists; no policies: not known."""
+    """Return the count and the policies of an existing topic; no policies: not known."""
     if not isinstance(name, str):
         raise TopologyError(f"existing: found {name!r}, expected the name of a topic")
     where = f"existing[{name!r}]"
@@ -160,8 +161,9 @@ def _of_our_form(name: str, prefix: str) -> bool:
 class TopicChanges:
     """The difference between a plan and the topics that exist; empty when they agree.
 
-    `differ`: topics with the count that they have instead; `policies`: topics with the clean-up policies that they have
-    instead; `owned`: whether a prefix says that what is unneeded is this application's.
+    - `differ`: topics with another partition count, which is given
+    - `policies`: topics with other clean-up policies, which are given
+    - `owned`: a prefix was given, so unneeded topics are surely this application's
     """
 
     create: tuple[InternalTopic, ...]
@@ -190,8 +192,8 @@ class TopicChanges:
 def plan_internal_topics(built: TopologyView) -> InternalTopics:
     """Return the internal topics of a topology that is ready; `TopologyNotReady` otherwise.
 
-    A repartition topic found with another count (`internal`) does not stand against planning: the plan is
-    what says how it has to be.
+    A repartition topic that exists with another count (`internal`) does not prevent planning: the plan has the count
+    that it should have.
     """
     against = [r.text for r in built.readiness().reasons if r.kind != "internal"]
     if against:

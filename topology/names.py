@@ -1,4 +1,4 @@
-"""Names, keys and counts: given ones are checked here, where they enter, and missing names are made here."""
+"""Checks names, keys and counts, and creates automatic names."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from topology.errors import TopologyError
 # Names of stores and repartitions become names of topics and directories: Kafka's rule for topic names.
 _LONGEST = 200
 _LEGAL = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST}}}")
-# What ends a line, is no character, or may not stand in XML: in a name it would forge lines of `describe()`, and
-# pictures that nothing can read.
+# Line ends, non-characters, and characters that XML forbids. In a name they would forge lines of `describe()`, and
+# break pictures.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
@@ -42,7 +42,7 @@ def _seen(text: str, where: str, what: str) -> str:
 
 
 def check_legal_name(value: object, where: str) -> str:
-    """Return the name of a store or repartition, which also has to serve as topic and directory name.
+    """Return the name of a store or repartition. It must also be valid as a topic name and a directory name.
 
     >>> check_legal_name("a/b", "store")
     Traceback (most recent call last):
@@ -57,14 +57,15 @@ def check_legal_name(value: object, where: str) -> str:
 
 
 def is_legal_name(text: str) -> bool:
-    """Return whether `check_legal_name` takes a name."""
+    """Return whether `check_legal_name` accepts a name."""
     return _LEGAL.fullmatch(text) is not None and text not in (".", "..")
 
 
 def check_key(value: object, where: str) -> tuple[str, ...]:
-    """Return key columns as a tuple, from a list or tuple; one may be given as plain text, None means no key.
+    """Return key columns as a tuple, from a list or tuple. One column may be given as text; None means no key.
 
-    The order of the columns counts, so sets and views are none; nor are generators, which can be read only once.
+    The order of the columns matters, so sets and views are refused. Generators are refused, because they can be read
+    only once.
 
     >>> check_key("tailnum", "key"), check_key(["origin", "hour"], "key"), check_key(None, "key")
     (('tailnum',), ('origin', 'hour'), ())
@@ -95,7 +96,7 @@ def check_number(value: object, where: str, node: str | None = None, most: int |
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise TopologyError(f"{where}: found {value!r}, expected a whole number >= 1", node=node)
     if most is not None and value > most:
-        # Python does not print an integer of any length.
+        # Python refuses to print very long integers.
         shown = value if value.bit_length() <= 64 else f"a number of {value.bit_length()} bits"
         raise TopologyError(f"{where}: found {shown}, expected at most {most}", node=node)
     return value
@@ -112,10 +113,11 @@ def check_count(value: object, where: str, node: str | None = None) -> int:
 
 
 def legal(text: str) -> str:
-    """Return the nearest text that `check_legal_name` takes: accents go, what else is not legal becomes "_".
+    """Return a similar text that `check_legal_name` accepts: without accents, and with "_" for other illegal
+    characters.
 
-    A text that is changed, or is too long, ends in a hash of the whole, so that two that look alike then stay two; with
-    room for a number behind it.
+    A changed or shortened text ends in a hash of the original, so different texts stay different. It leaves space for a
+    number behind it.
 
     >>> legal("flights-by-tailnum"), legal("flüge-by-origin airport")
     ('flights-by-tailnum', 'fluge-by-origin_airport-2a44f188')
@@ -131,13 +133,13 @@ def legal(text: str) -> str:
 
 
 class AutoNames:
-    """Names for nodes that were given none.
+    """Creates names for nodes without one.
 
-    A name says what the node descends from (the nearest node that was named) and what it does, with a number
-    when that is taken. No global counter is in it, so unrelated nodes do not change it unless one of them has
-    that very name, and names do not grow along a chain.
+    A name consists of the nearest ancestor with a given name and the node's verb, with a number if that name is taken.
+    There is no global counter, so unrelated nodes do not change a name, unless one of them has that very name. Names do
+    not grow along a chain.
 
-    `make` decides, `take` keeps: a call that is refused in between leaves nothing behind.
+    `make` chooses a name, `take` reserves it: a call that is refused in between changes nothing.
 
     >>> names = AutoNames()
     >>> first = names.take(names.make("process", ["flights"], taken={"flights"}), "flights")
@@ -150,15 +152,15 @@ class AutoNames:
     """
 
     def __init__(self) -> None:
-        self.stems: dict[str, str] = {}  # node -> the name that its children's names start with
+        self.stems: dict[str, str] = {}  # node -> the start of its children's names
         self._next: dict[str, int] = {}  # name -> the next number to try, so that a long chain stays linear
 
     def stem(self, node: str) -> str:
-        """Return what the names of a node's children start with; its own name unless that was made here."""
+        """Return the start of the names of a node's children: the node's own name, unless it is automatic."""
         return self.stems.get(node, node)
 
     def take(self, name: str, *parent: str) -> str:
-        """Return a name; its node's children are named after what the children of `parent` are, if there is one."""
+        """Reserve and return a name. With `parent`, the node's children get the stem of the children of `parent`."""
         self.stems.update((name, self.stem(each)) for each in parent)
         return name
 

@@ -1,7 +1,7 @@
 """The parts of a topology: nodes and stores, as frozen values.
 
-Objects given by the user (processors, targets, schemas, options) are opaque: they are kept and handed back,
-never looked at, and take no part in equality, `repr` or the fingerprint.
+Objects of the user (processors, targets, schemas, options) are opaque: they are stored and returned, but never
+inspected. They do not affect equality, `repr` or the fingerprint.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ class Node:
     target: Any = field(default=None, compare=False, repr=False)
     schema: Any = field(default=None, compare=False, repr=False)
     option_items: tuple[tuple[str, Any], ...] = field(default=(), compare=False, repr=False)
-    #: Whether the processor was made of the node's options, as in a document.
+    #: Whether the processor was created from the node's options, as in a document.
     made_of_options: bool = field(default=False, compare=False, repr=False)
-    #: Those of `stores` that the call named; the others came with the processor.
+    #: The `stores` that the call named; the processor declares the others.
     named_stores: tuple[str, ...] = field(default=(), compare=False, repr=False)
 
     @property
@@ -78,8 +78,8 @@ class Node:
 class Store:
     """The state of a processor or join, one piece per task.
 
-    A `logged` store has a changelog, from which other copies are made and followed. `retention_ms` says that
-    the state forgets by itself (a window): its changelog may then drop records older than that.
+    A `logged` store has a changelog, from which other copies are restored and updated. With `retention_ms` the state
+    expires (as in a window): its changelog may drop records older than that.
 
     >>> Store("weather-by-hour").changelog
     'weather-by-hour-changelog'

@@ -1,9 +1,9 @@
-"""Further keyword arguments: kept for whoever runs the topology, unless they look like a slip of the pen.
+"""Refuses further keyword arguments that look like misspelt parameters. Others are kept for the runtime.
 
-**Idea.** The calls that describe a topology take any option, because what runs it may know more. A misspelt parameter
-would be kept silently as one (`partition=8`), and the default be used; so an option that is nearly the name of a
-parameter is refused. The written form (`topology.document`) has its options apart: there a step's go to its
-processor, whose own names count.
+**Idea.** The calls that describe a topology accept any option, because the runtime may know more options. A misspelt
+parameter (`partition=8`) would silently become an option, and the default would be used. So an option that is nearly
+the name of a parameter is refused. In the written form (`topology.document`), options are separate and go to the
+processor, which checks their names.
 
 Errors: `TopologyError` with the nearest name.
 """
@@ -36,7 +36,7 @@ def check_options(
     """
     for option in options:
         for parameter in difflib.get_close_matches(option, parameters, n=1, cutoff=_CUTOFF):
-            if parameter == option:  # in a mapping; as a keyword argument it would have been the parameter
+            if parameter == option:  # possible only in a mapping, not as a keyword argument
                 continue
             raise TopologyError(
                 f"{where}.{option}: found an unknown option; did you mean {parameter!r}?",

@@ -1,14 +1,14 @@
-"""How many partitions each topic has, and whether the topology can run with that.
+"""Determines the partition count of each topic, and whether the topology can run with these counts.
 
-**Idea.** External topics bring their counts (declared, or reported by metadata); repartition topics are given
-theirs: the declared one, else their group's, else the partitions of the subtopology that writes them.
+**Idea.** External topics have counts (declared, or from metadata). The count of a repartition topic is the declared
+one, else its group's, else the number of partitions of the subtopology that writes it.
 
 Properties:
-- counts are settled in one pass, subtopologies in running order, so that writers come before readers;
-- everything wrong is a `Reason`, never an exception: `assemble` raises the reasons that show in the
-  description alone, later metadata only changes the state;
-- a count that changes under a store is a reason, because the store's keys would be split anew; what counts is the
-  count when the topology was first ready.
+- counts are determined in one pass over the subtopologies in running order, so that writers come before readers;
+- every problem is a `Reason`, never an exception: `assemble` raises the reasons that follow from the description alone,
+  later metadata only changes the state;
+- a changed count under a store is a reason, because the store's keys would be split differently. It is compared with
+  the count when the topology was first ready.
 
 Source: Kafka Streams' handling of repartition topics and of co-partitioned topics.
 """
@@ -28,8 +28,10 @@ from topology.node import Node
 class Reason:
     """Why a topology cannot run (yet).
 
-    `missing`: an external topic has no known count; `unequal`: co-partitioned topics differ; `changed`: a
-    count is not the one that a store was built with; `internal`: an internal topic exists with another count.
+    - `missing`: an external topic has no known count
+    - `unequal`: co-partitioned topics have different counts
+    - `changed`: a count is not the one that a store was built with
+    - `internal`: an internal topic exists with another count
     """
 
     kind: Literal["missing", "unequal", "changed", "internal"]
@@ -42,7 +44,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a topology can run: true if there is no reason against it.
+    """Whether a topology can run: true without a reason against it.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -76,8 +78,8 @@ def settle(
 ) -> tuple[dict[str, int | None], list[Reason]]:
     """Return the count of every topic, and the reasons why they do not fit together.
 
-    `external` are the counts of external topics, None where unknown. An internal topic whose count hangs on
-    an unknown one is unknown itself, and gets no reason of its own.
+    `external` has the counts of external topics, None where unknown. An internal topic whose count depends on an
+    unknown one is unknown too, without a reason of its own.
     """
     counts: dict[str, int | None] = dict(external)
     reasons = [
@@ -90,7 +92,7 @@ def settle(
             counts[topic] = node.partitions
     group_of = {topic: group for group in groups for topic in group.topics}
     for number in shape.order:
-        # Upstream subtopologies are settled, so every topic read here that has no count can be given one.
+        # Upstream counts are known, so every topic read here can get its count.
         open_topics = [
             n.topic
             for n in shape.members[number]
@@ -108,7 +110,7 @@ def settle(
 
 
 def _group_count(together: Sequence[str], counts: Mapping[str, int | None], shape: Shape) -> int | None:
-    """Return the count that a group's open topics take: of a topic that has one, else of the widest writer."""
+    """Return the count for a group's open topics: that of a topic with a count, else of the widest writer."""
     fixed = [counts[t] for t in together if t in counts]  # external, declared
     if fixed:
         return next((count for count in fixed if count is not None), None)
@@ -129,7 +131,7 @@ def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Re
         if len(group.joins) == 1
         else f"nodes {', '.join(map(repr, group.joins))}"
     )
-    # What comes from outside cannot be told a count here; repartitions can, if all that comes from outside agrees.
+    # The counts of external topics cannot be set here. Those of repartitions can, if all external topics agree.
     outside = {counts[t] for t in group.topics if t not in shape.writers and counts[t] is not None}
     remedy = (
         "set the count of the group on the repartition, or no count"
@@ -148,8 +150,8 @@ def changed(
 ) -> list[Reason]:
     """Return a reason for each topic whose count is not the one that stores were built with.
 
-    The rule of `evolution.compare`: what counts for a store are the topics that the inputs of its nodes come from,
-    and the number of tasks.
+    As in `evolution.compare`, a store depends on the topics that the inputs of its nodes come from, and on the number
+    of tasks.
     """
     groups = tuple(groups)
     reasons = []
@@ -189,7 +191,7 @@ def _other_tasks(
     baseline: Mapping[str, int],
     counts: Mapping[str, int | None],
 ) -> list[Reason]:
-    """Return the reason for stores that read none of the topics that changed, but get other tasks by them."""
+    """Return the reason for stores that read no changed topic, but whose number of tasks has changed."""
     kept = sorted(store for store, read in reads.items() if read.isdisjoint(topics))
     before, now = (
         width(members, {n.topic: known.get(n.topic) for n in members if n.topic is not None})
@@ -228,7 +230,7 @@ def _stores(names: Sequence[str]) -> str:
 
 
 def takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
-    """Return whether a repartition topic may be given any count: nothing else says how many its group has."""
+    """Return whether a repartition topic may have any count: nothing else determines the count of its group."""
     together = next((group.topics for group in groups if topic in group.topics), ())
     return all(t == topic or (t in shape.writers and shape.writers[t].partitions is None) for t in together)
 

@@ -1,6 +1,6 @@
-"""Refuses, at the call, what is surely no processor: a class instead of an object of it, and plain values.
+"""Refuses values that cannot be a processor: a class instead of an instance, and plain values.
 
-Any other object is kept as it is: whoever runs the topology knows what a processor is. A text may be the name of one.
+Any other object is kept unchanged: the runtime knows what a processor is. A text may be the name of one.
 
 Errors: `TopologyError` with the node, what was found, and the remedy.
 """

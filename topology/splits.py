@@ -1,4 +1,4 @@
-"""Finds out, for each store of a topology, how the inputs of the nodes that use it are partitioned.
+"""Determines, for each store of a topology, how the inputs of the nodes that use it are partitioned.
 
 **Idea.** A record's partition follows from its topic: its key columns in their order, and the partition count. So the
 task in which a node looks up a key follows from the topics that each of its inputs comes from. `Layout` reads
@@ -8,7 +8,8 @@ Properties: an input's topics are the nearest ones, sources and repartitions; wh
 matter. The inputs of a node stand in their order, so the two sides of a join are told apart. Reading is linear in
 nodes and edges, times the topics behind a merge.
 
-Errors: KeyError, TypeError, ValueError or AttributeError for what is no structure; `evolution` says so in words.
+Errors: KeyError, TypeError, ValueError or AttributeError for a value that is not a structure. `evolution` turns them
+into a message.
 """
 
 from __future__ import annotations

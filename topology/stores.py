@@ -1,6 +1,6 @@
-"""What a call was given for stores and inputs, read and judged: lists, stores described on the spot or by processors.
+"""Reads and checks the arguments for stores and inputs: lists, inline stores, and the stores of processors.
 
-Errors: `TopologyError` with the place, what was found, what was expected.
+Errors: `TopologyError` with the place, the value found, and the values expected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from topology.options import STORE, check_options
 
 
 def listed(given: Any, where: str, expected: str) -> list[Any]:
-    """Return what was given, as a list; text, a mapping, or what cannot be gone through is none.
+    """Return the argument as a list. Refuses text, mappings, and values that are not iterable.
 
     >>> listed(3, "node 'stats'.stores", "a list of stores")
     Traceback (most recent call last):
@@ -43,7 +43,7 @@ def inline(spec: Mapping[Any, Any], where: str) -> Store:
 
 
 def check_store(store: Store) -> None:
-    """Refuse a store whose fields are not what they have to be.
+    """Refuse a store with fields of a wrong type or value.
 
     >>> check_store(Store("delays", logged="no"))
     Traceback (most recent call last):
@@ -59,7 +59,7 @@ def check_store(store: Store) -> None:
 
 
 def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, Any]]]:
-    """Return the stores that a processor declares by `layouts()`, by name, each with what was said of it.
+    """Return the stores that a processor declares by `layouts()`, by name, each with the declared fields.
 
     >>> class Counts:
     ...     def layouts(self):
@@ -67,7 +67,7 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
     >>> laid_out(Counts(), "node 'stats'")["counts"][0].options
     {'ttl': 5}
     """
-    # A class has the method too, but no stores: those are its instances' affair.
+    # A class has the method too, but only its instances have stores.
     declare = None if isinstance(processor, type) else getattr(processor, "layouts", None)
     if not callable(declare):
         return {}
@@ -92,7 +92,7 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
 
 
 def unlike(one: Store, other: Store, fields: Iterable[str]) -> str | None:
-    """Return how two declarations of a store differ in a field, None if they do not.
+    """Return the difference of two declarations of a store in a field; None if they agree.
 
     >>> unlike(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
     'without retention_ms elsewhere, here with 5'

@@ -11,7 +11,7 @@ from topology.options import MERGE, REPARTITION, SINK, STEP, check_options
 
 
 class NodeCollector(Protocol):
-    """What a stream needs of the topology that it belongs to: to add the node that reads it."""
+    """The methods of a topology that a stream uses to add the next node."""
 
     @property
     def name(self) -> str:
@@ -64,7 +64,7 @@ class Stream:
         stores: Iterable[StoreSpec] | str = (),
         **options: Any,
     ) -> Stream:
-        """Add a processor; it is trusted to leave the key columns as they are (else: `repartition`)."""
+        """Add a processor. It must leave the key columns unchanged; otherwise add a `repartition` behind it."""
         self._check(options, STEP, "process", name)
         return self.topology._step(
             "processor", [self.name], name, processor=processor, stores=stores, options=options
@@ -118,8 +118,8 @@ class Stream:
     ) -> Stream:
         """Send the records through an internal topic, partitioned by `key` (none: spread evenly).
 
-        Cuts the subtopology: what follows is another one. Without `partitions` the topic takes the count of
-        its co-partition group; without a group, the partitions of the subtopology that writes it.
+        The nodes behind it belong to another subtopology. Without `partitions` the topic gets the count of its
+        co-partition group; without a group, the number of partitions of the subtopology that writes it.
         """
         self._check(options, REPARTITION, "repartition", name)
         return self.topology._repartition(self.name, key, name=name, partitions=partitions, options=options)

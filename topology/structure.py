@@ -1,7 +1,7 @@
-"""A topology's structure as plain JSON values, and its hash.
+"""Writes a topology's structure as plain JSON values, and computes its hash.
 
-**Idea.** What decides where state lies is written down: subtopology numbers, nodes and their inputs, keys,
-partition counts, stores. Opaque objects (processors, targets, schemas, options) are not: they may change
+**Idea.** The structure has everything that determines where state lies: subtopology numbers, nodes and their inputs,
+keys, partition counts, stores. Opaque objects (processors, targets, schemas, options) are not part of it and may change
 freely.
 
 Properties: equal structure gives equal JSON and an equal hash, in every process and Python version; `compare`
@@ -51,7 +51,7 @@ def to_dict(built: TopologyView) -> dict[str, Any]:
 
 
 def _node(node: Node) -> dict[str, Any]:
-    """Return a node's own fields; those that say nothing for its kind are left out."""
+    """Return a node's fields, without those that have no meaning for its kind."""
     fields: dict[str, Any] = {"name": node.name, "kind": node.kind}
     if node.topic is not None:
         fields |= {"topic": node.topic, "partitions": node.partitions}
@@ -87,9 +87,9 @@ def fingerprint(built: TopologyView) -> str:
 
 
 def damage(structure: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what in a structure `to_dict` cannot have written, with its path; nothing for one that it has.
+    """Yield the values of a structure that `to_dict` cannot have written, with their paths.
 
-    Errors: KeyError, TypeError or AttributeError for what has not even the form.
+    Errors: KeyError, TypeError or AttributeError for a value that does not have the form of a structure.
 
     >>> list(damage({"subtopologies": [{"id": 0, "partitions": "4", "nodes": [], "stores": []}]}))
     ["subtopologies[0].partitions: found '4', expected a whole number >= 0"]

@@ -23,7 +23,7 @@ from topology.node import TopicPartition
 
 
 class Task(NamedTuple):
-    """What is placed: the inputs and the state of one partition of a subtopology.
+    """A task: the inputs and the state of one partition of a subtopology.
 
     `stateful` is true if the subtopology has stores, logged or not; only logged ones have changelogs.
     """
@@ -38,8 +38,8 @@ class Task(NamedTuple):
 def without_collector() -> Iterator[None]:
     """Pause Python's garbage collector, if it is on.
 
-    Many small objects that hold no circles are made at once here, and the collector would go through all of them
-    again and again: at 100,000 partitions that takes several times as long as making them.
+    Many small objects without cycles are created at once here, and the collector would scan all of them again and
+    again. At 100,000 partitions that takes several times as long as creating them.
     """
     on = gc.isenabled()
     gc.disable()
@@ -60,8 +60,9 @@ def group_partitions(
 ) -> tuple[Task, ...]:
     """Return the tasks of one subtopology, O(partitions); `topics` with their counts.
 
-    `partitions` is the number of tasks, at least the largest count, which it is if not given.
-    Errors: `TopologyError` for fewer tasks than that: partitions would belong to none.
+    `partitions` is the number of tasks: at least the largest count, which is the default.
+
+    Errors: `TopologyError` for fewer tasks: some partitions would belong to none.
 
     >>> tasks = group_partitions(0, [("flights", 2), ("planes", 1)], ["stats-changelog"], stateful=True)
     >>> [(str(t.id), [tp.topic for tp in t.topic_partitions]) for t in tasks]

@@ -1,6 +1,6 @@
-"""Tasks without a topology: equal partition numbers of equally partitioned topics belong together.
+"""Makes tasks without a topology: topics with equal partition counts form a group.
 
-**Idea.** If nobody says which topics will be joined, keep every join possible: topics with equal partition
+**Idea.** If it is not known which topics will be joined, every join must stay possible. So topics with equal partition
 counts form a group, and partition `p` of all of them is one task.
 
 Properties:
@@ -9,10 +9,10 @@ Properties:
   of the same group, is renumbered;
 - every partition is in exactly one task; the order of the input does not matter.
 
-Errors: `TopologyError` for a count that is none, or a changelog that is not among the topics or has a count that no
-other topic has.
+Errors: `TopologyError` for a wrong count, or for a changelog that is not among the topics or has a count that no other
+topic has.
 
-Non-goals: repartitioning topics so that they can meet; checking that they are keyed alike.
+Non-goals: repartitioning topics so that they can be joined; checking that they have the same key.
 
 Source: Faust's partition assignor (PartitionGrouper).
 """

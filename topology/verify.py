@@ -1,8 +1,8 @@
-"""Every invariant of a built topology, as one runnable function.
+"""Checks every invariant of a built topology, in one function.
 
-Run by the tests after every random description; cheap enough (O(nodes + partitions)) to be run anywhere.
+The tests run it after every random description. It is cheap enough to be run anywhere: O(nodes + partitions).
 
-Non-goals: user mistakes, which `Topology.build` refuses. A violation here is a mistake of this package.
+Non-goals: errors of users, which `Topology.build` refuses. A violation is an error of this package.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a checked topology consists of: subtopologies, nodes, stores, and the partition counts that are known.
+"""The readable values of a checked topology: subtopologies, nodes, stores, and the known partition counts.
 
-**Idea.** Whoever only reads a topology (descriptions, graphs, the plan of internal topics) depends on these values, and
-not on how they were computed.
+**Idea.** Code that only reads a topology (descriptions, graphs, the plan of internal topics) depends on these values,
+and not on how they were computed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from topology.partitions import Readiness, Reason
 
 @dataclass(frozen=True, slots=True)
 class Subtopology:
-    """A connected part of the graph: what one job runs, one task per partition.
+    """A connected part of the graph. One job runs it, with one task per partition.
 
     `nodes` are in topological order, `sources` (external and internal) and `sinks` among them.
     `repartitions_in` are the repartition nodes, of other subtopologies, whose topics this one reads through
@@ -40,7 +40,7 @@ class Subtopology:
 
 @dataclass(frozen=True, eq=False)
 class TopologyView:
-    """What can be read of a checked topology: its values, and whether it can run.
+    """The readable values of a checked topology, and whether it can run.
 
     - `subtopologies`: by id; `order`: their ids in the order they run
     - `nodes`, `stores`: all of them, in declared order
@@ -58,5 +58,5 @@ class TopologyView:
     _reasons: tuple[Reason, ...] = field(repr=False)
 
     def readiness(self) -> Readiness:
-        """Return whether the topology can run with the counts it knows, and if not, why."""
+        """Return whether the topology can run with the known counts, and if not, the reasons."""
         return Readiness(self._reasons)

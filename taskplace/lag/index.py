@@ -69,7 +69,7 @@ class LagIndex:
         for task, lag, instance in self._order:
             yield task, instance, lag
 
-    # -- what is reported
+    # -- reports
 
     def report(self, instance: str, task: TaskId, lag: int) -> None:
         """Note that the copy of `task` on `instance` is `lag` records behind. O(log copies)."""
@@ -114,14 +114,14 @@ class LagIndex:
         else:
             self._rates[instance] = found
 
-    # -- lags, as they were reported
+    # -- reported lags
 
     def lag(self, instance: str, task: TaskId) -> int | None:
         """Return how far behind a copy is, None if there is no copy. O(1)."""
         return self._copies.get(instance, {}).get(task)
 
     def lags(self, instance: str) -> dict[TaskId, int]:
-        """Return the lag of every copy on `instance`: what `Instance.lags` wants. O(its copies)."""
+        """Return the lag of every copy on `instance`, as for `Instance.lags`. O(its copies)."""
         return dict(self._copies.get(instance, ()))
 
     def by_lag(self, task: TaskId) -> Iterator[tuple[str, int]]:
@@ -130,12 +130,12 @@ class LagIndex:
         for _, lag, instance in self._order.irange((task, -1, ""), (after, -1, ""), inclusive=(True, False)):
             yield instance, lag
 
-    # -- what they mean
+    # -- ranks
 
     def universal(self, task: TaskId) -> bool:
         """Return whether every instance is caught up on `task`. O(1).
 
-        It is where the changelog is empty, the task is not logged, or any lag is acceptable (2^63 - 1).
+        True if the changelog is empty, the task is not logged, or any lag is acceptable (2^63 - 1).
         """
         return self._acceptable.unbounded or self._needs_no_copy(task)
 
@@ -165,9 +165,9 @@ class LagIndex:
     def most_caught_up(self, task: TaskId, owner: str | None = None) -> tuple[str, ...]:
         """Return the instances whose copies of `task` have the least rank, by lag.
 
-        All that are caught up rank the same. If nobody is, the copy of `owner` is among them as well, unless another
-        is far ahead of it (`taskplace.lag.ranking.most_caught_up`). Empty if there is no copy that has read anything:
-        then all instances are alike. O(log copies + copies of the task).
+        All caught-up copies have the same rank. If no copy is caught up, the copy of `owner` is included as well,
+        unless another copy is far ahead of it (`taskplace.lag.ranking.most_caught_up`). Empty if no copy has read any
+        records: then all instances are alike. O(log copies + copies of the task).
         """
         names, acceptable, rank = self._ranked(task)
         same, end = np.zeros(len(names), np.int64), np.full(len(names), self._length(task))
@@ -197,7 +197,7 @@ class LagIndex:
         return ranking.rank(usable, end, acceptable, self.universal(task))
 
     def _ranked(self, task: TaskId) -> tuple[list[str], ranking.Ints, ranking.Ints]:
-        """Return the instances with a copy of `task`, by lag; what is acceptable there; and their ranks."""
+        """Return the instances with a copy of `task`, by lag; the acceptable lag of each; and their ranks."""
         found = list(self.by_lag(task))
         acceptable = np.array([self._acceptable_on(name) for name, _ in found], np.int64)
         lags = np.array([lag for _, lag in found], np.int64)

@@ -32,24 +32,25 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 NO_COPY = -1
-"""The lag of an instance that has no copy, or none that can be used."""
+"""The lag of an instance without a usable copy."""
 
 UNKNOWN = -1
 """The end offset of a changelog whose length is not known."""
 
 MOST_IN_TIME = 2**62
-"""The largest lag that `acceptable.recovery.seconds` makes acceptable: a long time is no unbounded one."""
+"""Caps the acceptable lag that `acceptable.recovery.seconds` gives below MOST, which means unbounded."""
 
 TENTH = 10
-"""A lead of less than this part of a lag is no reason to change hands."""
+"""A copy that leads by less than this part of the owner's lag does not take the task over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acceptable:
     """The lag up to which a copy is caught up.
 
-    `lag`: `acceptable.recovery.lag`, in records. `seconds`: `acceptable.recovery.seconds`; where it is set and an
-    instance's restore rate is known, what the instance reads in that time takes the place of `lag`.
+    - `lag`: `acceptable.recovery.lag`, in records
+    - `seconds`: `acceptable.recovery.seconds`. If it is set and an instance's restore rate is known, the records that
+      the instance reads in this time replace `lag`
 
     >>> Acceptable(lag=10_000, seconds=2.0).at(restore_rate=700.0)
     1400
@@ -84,7 +85,8 @@ def needs_no_copy(end: Ints | int, unlogged: Bools | bool) -> Bools:
 def usable_lag(lag: Ints | int, end: Ints | int, exempt: Bools | bool) -> Ints:
     """Return the lags, with `NO_COPY` for copies that lack more than the changelog has: it was reset.
 
-    `exempt`: where no copy is needed. Lags stay as they are there, since the length of the changelog means nothing.
+    `exempt`: where no copy is needed. These lags stay unchanged, because the length of the changelog has no meaning
+    there.
 
     >>> usable_lag(np.array([500, 501]), 500, False).tolist()
     [500, -1]
@@ -94,7 +96,7 @@ def usable_lag(lag: Ints | int, end: Ints | int, exempt: Bools | bool) -> Ints:
 
 
 def whole(end: Ints | int) -> Ints:
-    """Return the lengths of changelogs; one that is not known counts as the longest there can be."""
+    """Return the lengths of changelogs. An unknown length counts as the largest possible one."""
     return np.where(np.greater_equal(end, 0), end, MOST)
 
 
@@ -117,10 +119,11 @@ def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
 
 
 def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Bools | bool) -> Ints:
-    """Return how far instances are from taking tasks over; 0 is caught up, and nothing else is.
+    """Return the ranks of instances: how far each is from taking the task over. Only rank 0 is caught up.
 
-    `lag`: from `usable_lag`. `acceptable`: the largest lag that counts as caught up on the instance. `anywhere`: where
-    every instance counts as caught up, with or without a copy.
+    - `lag`: from `usable_lag`
+    - `acceptable`: the largest lag that counts as caught up on the instance
+    - `anywhere`: where every instance counts as caught up, with or without a copy
     """
     ready = np.logical_or(anywhere, np.greater_equal(lag, 0) & np.less_equal(lag, acceptable))
     return np.where(ready, 0, lacking(lag, rank_without_copy(end, acceptable)))

@@ -1,16 +1,16 @@
-"""Partition-level assignment for consumer groups: subscriptions in, an assignment out.
+"""Assigns partitions to the members of a consumer group: subscriptions in, an assignment out.
 
 | `assignor` | what it does |
 |---|---|
 | `fair_sticky` (`sticky`) | KIP-54: as balanced as possible, then the fewest moves; exact |
-| `sticky_fair` | KIP-54's first alternative: nothing moves that need not, the rest as evenly as can be; exact |
-| `fair` | KIP-54's second alternative: as balanced as possible, no memory |
+| `sticky_fair` | KIP-54's first alternative: no unnecessary moves, the others as evenly as possible; exact |
+| `fair` | KIP-54's second alternative: as balanced as possible, without memory |
 | `range`, `round_robin` (`roundrobin`) | as Kafka's consumer does |
 | `cooperative` (`cooperative-sticky`) | `fair_sticky` in two phases (KIP-429); `cooperative=True` does it to any mode |
 | `copartitioned` | Faust: equally partitioned topics together, standbys (see `taskplace.partitions.copartitioned`) |
 
-Names in brackets are Kafka's, and mean the same, but for racks: `sticky` and `cooperative-sticky` look at racks before
-moves, as Kafka's do since KIP-881, unless `rack_priority` says otherwise.
+Names in brackets are Kafka's, and mean the same, except for racks: `sticky` and `cooperative-sticky` consider racks
+before moves, as Kafka's do since KIP-881, unless `rack_priority` is set otherwise.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ALIASES = {
 }
 NAMES = (*MODES, *ALIASES, "copartitioned")
 RACKS_FIRST = ("sticky", "cooperative-sticky")
-"""The names whose users expect partitions to move for racks: Kafka's own."""
+"""Kafka's own names: their users expect partitions to move for racks."""
 
 
 def assign_partitions(
@@ -54,13 +54,15 @@ def assign_partitions(
     cooperative: bool | None = None,
     rack_priority: str | None = None,
 ) -> PartitionAssignment:
-    """Return who gets which partitions; `assignor`, `cooperative` and `rack_priority` override the subscriptions.
+    """Return the assignment. `assignor`, `cooperative` and `rack_priority` override those of the subscriptions.
 
-    Properties: every partition that somebody subscribes to goes to exactly one of its subscribers; the answer is
-    a function of the subscriptions alone, whatever their order; assigning again to members that own their
-    assignment changes nothing (all modes). A partition that several members claim belongs to the newest
-    generation; if two of the same generation claim it, to neither. If it has to go elsewhere, the member with the
-    next older claim comes before others that are as good.
+    Properties:
+    - every partition with a subscriber goes to exactly one of its subscribers;
+    - the result is a function of the subscriptions alone, in any order;
+    - assigning again to members that own their assignment changes nothing (all modes);
+    - a partition that several members claim belongs to the claim of the newest generation; if two claims have the same
+      generation, to neither. If it must go to another member, the one with the next older claim comes before equally
+      good others.
 
     Errors: `InputError` for bad subscriptions, or an unknown assignor or rack priority, naming the nearest known one.
 
@@ -96,7 +98,7 @@ def assign_partitions(
 
 
 def _unused(s: Subscriptions, assignor: str) -> tuple[str, ...]:
-    """Return a warning for what only `copartitioned` reads, and this assignor does not."""
+    """Return a warning for settings that only `copartitioned` reads."""
     asked = [name for name in ("global_topics", "replicas") if getattr(s, name)]
     if not asked:
         return ()
@@ -106,7 +108,7 @@ def _unused(s: Subscriptions, assignor: str) -> tuple[str, ...]:
 
 
 def racks_first(assignor: str, rack_priority: str | None) -> bool:
-    """Return whether rack misses stand before moves: as the priority says, or else the assignor's name.
+    """Return whether rack misses come before moves: by the priority or, without one, by the assignor's name.
 
     >>> racks_first("sticky", None), racks_first("fair_sticky", None), racks_first("sticky", "stickiness")
     (True, False, False)
@@ -115,7 +117,7 @@ def racks_first(assignor: str, rack_priority: str | None) -> bool:
 
 
 def check_complete(c: Columns, goal: Ints) -> None:
-    """Raise InvalidPlan unless every partition with subscribers goes to one of them, and no other to anybody."""
+    """Raise InvalidPlan unless each partition with subscribers goes to one of them, and no other one is assigned."""
     wanted = np.asarray(c.subscribed.any(axis=1))[c.topic]
     wrong = np.flatnonzero(np.where(wanted, (goal < 0) | ~c.subscribed[c.topic, goal], goal >= 0))
     if len(wrong):

@@ -1,8 +1,7 @@
-"""`range` and `round_robin`, as Kafka's consumer does them; here to compare with, and for groups that want them.
+"""`range` and `round_robin`, as in Kafka's consumer: for comparison, and for groups that want them.
 
-Both have no memory. Members take their turns in Kafka's order: static members first, by instance id, then the others
-by name. `range` looks at racks where they are known (`taskplace.partitions.rack_range`); `round_robin` looks at none,
-as in Kafka.
+Both have no memory. Members are in Kafka's order: static members first, by instance id, then the others by name.
+`range` uses racks where they are known (`taskplace.partitions.rack_range`); `round_robin` ignores them, as in Kafka.
 """
 
 from __future__ import annotations

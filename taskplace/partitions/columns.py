@@ -1,8 +1,8 @@
 """Subscriptions as numpy columns: what the assignors compute on.
 
-Topics and members are known by their position in sorted order, partitions by their position among all
-partitions, topic by topic. Decided here is the one thing every assignor has to agree on: who owns a partition that
-several members claim, and who had it before.
+Topics and members have their position in sorted order as numbers, partitions their position among all partitions, topic
+by topic. One decision is made here, because all assignors must agree on it: the owner of a partition that several
+members claim, and its previous owner.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Columns:
     misses: Bools
     """[S, m] whether the member's rack is known, those of the set are, and it is not among them."""
     racks_matter: bool
-    """Whether it matters for racks where partitions go: see `racks_matter`."""
+    """Whether the choice of members can affect rack misses: see `racks_matter`."""
     order: Ints
-    """[m] members as Kafka orders them for `range`, `round_robin`: static ones first, by their instance id."""
+    """[m] members in Kafka's order for `range` and `round_robin`: static ones first, by their instance id."""
     missing: tuple[str, ...]
-    """Topics that somebody subscribes to and that do not exist."""
+    """Subscribed topics that do not exist."""
     racked: Bools
     """[m] whether the member's rack is known."""
 
@@ -69,7 +69,7 @@ class Columns:
 
     @property
     def keeper(self) -> Ints:
-        """[n] the owner, if it may keep the partition: it is still subscribed; else -1."""
+        """[n] the owner, if it is still subscribed and so may keep the partition; else -1."""
         allowed = self.subscribed[self.topic, self.owner] & (self.owner >= 0)
         return np.where(allowed, self.owner, -1)
 
@@ -140,11 +140,11 @@ def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: In
 
 
 def resolve(claimed: Ints, claimant: Ints, generation: Ints, may_have: Bools, n: int) -> tuple[Ints, Ints]:
-    """Return, per partition, the claimant whose claim counts and the one before it; -1 for nobody.
+    """Return, per partition, its owner and its previous owner; -1 for none.
 
-    The newest generation wins. Two claims of the same newest generation contradict each other, so both lose. Of the
-    older claims, those of members that may have the partition (`may_have`, per claim) name the previous owner by the
-    same rule. It never becomes the owner.
+    The claim of the newest generation wins. Two claims of the same newest generation contradict each other, so both
+    lose. By the same rule, the older claims of members that may have the partition (`may_have`, per claim) determine
+    the previous owner. It never becomes the owner.
 
     >>> claims = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 2, 1])
     >>> resolve(*claims, np.array([5, 4, 5]), np.ones(5, bool), 3)
@@ -173,11 +173,13 @@ def _newest(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> tuple[In
 def racks_matter(partitions: Sequence[tuple[str, ...]], members: Set[str]) -> bool:
     """Return whether a partition can be nearer to a member than another partition is.
 
-    `partitions`: the sets of racks that partitions have replicas in; `members`: the racks that members are in. Some
-    member shares a rack with some partition, and not every partition has replicas in all these racks. A partition
-    whose racks are not known, (), is such a one: it misses nobody.
+    That is the case if some member shares a rack with some partition, and not every partition has replicas in all these
+    racks. A partition with unknown racks, (), has none of them, and misses no member.
 
-    Source: KIP-881, which leaves racks alone otherwise.
+    - `partitions`: the sets of racks that partitions have replicas in
+    - `members`: the racks of the members
+
+    Source: KIP-881, which otherwise ignores racks.
 
     >>> racks_matter([("a", "b")], {"a", "c"}), racks_matter([("a",), ("b",)], {"c"})
     (False, False)

@@ -1,10 +1,9 @@
-"""Faust's assignor: equally partitioned topics together, with standbys; made exact by the placement engine.
+"""Faust's assignor: places equally partitioned topics together, with standbys. The placement engine makes it exact.
 
-**Idea.** Nobody has declared a topology, so any two topics with the same number of partitions and the same
-subscribers may be joined: they form a group, and partition p of all of them is one task. Where tasks and their
-standbys belong is then what the placement engine decides; a member is an instance, and every copy counts as
-caught up, because members do not tell their lags. A global topic is active on one member too, with its group, and
-a standby on all others.
+**Idea.** There is no declared topology, so any two topics with the same number of partitions and the same subscribers
+may be joined: they form a group, and partition p of all of them is one task. The placement engine places the tasks and
+their standbys. A member is an instance, and every copy counts as caught up, because members do not report lags. A
+global topic is also active on one member, with its group, and a standby on all others.
 
 Properties:
 - co-partitioned: partition p of all topics of a group is on one member, and so are their standbys;
@@ -15,13 +14,14 @@ Properties:
 - a member that comes (back) gets its share at once, with no more moves than balance needs;
 - the standbys of one member's tasks are spread over the others. Ties are broken by a hash of the member's name and the
   `seed`: all runs agree, and another seed spreads differently;
-- a topic that comes at run time joins the group of its count and subscribers: each of its partitions goes to where the
-  group's is. If it came to one member after the other, no more partitions move than balance needs;
-- topics with the same count and different subscribers: who subscribes to both gets the same partition numbers, as far
-  as each of them stays balanced (`taskplace.partitions.together`);
-- standbys that cannot be placed are a warning with counts and remedy, never silence;
-- every subscriber of a global topic has all of its partitions, active or standby. These standbys are none of the
-  `replicas`: they are not spread, not balanced and not warned of, and who follows a global topic has no copy of the
+- a topic that is added at run time joins the group of its count and subscribers: each of its partitions goes to the
+  member of the group's partition. If members subscribed to it one after the other, no more partitions move than balance
+  needs;
+- topics with the same count and different subscribers: a member that subscribes to both gets the same partition
+  numbers, as far as each of them stays balanced (`taskplace.partitions.together`);
+- standbys that cannot be placed are reported in a warning, with counts and remedy;
+- every subscriber of a global topic has all of its partitions, active or standby. These standbys do not count as
+  `replicas`: they are not spread, not balanced and not warned of, and a follower of a global topic has no copy of the
   other topics of its group.
 
 Non-goals: racks; topics with different subscribers are balanced separately.
@@ -67,10 +67,10 @@ class CopartitionedAssignor:
         self.seed = integer(seed, "seed") or 0
 
     def assign(self, s: Subscriptions, *, cooperative: bool = False) -> PartitionAssignment:
-        """Return who gets what, actives and standbys; O(plan).
+        """Return the assignment, actives and standbys; O(plan).
 
-        With `cooperative`, what another member still owns is withheld; its new member follows it as a standby
-        until then.
+        With `cooperative`, a partition that another member still owns is withheld. Its new member follows it as a
+        standby meanwhile.
         """
         c = of_type(s, Subscriptions, "subscriptions").columns
         draft = _Draft(self.replicas, self.seed, s, c)
@@ -100,7 +100,7 @@ class Group(NamedTuple):
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
     """Return the groups of each set of subscribers (members by number); groups in the order of counts.
 
-    The sets with most members come first: the others then find out where to be with them.
+    The largest subscriber sets are placed first; smaller ones align with them.
     """
     groups_of: dict[tuple[int, ...], dict[int, list[int]]] = {}
     for t, count in enumerate((c.start[1:] - c.start[:-1]).tolist()):
@@ -116,9 +116,11 @@ def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
 class _Draft:
     """An assignment as it is made, one set of subscribers after the other.
 
-    `goal` [n]: the member of each partition, or -1. `following` [m, n]: who is to follow it. `everywhere` [topics]:
-    which are global. `copies` [m, n]: who says it follows it now. `settled`: homes of partition numbers that are
-    placed, by the count of their topics.
+    - `goal` [n]: the member of each partition, or -1
+    - `following` [m, n]: the members that shall follow it
+    - `everywhere` [topics]: which topics are global
+    - `copies` [m, n]: the members that report to follow it now
+    - `settled`: by partition count of the topics, the members of the partition numbers that are already placed
     """
 
     def __init__(self, replicas: int, seed: int, s: Subscriptions, c: Columns) -> None:
@@ -137,7 +139,7 @@ class _Draft:
     def place(self, members: Sequence[int], groups: Sequence[Group]) -> None:
         """Place the groups of one set of subscribers.
 
-        Everybody has a copy of a group of global topics alone: there is no standby to place or to wait for.
+        All members have copies of a group that has only global topics, so there is no standby to place or to wait for.
         """
         normal = [group for group in groups if not self.everywhere[list(group.topics)].all()]
         alone = [group for group in groups if self.everywhere[list(group.topics)].all()]
@@ -151,7 +153,7 @@ class _Draft:
     def _place_normal(self, members: Sequence[int], groups: Sequence[Group]) -> Ints:
         """Place groups with standbys by the placement engine.
 
-        Return how many tasks each of the members is to have: floor or ceiling of its share.
+        Return the number of tasks that each member shall have: floor or ceiling of its share.
         """
         c = self.c
         parts = {g: _partitions(c, group) for g, group in enumerate(groups)}
@@ -160,7 +162,7 @@ class _Draft:
         owners = _owners(c, members, parts, copies, near)
         names = {m: _hashed(c.members[m], self.seed) for m in members}
         made = plan(_problem(names, parts, owners, copies, self.replicas))
-        # A lost member's task stays on the copy that was promoted, until there is one where balance wants it.
+        # A lost member's task stays on the promoted copy until there is a copy where balance wants it.
         now, target = _homes(made.assignment), _homes(made.target)
         waits = {t for t in now if owners[t.subtopology][t.partition] < 0 and now[t] != target[t]}
         homes = {g: np.full(group.size, -1, np.int64) for g, group in enumerate(groups)}
@@ -180,7 +182,7 @@ class _Draft:
         return np.array([len(made.target[name].active) for name in names.values()], np.int64)
 
     def _place_alone(self, members: Sequence[int], groups: Sequence[Group], base: Ints) -> None:
-        """Place groups of global topics; `base`: tasks that the members have already."""
+        """Place groups of global topics. `base`: the tasks that the members already have."""
         c = self.c
         number = _numbers(c, members)
         owner, near, holds = {}, {}, {}
@@ -202,7 +204,7 @@ def _partitions(c: Columns, group: Group) -> Ints:
 
 
 def _numbers(c: Columns, members: Sequence[int]) -> Ints:
-    """Return the number of each member among `members`, -1 for others; nobody (-1) stays nobody."""
+    """Return the number of each member among `members`; -1 for other members and for no member (-1)."""
     number = np.full(c.m + 1, -1, np.int64)
     number[list(members)] = np.arange(len(members))
     return number
@@ -226,7 +228,7 @@ def _problem(
         )
         lags = dict.fromkeys((*active, *standby), 0)
         instances.append(Instance(name, active=active, standby=standby, lags=lags))
-    # One record each, so that a copy can be told from none.
+    # One record each, so that a copy differs from a missing copy.
     tasks = [Task(TaskId(g, p), end_offset=1) for g, part in parts.items() for p in range(part.shape[1])]
     config = PlacementConfig(
         num_standby_replicas=replicas, acceptable_recovery_lag=0, max_warmup_replicas=max(1, 2 * len(tasks))
@@ -237,7 +239,7 @@ def _problem(
 def _lacking(
     replicas: int, c: Columns, members: Sequence[int], groups: Sequence[Group], everywhere: Bools
 ) -> list[str]:
-    """Return the warning that there are too few members for the standbys of topics that are not global."""
+    """Return the warning about too few members for the standbys of topics that are not global."""
     placed = min(replicas, len(members) - 1)
     if placed == replicas:
         return []
@@ -251,7 +253,7 @@ def _lacking(
 
 
 def _follow_everywhere(c: Columns, following: Bools, everywhere: Bools, goal: Ints, wait: Ints) -> None:
-    """Make all subscribers of global topics follow what is not active on them."""
+    """Make all subscribers of global topics follow the partitions that are not active on them."""
     of_global = np.flatnonzero(everywhere[c.topic])
     following[:, of_global] = c.subscribed[c.topic[of_global]].T
     active = np.setdiff1d(of_global[goal[of_global] >= 0], wait)
@@ -301,7 +303,7 @@ def _of(parts: dict[int, Ints], tasks: Sequence[TaskId]) -> Ints:
 
 
 def _hashed(name: str, seed: int) -> str:
-    """Return the name behind a hash: the engine breaks ties by order, and this order is the seed's."""
+    """Return the name with a hash before it. The engine breaks ties by name order, so the seed decides them."""
     digest = hashlib.sha256(f"{seed}/{name}".encode()).hexdigest()[:16]
     return f"{digest}/{name}"
 

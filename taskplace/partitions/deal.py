@@ -1,9 +1,9 @@
-"""From counts to partitions: which ones a member keeps, and who gets the others.
+"""Turns counts into partitions: which partitions a member keeps, and which members get the others.
 
-**Idea.** A member that has to give up some of a class gives up those of the topic it has most of, so that topics stay
-spread. Some of what moves goes back to its previous owner. What is free is dealt out like cards: partitions in order,
-one to each member that is lowest, until all places are filled. From nothing, with equal subscriptions, this is round
-robin.
+**Idea.** A member that must give up partitions of a class gives up those of the topic it has most of, so that topics
+stay spread. Some of the moving partitions return to their previous owner. The others are dealt out like cards: in
+order, one to each member with the fewest, until all counts are met. Without owners, and with equal subscriptions, this
+is round robin.
 
 Properties: counts are met exactly; a function of the columns alone. O(n log n), in numpy.
 """
@@ -40,9 +40,11 @@ def deal(
 ) -> Ints:
     """Return the member of each partition, or -1.
 
-    `of`: [n] class of each partition, -1 for none; `topic`: [n]; `keeper`: [n] who may keep it, or -1;
-    `keep`: [K, m] how many each member keeps of each class, without those of `returns`; `counts`: [K, m] how many it
-    gets in all, with them.
+    - `of`: [n] class of each partition, -1 for none
+    - `topic`: [n] topic of each partition
+    - `keeper`: [n] the member that may keep it, or -1
+    - `keep`: [K, m] how many partitions of each class a member keeps, without those of `returns`
+    - `counts`: [K, m] how many it gets in all, including those of `returns`
 
     >>> keep, counts = np.array([[1, 0]]), np.array([[1, 2]])
     >>> deal(np.zeros(3, int), np.zeros(3, int), keeper=np.array([0, 0, -1]), keep=keep, counts=counts)

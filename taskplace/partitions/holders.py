@@ -1,21 +1,21 @@
-"""Who holds a partition, active and standby, and at which URL: what a worker needs to pass a request on.
+"""Finds the members that hold a partition, active and standby, and their URLs, so that a worker can forward a request.
 
-**Idea.** An assignment lists partitions by member. A request comes with a key, and has to get to the member whose
-state has that key: key to partition by the function that the producers use, partition to member, member to URL. Every
-member can answer that for all others, from the document of the assignment alone.
+**Idea.** An assignment lists partitions by member. A request has a key, and must reach the member whose state has that
+key: from the key to the partition by the producers' function, then to the member, then to its URL. Every member can do
+that with the document of the assignment alone.
 
 Properties:
 - every partition of a topic that somebody subscribes to is known; its standbys are sorted by name;
 - a partition that is withheld (`cooperative`) has no active member until the next assignment. Its standbys hold state
   as of the last record they have read;
-- a member that has told no URL is named without one;
-- a function of the assignment alone: `Holders.from_dict` makes the same from the JSON document.
+- a member that reported no URL is named without one;
+- a function of the assignment alone: `Holders.from_dict` gives the same from the JSON document.
 
 Errors: `InputError` for a topic or partition that the assignment does not have, naming the nearest topic; for a
-document without an assignment; and where a function gives no partition's number.
+document without an assignment; and for a function that does not return a partition's number.
 
-Non-goals: sending the request. An assignment says who holds a partition once all members follow it; a member that
-is asked too early or too late has to say so itself.
+Non-goals: sending the request. An assignment is right once all members follow it. A member that gets a request too
+early or too late must refuse it itself.
 
 Source: Faust's partition assignor (`key_store`, `table_metadata`), Kafka Streams' `KeyQueryMetadata`.
 """
@@ -35,9 +35,9 @@ SCHEMA = "taskplace.partition_assignment/1"
 
 
 class Location(NamedTuple):
-    """Who holds one partition: the member it is `active` on (None while it is withheld), and its standbys.
+    """The members that hold one partition: the `active` one (None while it is withheld), and its standbys.
 
-    `url`: of the active member, `standby_urls`: of the standbys, in their order; None for one that has told none.
+    `url`: of the active member; `standby_urls`: of the standbys, in the same order. None for a member without a URL.
     """
 
     partition: TopicPartition
@@ -48,7 +48,7 @@ class Location(NamedTuple):
 
 
 class Holders:
-    """Partition to members to URLs, of one assignment.
+    """Maps partitions to members and URLs, for one assignment.
 
     >>> holders = Holders({"a": [("t", 0)], "b": [("t", 1)]}, {"b": [("t", 0)]}, urls={"b": "http://b:6066"})
     >>> holders.of("t", 1).url
@@ -116,11 +116,11 @@ class Holders:
 
     @property
     def topics(self) -> dict[str, int]:
-        """How many partitions each topic has, by name."""
+        """The number of partitions of each topic, by name."""
         return dict(sorted(self._counts.items()))
 
     def of(self, topic: str, partition: int) -> Location:
-        """Return who holds a partition; O(standbys)."""
+        """Return the holders of a partition; O(standbys)."""
         count = self._count(topic)
         validation.integer(partition, f"{topic}.partition", most=count - 1)
         pair = (topic, partition)
@@ -135,7 +135,7 @@ class Holders:
         )
 
     def of_key(self, topic: str, key: bytes, partition_for: Callable[[bytes, int], int]) -> Location:
-        """Return who holds the partition of a key; O(key).
+        """Return the holders of a key's partition; O(key).
 
         `partition_for(key, partitions)`: the function by which records get to the topic's partitions;
         `taskplace.partitioner.partition_for_key` for Kafka's own producers.
@@ -148,7 +148,7 @@ class Holders:
         return self.of(topic, number)
 
     def of_topic(self, topic: str) -> tuple[Location, ...]:
-        """Return who holds each partition of a topic, by number; O(partitions)."""
+        """Return the holders of each partition of a topic, by number; O(partitions)."""
         return tuple(self.of(topic, partition) for partition in range(self._count(topic)))
 
     def _count(self, topic: str) -> int:

@@ -1,7 +1,8 @@
-"""The exact assignors in a real consumer group, through kafka-python: `pip install "taskplace[kafka]"`.
+"""Runs the exact assignors in a real consumer group, through kafka-python: `pip install "taskplace[kafka]"`.
 
-**Idea.** A Kafka consumer asks its assignor three things: what to tell when it joins (`metadata`), who gets what, if it
-leads (`assign`), and to note what it got (`on_assignment`). Everything between is `assign_partitions`.
+**Idea.** A Kafka consumer calls its assignor in three cases: for the metadata to send when it joins (`metadata`); for
+the assignment, if it is the leader (`assign`); and when it has received its partitions (`on_assignment`). Everything
+between is `assign_partitions`.
 
     from kafka import KafkaConsumer
     from taskplace.partitions.kafka_python import TaskplaceAssignor
@@ -9,18 +10,22 @@ leads (`assign`), and to note what it got (`on_assignment`). Everything between 
     KafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor()])                    # eager
     KafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor(cooperative=True)])    # KIP-429
 
-The eager form speaks the protocol "sticky", the cooperative one "cooperative-sticky", with Kafka's own metadata. So it
-can join a group of Kafka's sticky consumers, one after the other; whoever leads decides by its own algorithm. Other
-modes have names of their own: "taskplace-sticky_fair", and so on. Under Kafka's names, racks stand before moves, as
+The eager form uses the protocol "sticky", the cooperative one "cooperative-sticky", with Kafka's own metadata. So its
+consumers can join a group of Kafka's sticky consumers, one after the other; the leader decides by its own algorithm.
+Other modes have other protocol names, such as "taskplace-sticky_fair". Under Kafka's names, racks come before moves, as
 in Kafka's own sticky assignors; see `rack_priority`.
 
-What members tell is read as Kafka reads it. An eager member's partitions and generation are its user data; a
-cooperative member's partitions are the field of its subscription, its generation the field or, in subscriptions below
-version 2, the user data. One exception: the fields of an eager member without user data count, where Kafka takes it to
-own nothing. Everything may come as bytes, as decoded messages or as plain
-Python: pairs, lists, dicts. User data whose bytes cannot be read counts as none.
+The metadata of members is read as Kafka reads it:
 
-Not here: `copartitioned`, whose standbys no consumer knows what to do with.
+| member | its partitions | their generation |
+|---|---|---|
+| eager | the user data; without user data, the field `owned_partitions` | the user data, else the field |
+| cooperative | the field `owned_partitions` | the field; before version 2 of the subscription, the user data |
+
+One difference: an eager member without user data owns nothing for Kafka; here its fields are used. All values may be
+bytes, decoded messages or plain Python: pairs, lists, dicts. User data that cannot be read counts as missing.
+
+Not supported: `copartitioned`, because a consumer cannot use standbys.
 """
 
 from __future__ import annotations
@@ -47,15 +52,17 @@ _SUBSCRIPTION_VERSION = 3  # with owned partitions, generation and rack
 _ASSIGNMENT_VERSION = 0
 _MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")
-"""The user data of Kafka's cooperative sticky assignor: the generation, for leaders that know no field for it."""
+"""The user data of Kafka's cooperative sticky assignor: the generation, for leaders that do not know the field."""
 
 
 class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
-    """One consumer's assignor: make one for each consumer, as it remembers what that one owns.
+    """The assignor of one consumer. Create one for each consumer, because it remembers the consumer's partitions.
 
-    `mode`: as in `assign_partitions`. `rack`: of this consumer; replicas' racks come from the brokers.
-    `name`: of the protocol. Consumers of a group have one in common, or they cannot join. `rack_priority`:
-    "stickiness" or "racks", as in `Subscriptions`; "racks" for the protocols "sticky" and "cooperative-sticky".
+    - `mode`: as in `assign_partitions`
+    - `rack`: of this consumer; the racks of replicas come from the brokers
+    - `name`: of the protocol. All consumers of a group need a common one
+    - `rack_priority`: "stickiness" or "racks", as in `Subscriptions`; "racks" for the protocols "sticky" and
+      "cooperative-sticky"
 
     >>> TaskplaceAssignor().name, TaskplaceAssignor(cooperative=True).name, TaskplaceAssignor("fair").name
     ('sticky', 'cooperative-sticky', 'taskplace-fair')
@@ -89,11 +96,11 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         return self._name
 
     def supported_protocols(self) -> list[Any]:
-        """Return whether the consumer lets go of everything before it joins, or of nothing."""
+        """Return the rebalance protocol: eager (revoke everything before a join) or cooperative (revoke nothing)."""
         return [RebalanceProtocol.COOPERATIVE if self.cooperative else RebalanceProtocol.EAGER]
 
     def metadata(self, topics: Iterable[str]) -> Any:
-        """Return what this consumer tells when it joins: topics, what it owns, since when, and where it is."""
+        """Return the consumer's metadata for a join: topics, owned partitions, their generation, and the rack."""
         pair = ConsumerProtocolSubscription.TopicPartition
         by_topic = sorted(_by_topic(self._owned or ()).items())
         if self.cooperative:
@@ -103,7 +110,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         return ConsumerProtocolSubscription(
             version=_SUBSCRIPTION_VERSION,
             topics=sorted(_topics(topics, "topics")),
-            # An eager consumer owns nothing by the time it joins; what it remembers travels as user data.
+            # An eager consumer owns nothing when it joins. Its remembered partitions are sent as user data.
             user_data=memory,
             owned_partitions=[pair(topic=t, partitions=p) for t, p in by_topic] if self.cooperative else [],
             generation_id=self._generation,
@@ -111,13 +118,13 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         )
 
     def on_assignment(self, assignment: Any, generation: Any) -> None:
-        """Remember what this consumer owns, and as of which generation.
+        """Remember the partitions of this consumer, and their generation.
 
         `assignment`: a message, decoded or as bytes, or the partitions; `generation`: a number, or what has a
         `generation_id`.
 
-        Errors: `InputError` for partitions that are none, bytes that are no assignment, or a generation that does not
-        fit into a message. Nothing is remembered then.
+        Errors: `InputError` for wrong partitions, bytes that are not an assignment, or a generation that does not fit
+        into a message. Then nothing is remembered.
         """
         assignment = _message(ConsumerProtocolAssignment, assignment, "assignment", "bytes of an assignment")
         held: Any = assignment
@@ -137,13 +144,13 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         self._owned, self._generation = owned, max(number, NO_GENERATION)
 
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
-        """Return what every member gets; called on the group's leader.
+        """Return the assignments of all members. Called on the group's leader.
 
         `members`: of the group, as objects with `member_id`, `metadata` and `group_instance_id`, as tuples
         (id, metadata) or (id, instance id, metadata), or as a mapping from id to metadata.
 
-        Errors: `InputError` for a member that is none of these, two members with one id, metadata that has no topics
-        or whose bytes cannot be read, or partitions that are none.
+        Errors: `InputError` for a member in another form, two members with the same id, metadata without topics or with
+        unreadable bytes, or wrong partitions.
         """
         told: dict[str, _Told] = {}
         for name, member in _members(members, cooperative=self.cooperative):
@@ -196,7 +203,7 @@ def _by_topic(held: Iterable[TopicPartition]) -> dict[str, list[int]]:
 
 
 class _Told(NamedTuple):
-    """What a member tells when it joins; its partitions need not exist."""
+    """A member's metadata when it joins. Its partitions need not exist."""
 
     topics: list[str]
     owned: list[tuple[str, int]]
@@ -206,7 +213,7 @@ class _Told(NamedTuple):
 
 
 def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
-    """Yield id and contents of each member, whatever form they come in."""
+    """Yield id and metadata of each member, for any form of `members`."""
     if isinstance(members, str | bytes) or not isinstance(members, Iterable):
         raise InputError("members", found=members, expected="members with ids and metadata")
     entries = members.items() if isinstance(members, Mapping) else members
@@ -237,7 +244,7 @@ def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
 
 
 def _told_eager(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
-    """Return what an eager member remembers, and of which generation: its user data, or else the fields."""
+    """Return an eager member's partitions and generation: from its user data, or else from the fields."""
     memory = _memory(_field(metadata, "user_data"))
     if memory is None:
         held, generation = _field(metadata, "owned_partitions"), _field(metadata, "generation_id")
@@ -247,7 +254,7 @@ def _told_eager(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
 
 
 def _told_cooperative(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
-    """Return what a cooperative member owns: the field; its generation is the field's, or else in its user data."""
+    """Return a cooperative member's partitions (the field) and generation (the field, or else the user data)."""
     generation = _number(_field(metadata, "generation_id"))
     if generation == NO_GENERATION:
         data = _field(metadata, "user_data")
@@ -278,8 +285,8 @@ def _memory(data: Any) -> tuple[Any, Any] | None:
 def _decoded(data: bytes) -> Any:
     """Return the user data in these bytes, or None.
 
-    Kafka's Java client writes the bare fields, kafka-python 3 puts the version in front. Only bytes that are written
-    again the same way are taken for either.
+    Kafka's Java client writes only the fields, kafka-python 3 writes the version before them. Bytes are accepted as one
+    of the two forms only if encoding them again gives the same bytes.
     """
     for header in (True, False):
         for version in (1, 0):
@@ -288,7 +295,7 @@ def _decoded(data: bytes) -> Any:
                 if remembered.encode(header=header) == data:
                     _pairs(remembered.previous_assignment, "user_data")  # it may decode to nulls
                     return remembered
-            except Exception:  # the decoder raises whatever it stumbles over; nothing remembered is safe
+            except Exception:  # the decoder may raise anything; counting as missing is safe
                 continue
     return None
 
@@ -299,7 +306,7 @@ def _message(kind: Any, value: Any, path: str, expected: str) -> Any:
         return value
     try:
         return kind.decode(bytes(value))
-    except Exception as error:  # the decoder raises whatever it stumbles over
+    except Exception as error:  # the decoder may raise anything
         raise InputError(path, found=bytes(value), expected=expected) from error
 
 

@@ -1,8 +1,7 @@
-"""The listener contract of KIP-54: clean up what was lost, initialise what came, leave the rest alone.
+"""The listener contract of KIP-54: clean up lost partitions, initialise new ones, leave the others unchanged.
 
-**Idea.** With an eager protocol everything is revoked before each rebalance, but a sticky assignor gives most of it
-back. So state is not cleaned up when partitions are revoked, only when the new assignment is known and they are not
-in it.
+**Idea.** An eager protocol revokes all partitions before each rebalance, but a sticky assignor gives most of them back.
+So state is not cleaned up when a partition is revoked, but only when the new assignment does not contain it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Action = Callable[[Pair], object]
 
 
 class Change(NamedTuple):
-    """What a new assignment means: sorted partitions `lost` (old minus new), `gained` (new minus old), `kept`."""
+    """The difference of two assignments: sorted partitions `lost` (old minus new), `gained` (new minus old), `kept`."""
 
     lost: tuple[Pair, ...]
     gained: tuple[Pair, ...]
@@ -24,7 +23,7 @@ class Change(NamedTuple):
 
 
 def change(old: Iterable[Pair], new: Iterable[Pair]) -> Change:
-    """Return what changes from one assignment to the next.
+    """Return the difference from one assignment to the next.
 
     >>> change([("t", 0), ("t", 1)], [("t", 1), ("t", 2)])
     Change(lost=(('t', 0),), gained=(('t', 2),), kept=(('t', 1),))
@@ -34,12 +33,16 @@ def change(old: Iterable[Pair], new: Iterable[Pair]) -> Change:
 
 
 class StickyListener:
-    """Calls `commit` for what is revoked, then `clean_up` for what is lost, `initialise` for what came, and
-    `position` for all that is assigned, each with one (topic, partition), in sorted order.
+    """Calls the callbacks of a consumer, each with one (topic, partition), in sorted order.
 
-    With a `cooperative` protocol what is revoked is gone for good, and an assignment names only what came; so
-    state is cleaned up when it is revoked, and nothing else is touched. What a callback raises is passed on; the
-    next assignment is compared with the last one that was carried out whole.
+    - `commit`: for revoked partitions
+    - `clean_up`: for lost partitions
+    - `initialise`: for new partitions
+    - `position`: for all assigned partitions
+
+    With a `cooperative` protocol, revoked partitions do not come back, and an assignment has only the new ones. So
+    state is cleaned up when it is revoked, and no other state changes. An error of a callback is passed on. The next
+    assignment is then compared with the last one whose callbacks all succeeded.
 
     >>> listener = StickyListener(clean_up=lambda tp: print("lost", tp), initialise=lambda tp: print("new", tp))
     >>> listener.on_assigned([("t", 0), ("t", 1)])
@@ -70,20 +73,20 @@ class StickyListener:
         return self._last
 
     def on_revoked(self, partitions: Iterable[Pair]) -> None:
-        """Commit; state stays, as most of it comes back, unless the protocol is cooperative."""
+        """Commit. State stays, because most partitions come back, unless the protocol is cooperative."""
         going = tuple(partitions)
         _each(self._commit, going)
         if self._cooperative:
             self.on_lost(going)
 
     def on_lost(self, partitions: Iterable[Pair]) -> None:
-        """Clean up what another member may own by now; there is nothing to commit any more."""
+        """Clean up partitions that another member may already own. Nothing can be committed any more."""
         gone = self._last & set(partitions)
         _each(self._clean_up, gone)
         self._last -= gone
 
     def on_assigned(self, assignment: Iterable[Pair]) -> None:
-        """Clean up old minus new, initialise new minus old, then set the position of everything assigned."""
+        """Clean up old minus new, initialise new minus old, then set the position of all assigned partitions."""
         given = frozenset(assignment)
         new = self._last | given if self._cooperative else given
         difference = change(self._last, new)

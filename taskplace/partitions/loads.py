@@ -1,4 +1,4 @@
-"""How many partitions each member has in the most balanced assignment.
+"""Computes how many partitions each member has in the most balanced assignment.
 
 **Idea.** KIP-54's balance score, the sum of the differences of loads over all pairs of members, falls whenever a
 partition goes from a member to one that has at least two fewer. Load vectors that subscriptions allow are the

@@ -1,4 +1,4 @@
-"""Members of a consumer group: what one says when it joins."""
+"""Members of a consumer group: the metadata of one when it joins."""
 
 from __future__ import annotations
 
@@ -16,12 +16,14 @@ Pair = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What one member says when it joins; enough for any leader, also a new one, to be sticky.
+    """The metadata of a member when it joins. It is enough for any leader, even a new one, to assign stickily.
 
-    `topics`: subscribed to. `owned`: (topic, partition) pairs it has now, as of its `generation` (-1: unknown,
-    older than any). `rack`: where it is. `instance_id`: of a static member; it orders `range` and
-    `round_robin`, as it does in Kafka. `standby`: partitions it follows as a replica (`copartitioned` only).
-    `url`: where other members reach it; the answer passes it on (`taskplace.partitions.holders`).
+    - `topics`: the subscribed topics
+    - `owned`: the (topic, partition) pairs that it has now, as of its `generation` (-1: unknown, older than any)
+    - `rack`: its rack
+    - `instance_id`: of a static member; it orders `range` and `round_robin`, as in Kafka
+    - `standby`: the partitions that it follows as a replica (`copartitioned` only)
+    - `url`: where other members reach it; the assignment contains it (`taskplace.partitions.holders`)
 
     >>> Member(["t0"], [("t0", 0)]).owned
     (TopicPartition(topic='t0', partition=0),)
@@ -37,7 +39,7 @@ class Member:
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
-            # A text would be taken for its letters.
+            # A text would be read as a list of letters.
             raise InputError("topics", found=self.topics, expected="a list of topics")
         validation.integer(self.generation, "generation", NO_GENERATION)
         if self.url is not None:
@@ -50,7 +52,7 @@ class Member:
 
 
 def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
-    """Return the pairs as topic partitions, in their order; what is one already is not made again."""
+    """Return the pairs as topic partitions, in their order. Existing topic partitions are not created again."""
     if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
         raise InputError(name, found=pairs, expected="a list of (topic, partition)")
     given = tuple(pairs)

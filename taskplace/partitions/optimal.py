@@ -1,8 +1,8 @@
 """The exact modes: `fair_sticky`, `sticky_fair` and `fair`.
 
-**Idea.** Partitions that the same members may have are interchangeable, but for who owns them. So the question is
-not "which partition where" but "how many of each class where", and that is a small minimum-cost flow: class -> member
--> sink, with one arc for as many as the member owns, another for more, and the bounds of `loads` on the way out.
+**Idea.** Partitions with the same possible members are interchangeable, except for their owners. So it is enough to
+decide how many partitions of each class a member gets. That is a small minimum-cost flow: class -> member -> sink, with
+one arc for the partitions that the member owns, another for more, and the bounds of `loads` on the arcs to the sink.
 
 Lexicographic, each level exact:
 
@@ -10,15 +10,15 @@ Lexicographic, each level exact:
 |---|---|---|---|---|
 | `fair_sticky` | the best balance score | the fewest moves | the fewest rack misses | the most returns |
 | `fair_sticky`, racks first | the best balance score | the fewest rack misses | the fewest moves | the most returns |
-| `sticky_fair` | what may stay stays | the best score then possible | the fewest rack misses | the most returns |
+| `sticky_fair` | keep all that may stay | the best score then possible | the fewest rack misses | the most returns |
 | `fair` | the best balance score | | the fewest rack misses | |
 
 A *return* is a partition that does not stay and goes to its previous owner. Returns come last: they help one rebalance,
 balance and racks help until the next. Partitions with a previous owner are nodes of their own, one for all that have
 the same class, owner and previous owner.
 
-Which of its partitions a member keeps, and who gets which of the rest, `deal` says. With equal subscriptions, no racks
-and no previous owners there is one class, and no flow is needed.
+`deal` decides which of its partitions a member keeps, and who gets which of the others. With equal subscriptions, no
+racks and no previous owners there is only one class, and no flow is needed.
 
 Non-goals: partitions of one size. Weights would make it a bin-packing problem.
 
@@ -39,7 +39,7 @@ from taskplace.partitions.loads import best_loads
 
 
 class Classes(NamedTuple):
-    """Partitions that are alike: the same subscribers and, where it matters, the same racks. K classes."""
+    """Classes of interchangeable partitions: the same subscribers and, where it matters, the same racks. K classes."""
 
     of: Ints
     """[n] the class of each partition; -1 if nobody subscribes to it."""
@@ -52,7 +52,7 @@ class Classes(NamedTuple):
 
 
 class Costs(NamedTuple):
-    """What a unit of each level costs: more than all of the levels below it together. A return saves 1."""
+    """The cost of one unit of each level: more than all units of the levels below it together. A return saves 1."""
 
     miss: int
     move: int
@@ -63,14 +63,14 @@ class Costs(NamedTuple):
 def fair_sticky(c: Columns, *, racks_first: bool = False) -> Ints:
     """Return the member of each partition (-1: nobody): best balance, then fewest moves; see the module.
 
-    `racks_first`: rack misses stand before moves, where it matters for racks where partitions go.
+    `racks_first`: minimise rack misses before moves, if racks can differ (`columns.racks_matter`).
     """
     base = np.zeros(c.m, np.int64)
     return _assign(c, c.keeper, c.previous, base, racks_first=racks_first and c.racks_matter)
 
 
 def sticky_fair(c: Columns) -> Ints:
-    """Return the member of each partition: all keep what they may keep, the rest makes it as even as can be."""
+    """Return the member of each partition: members keep all that they may; the others go where they balance best."""
     keeper = c.keeper
     kept = keeper >= 0
     goal = _assign(c, keeper, c.previous, np.bincount(keeper[kept], minlength=c.m))
@@ -78,7 +78,7 @@ def sticky_fair(c: Columns) -> Ints:
 
 
 def fair(c: Columns) -> Ints:
-    """Return the member of each partition: best balance, from nothing; the same whoever owns what."""
+    """Return the member of each partition: best balance, whoever owns the partitions now."""
     nobody = np.full(c.n, -1, np.int64)
     return _assign(c, nobody, nobody, np.zeros(c.m, np.int64))
 
@@ -111,7 +111,7 @@ def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first
     has = (k.of >= 0) & (keeper >= 0)
     costs = _costs(k, supply, returns, low, racks_first=racks_first)
     if returns is not None:
-        if costs is None:  # too large for the last level: it is left out
+        if costs is None:  # the costs of all levels do not fit: leave out the last level
             returns, costs = None, _costs(k, supply, None, low, racks_first=racks_first)
         else:
             has &= returns.of < 0
@@ -155,7 +155,7 @@ def _by_group(k: Classes, supply: Ints) -> tuple[Ints, Bools]:
 
 
 def _one_class(supply: int, owned: Ints, low: Ints, high: Ints, base: Ints) -> Ints:
-    """Return the count of each member: who has more than the floor keeps one more of it, as far as there are."""
+    """Return the count of each member. Members with more than the floor come first for one more than the floor."""
     spare = supply - int((low - base).sum())
     may = np.flatnonzero(high > low)
     best = may[np.argsort(owned[may] <= low[may], kind="stable")][:spare]
@@ -179,7 +179,7 @@ def _costs(
 
 
 class _Question(NamedTuple):
-    """What a flow has to decide; K classes, m members."""
+    """The input of the flow: K classes, m members."""
 
     k: Classes
     supply: Ints
@@ -215,7 +215,7 @@ class _ReturnArcs(NamedTuple):
 
 
 def _flow(q: _Question, returns: Returns | None) -> tuple[Ints, Ints, Returns | None]:
-    """Return kept[class, member] and counts[class, member] of least cost, and `returns` with what becomes of it.
+    """Return kept[class, member] and counts[class, member] of least cost, and `returns` with its results filled in.
 
     `kept` is without the partitions of `returns`.
     """
@@ -263,8 +263,8 @@ def _class_arcs(net: Network, q: _Question, node: Ints, member: Ints) -> _ClassA
 def _add_loads(net: Network, q: _Question, member: Ints, sink: Ints) -> None:
     """Add the arcs from members to the sink: the floor, which is met, and one more at a price.
 
-    A member's extra unit costs the more, the higher its floor. These units form the bases of a matroid, where only
-    the order of costs counts, so ranks stand for the differences of squares.
+    A higher floor makes a member's extra unit more expensive. These units form the bases of a matroid, where only the
+    order of costs matters, so ranks can replace the differences of squares.
     """
     net.arcs(member, np.full(len(member), sink[0]), q.floor, 0, low=q.floor)
     net.arcs(member[q.last], np.full(len(q.last), sink[0]), 1, q.costs.level * q.rank[q.last])
@@ -273,7 +273,7 @@ def _add_loads(net: Network, q: _Question, member: Ints, sink: Ints) -> None:
 def _return_arcs(
     net: Network, q: _Question, returns: Returns, size: Ints, *, node: Ints, member: Ints
 ) -> _ReturnArcs:
-    """Add the kinds of `returns`, `size` partitions each: they stay, go back, or are as any other of their class."""
+    """Add the kinds of `returns`, `size` partitions each: they stay, go back, or join the other ones of their class."""
     misses = q.k.misses * np.int64(q.costs.miss)
     kind = net.nodes(len(size))
     stays = np.flatnonzero(returns.keeper >= 0)

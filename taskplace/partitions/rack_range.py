@@ -122,8 +122,8 @@ def _in_force(c: Columns) -> Bools:
 def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:
     """Return the member of each partition number by Kafka's rule.
 
-    Several topics together are looked at as soon as racks count for any topic of the group at all; one alone, if
-    they count for it.
+    For several topics together, racks are considered if they matter for any topic of the group; for a single topic, if
+    they matter for it.
     """
     seats = _Seats(s)
     if in_force.any() and len(s.topics) > 1:
@@ -140,7 +140,7 @@ def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:
 
 
 class _Seats:
-    """Who has what so far: each member may have the floor, and one more while there are more to give."""
+    """The numbers of partitions so far: each member may have the floor, and one more while there are more to give."""
 
     def __init__(self, s: Together) -> None:
         self.home = np.full(s.size, -1, np.int64)
@@ -162,7 +162,7 @@ class _Seats:
 def _match_by_number(s: Together, seats: _Seats) -> None:
     """Give each partition number, in turn, to the first member with room whose rack matches in all topics."""
     waiting = [np.flatnonzero(s.kind == k).tolist() for k in range(s.matches.shape[1])]
-    first = [0] * len(waiting)  # of each kind: those before it have no room left
+    first = [0] * len(waiting)  # by kind: the members before it have no room left
     kinds = [np.flatnonzero(row).tolist() for row in s.matches]
     for p, k in enumerate(s.of.tolist()):
         best = len(s.members)
@@ -179,7 +179,7 @@ def _match_by_number(s: Together, seats: _Seats) -> None:
 def _match_by_member(s: Together, seats: _Seats) -> None:
     """Give each member, in turn, the first partition numbers that match its rack, as many as it may have."""
     near = [np.flatnonzero(column[s.of]).tolist() for column in s.matches.T]
-    first = [0] * len(near)  # of each kind: those before it are taken
+    first = [0] * len(near)  # by kind: the numbers before it are taken
     for i, r in enumerate(s.kind.tolist()):
         taken: list[int] = []
         count = seats.room(i)

@@ -1,4 +1,4 @@
-"""The answer to subscriptions: who gets what, and how good that is."""
+"""The result of a partition assignment: who gets which partitions, and figures of its quality."""
 
 from __future__ import annotations
 
@@ -21,17 +21,20 @@ Held = tuple[TopicPartition, ...]
 
 @dataclass(frozen=True)
 class PartitionAssignment:
-    """Who gets which partitions; every member is a key, its partitions are sorted.
+    """The partitions of each member. Every member is a key, and its partitions are sorted.
 
-    `assignor`: the mode that decided. `unassigned`: topics that nobody subscribes to.
-    `balance_score`: KIP-54's, of the loads of all members; 0 is perfect.
-    `preserved`, `moved`: of the partitions that a member owned before (and whose claim counted), how many stay
-    with it and how many do not.
-    `rack_misses`: partitions away from all racks of their replicas, where these and the member's are known.
-    `withheld`: partitions that each member gets once their present owner has let them go (`cooperative`); score
-    and moves are those of the assignment with them. `standby`: replicas (`copartitioned`).
-    `followup`: assign again, as this is not all yet. `warnings`: what could not be met, with counts and remedy.
-    `urls`: of the members that have told one; `holders` says who has what, and where it is reached.
+    - `assignor`: the mode that decided
+    - `unassigned`: topics without a subscriber
+    - `balance_score`: KIP-54's, of the loads of all members; 0 is perfect
+    - `preserved`, `moved`: of the partitions that a member owned before (and whose claim counted), how many stay with
+      it and how many do not
+    - `rack_misses`: partitions away from all racks of their replicas, where these and the member's are known
+    - `withheld`: by member, the partitions that it gets once their present owner has released them (`cooperative`);
+      score and moves are those of the assignment with them
+    - `standby`: replicas (`copartitioned`)
+    - `followup`: whether to assign again, because this assignment is not the final one
+    - `warnings`: requirements that could not be met, with counts and remedy
+    - `urls`: of the members that reported one; `holders` finds the members of a partition and their URLs
 
     >>> PartitionAssignment({"C0": (TopicPartition("t0", 0),)}, "fair").to_dict()["assignment"]
     {'C0': [['t0', 0]]}
@@ -52,7 +55,7 @@ class PartitionAssignment:
 
     @cached_property
     def holders(self) -> Holders:
-        """Who holds each partition, active and standby, and where it is reached; computed once.
+        """The holders of each partition, active and standby, with their URLs; computed once.
 
         >>> made = PartitionAssignment({"C0": (TopicPartition("t0", 0),)}, "fair", urls={"C0": "http://c0"})
         >>> made.holders.of("t0", 0).url
@@ -92,7 +95,7 @@ def _lists(held: Mapping[str, Held]) -> dict[str, list[list[Any]]]:
 def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> PartitionAssignment:
     """Return the assignment that gives partition p to member goal[p] (-1: nobody).
 
-    `wait`: positions of partitions that have to be let go of first.
+    `wait`: positions of partitions that must be revoked first.
     """
     now = goal
     withheld: dict[str, Held] = {}
@@ -120,7 +123,7 @@ def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> Par
 
 
 def held_by(c: Columns, goal: Ints) -> dict[str, Held]:
-    """Return the partitions of each member as goal says, sorted."""
+    """Return the partitions of each member in `goal`, sorted."""
     order = np.argsort(goal, kind="stable")
     cuts = np.searchsorted(goal[order], np.arange(c.m + 1)).tolist()
     order = order[cuts[0] :]

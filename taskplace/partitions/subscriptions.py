@@ -1,4 +1,4 @@
-"""Who subscribes to what, and who owns what: the question that a partition assignor answers."""
+"""The input of a partition assignor: topics, and members with their subscriptions and owned partitions."""
 
 from __future__ import annotations
 
@@ -28,21 +28,22 @@ MOST_PARTITIONS = 10_000_000
 class Subscriptions:
     """The members of a group and the topics there are.
 
-    `topics`: partition counts. `global_topics`: those that every subscriber holds whole, active or standby, whatever
-    `replicas` says (Faust's global tables), for `copartitioned`. `racks`: per topic, the racks of the replicas of
-    each partition (optional).
-    `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` says otherwise.
-    `replicas`, `seed`: standbys per partition and the seed of their spread, for `copartitioned`.
-    `rack_priority`: what comes first after balance, for `fair_sticky`: "stickiness" (no partition moves for its
-    rack) or "racks" (partitions move to members that are in a rack of their replicas). None: "racks" if the assignor
-    has Kafka's name, "sticky" or "cooperative-sticky", as Kafka's do; "stickiness" otherwise.
+    - `topics`: partition counts
+    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, for any `replicas`
+      (Faust's global tables); for `copartitioned`
+    - `racks`: per topic, the racks of the replicas of each partition (optional)
+    - `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` overrides them
+    - `replicas`, `seed`: standbys per partition, and the seed of their spread; for `copartitioned`
+    - `rack_priority`: the criterion after balance, for `fair_sticky`: "stickiness" (no partition moves for its rack) or
+      "racks" (partitions move to members in a rack of their replicas). None: "racks" if the assignor has Kafka's name,
+      "sticky" or "cooperative-sticky", as in Kafka; "stickiness" otherwise
 
-    Properties: a topic that is subscribed to need not exist (a warning), what is owned need not exist any more
-    (it is dropped). The order of members, topics and partitions means nothing.
+    Properties: a subscribed topic need not exist (a warning), and owned partitions need not exist any more (they are
+    ignored). The order of members, topics and partitions does not matter.
 
     Errors: `InputError` for no member at all, a bad count, more than `MOST_PARTITIONS` in all,
     racks that do not match a count, a global topic that does not exist, and, when it is used, an
-    owned partition that is no pair.
+    owned partition that is not a pair.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
     >>> s.members["C0"].topics
@@ -109,14 +110,14 @@ class Subscriptions:
 
     @cached_property
     def columns(self) -> Columns:
-        """The same as numpy columns; computed once."""
+        """The subscriptions as numpy columns; computed once."""
         from taskplace.partitions import columns  # which needs numpy
 
         return columns.build(self.topics, self.members, self.racks)
 
     @property
     def urls(self) -> dict[str, str]:
-        """The URL of every member that has told one."""
+        """The URL of every member that reported one."""
         return {name: m.url for name, m in self.members.items() if m.url is not None}
 
     def owning(
@@ -126,7 +127,8 @@ class Subscriptions:
         standby: Mapping[str, Iterable[Pair]] | None = None,
         generation: int = NO_GENERATION,
     ) -> Subscriptions:
-        """Return the same subscriptions, each member owning what `assignment` gives it: the next question.
+        """Return the input for the next assignment: the same subscriptions, where members own what `assignment` gives
+        them.
 
         >>> s = Subscriptions({"t": 1}, {"C0": Member(["t"])})
         >>> s.owning({"C0": [("t", 0)]}).members["C0"].owned
@@ -145,7 +147,7 @@ class Subscriptions:
         return replace(self, members=members)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the subscriptions as a "taskplace.subscriptions/1" dict; what is default is left out."""
+        """Return the subscriptions as a "taskplace.subscriptions/1" dict. Default values are left out."""
         topics = {
             t: {"partitions": n, "racks": [list(r) for r in self.racks[t]]} if t in self.racks else n
             for t, n in self.topics.items()

@@ -1,16 +1,16 @@
-"""Who counts as the owner of a partition number when the topics of its group are not on one member.
+"""Chooses the owner of a partition number when the topics of its group are on different members.
 
-A topic that was subscribed to by one member after the other comes into its group with owners of its own; and topics
-with different subscribers are placed one set of subscribers after the other. In both cases some partition numbers
-have more than one home to choose from. Which of them is taken decides how many partitions move, and balance has a say
-in it, so it is one minimum-cost flow over all of them.
+If members subscribe to a topic one after the other, the topic joins its group with other owners than the group's. And
+topics with different subscribers are placed one set of subscribers after the other. In both cases a partition number
+has several possible members. The choice decides how many partitions move, and affects the balance. So all choices are
+made by one minimum-cost flow.
 
-Properties, in this order: balanced (floor and ceiling, of each group and of all together); with the partition number
-of topics that are placed already, where their member subscribes; fewest partitions moved; with the owner of the
-topic that is spread over most members (the older one: a new one begins on the few that know it).
+Properties, in this order: balanced (floor and ceiling, of each group and of all together); on the member of the same
+partition number of topics that are already placed, if that member subscribes; fewest partitions moved; on the owner in
+the topic that is spread over most members (the older topic: a new one starts on the few members that know it).
 
-Work: a flow of one node for each partition number and one for each member and group; arcs only to members that
-have something of it.
+Work: a flow with one node for each partition number and one for each member and group; arcs only to members that
+have a partition or copy of the number.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def settle(
 ) -> dict[int, Ints]:
     """Return, per group and partition number, the member that counts as its owner, or -1.
 
-    `owner[g]`: [topics, size] members (0 to m - 1) or -1; `followed[g]`: [m, size] who has a standby;
-    `near[g]`: homes [size] of the same partition numbers of topics that are placed already, or -1.
+    - `owner[g]`: [topics, size] members (0 to m - 1) or -1
+    - `followed[g]`: [m, size] which members have a standby
+    - `near[g]`: [size] the members of the same partition numbers of topics that are already placed, or -1
 
-    A number that nobody owns any more stays without an owner unless its new home has a copy, or nobody has.
+    A number without an owner stays without one, unless its new member has a copy, or no member has.
 
     >>> split = {0: np.array([[0, 0, 1, 1], [0, 0, 0, 0]])}  # the second topic is still all on member 0
     >>> settle(split, {0: np.zeros((2, 4), bool)}, {0: []}, 2)[0].tolist()
@@ -55,11 +56,12 @@ def settle(
 def settle_everywhere(
     owner: Mapping[int, Ints], holds: Mapping[int, Bools], near: Mapping[int, Sequence[Ints]], base: Ints
 ) -> dict[int, Ints]:
-    """Return, per group and partition number, its member, where all members have a copy or soon will.
+    """Return, per group and partition number, its member, if all members have a copy or soon will.
 
-    As in `settle`, but nothing waits for a copy. `holds[g]`: [m, size] who says it has one; among homes that are
-    as good otherwise, such a member is preferred. `base`: [m] tasks of other groups, floor or ceiling of the share;
-    the sum of both is floor or ceiling, too.
+    As `settle`, but without waiting for copies.
+
+    - `holds[g]`: [m, size] which members report a copy; they are preferred among otherwise equal members
+    - `base`: [m] tasks of other groups, floor or ceiling of the share; the sum of both is floor or ceiling, too
 
     >>> settle_everywhere({0: np.array([[0, -1]])}, {0: np.zeros((2, 2), bool)}, {0: []}, np.array([1, 0]))[0].tolist()
     [0, 1]
@@ -69,13 +71,13 @@ def settle_everywhere(
     numbers = sum(worth.shape[1] for worth in gain.values())
     most = max(int(worth.max(initial=0)) for worth in gain.values())
     nodes = numbers + (m + 1) * len(gain) + m + 2
-    if (most + 1) * (numbers + 1) <= cost_budget(nodes):  # or else it is left out
+    if (most + 1) * (numbers + 1) <= cost_budget(nodes):  # otherwise it is left out
         gain = {g: worth * (numbers + 1) + holds[g] for g, worth in gain.items()}
     return _flow(gain, m, base)
 
 
 def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]) -> bool:
-    """Return whether any partition number has more than one home to choose from, or weighs more than another."""
+    """Return whether a partition number has more than one possible member, or weighs more than another."""
     for held in owner.values():
         most = held.max(axis=0)
         owned = (held >= 0).sum(axis=0)
@@ -86,13 +88,13 @@ def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]
 
 
 def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int) -> dict[int, Ints]:
-    """Return what it is worth [m, size] to have a partition number on a member; each level outweighs all below."""
+    """Return the gain [m, size] of each partition number on each member. Each level outweighs all below it."""
     numbers = sum(held.shape[1] for held in owner.values())
     most = max(held.shape[0] for held in owner.values())
     spread = numbers * most * m + 1
     nodes = numbers + (m + 1) * len(owner) + m + 2
     if spread * (numbers * most + 1) * (1 + max(len(homes) for homes in near.values())) > cost_budget(nodes):
-        spread = 1  # too large for the last level: it is left out
+        spread = 1  # the last level does not fit: it is left out
     together = spread * (numbers * most + 1)
     gains = {}
     for g, held in owner.items():
@@ -109,9 +111,7 @@ def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int
 
 
 def _flow(gain: Mapping[int, Ints], m: int, base: Ints | None = None) -> dict[int, Ints]:
-    """Return the home of each partition number: balanced, together with a `base` if there is one, and of the highest
-    gain.
-    """
+    """Return the member of each partition number: balanced (together with `base`), with the highest gain."""
     net = Network()
     member, sink = net.nodes(m), net.nodes(1)
     total = sum(g.shape[1] for g in gain.values())

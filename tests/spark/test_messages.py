@@ -319,7 +319,7 @@ def test_a_manifest_whose_fields_are_of_other_types_is_refused_with_their_path(t
         assert says in str(refused.value)
 
 
-# -- the house
+# -- the layout
 
 
 def test_executors_get_messages_without_spark_and_arrow():
