@@ -243,7 +243,10 @@ class Placed:
         return self.rebalancer.removal(executor)
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return the tasks that each executor runs and follows, and the lags of its followers."""
+        """Return the tasks that each executor runs and follows, and the lag of its followers in records.
+
+        The lag is counted up to the commit before the last one: the last batch's changes are still on their way.
+        """
         return self.rebalancer.placement()
 
     def store(self, name: str, **how: Any) -> StoreReader:

@@ -113,22 +113,22 @@ def run_attempt(
         clock.lap("store")
         faults.point("attempt.stored")
         return Report(
-            descriptor.task,
-            attempt,
-            instance,
-            descriptor.instance,
-            change,
-            sinks,
-            boundaries,
-            rows_in,
-            recovery,
-            clock.laps,
-            {sink: schemas.columns_of(rows.schema) for sink, rows in outputs.sinks.items()},
-            program.newest(inputs),
-            sum(store.late for store in stores.values()),
-            any(store.expiring for store in stores.values()),
-            outputs.watermarks,
-            outputs.behind,
+            task=descriptor.task,
+            attempt=attempt,
+            instance=instance,
+            planned=descriptor.instance,
+            change=change,
+            sinks=sinks,
+            boundaries=boundaries,
+            rows=rows_in,
+            recovery=recovery,
+            seconds=clock.laps,
+            staged_as={sink: schemas.columns_of(rows.schema) for sink, rows in outputs.sinks.items()},
+            event_times=program.newest(inputs),
+            late=sum(store.late for store in stores.values()),
+            expiring=any(store.expiring for store in stores.values()),
+            watermarks=outputs.watermarks,
+            behind=outputs.behind,
         )
 
     with told_when_full(root, Path(setting.state_root)):

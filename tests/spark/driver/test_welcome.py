@@ -13,7 +13,7 @@ from tests.support.word_counts import counts, words
 def test_without_executors_the_error_has_the_time_that_was_waited(world):
     world.lose("1")
     placed = world.open(counts(world))
-    with pytest.raises(TaskplaceError, match="no executor came within 60 s"):
+    with pytest.raises(TaskplaceError, match="no executor became available within 60 s"):
         world.batch(placed, 0, **{"in": words("a")})
 
 
