@@ -234,6 +234,15 @@ class Placed:
         """Revoke `drain`."""
         self.rebalancer.drain(executor, on=False)
 
+    def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
+        """Let parked copies try again: those of one executor, or all; return them as (instance, task).
+
+        A copy that made no progress is parked: its task is planned elsewhere, and a warning in the log names it. Call
+        this when the cause is mended, such as a full disk. The next batch plans with these copies again.
+        Errors: `InputError` for an executor that is not there.
+        """
+        return self.rebalancer.release(executor)
+
     def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role, and no copy that the others lack."""
         return self.rebalancer.can_remove(executor)

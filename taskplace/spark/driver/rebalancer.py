@@ -137,6 +137,11 @@ class Rebalancer:
             change = self.state.draining.add if on else self.state.draining.discard
             change(self.instance(executor))
 
+    def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
+        """Let parked copies try again, those of one executor or all; the next rebalance acts on it."""
+        with self.lock:
+            return self.loop.release(None if executor is None else self.instance(executor))
+
     def keep(self, *, cancelled: bool = False) -> bool:
         """Remove the members that are gone. Return whether any is left."""
         with self.lock:
