@@ -35,14 +35,15 @@ from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError
 from taskplace.spark.sending import Sending, Sent
+from taskplace.spark.worker_errors import own_error
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
-DECOMMISSION_POLLS = 10  # each poll costs a call per executor
 END_OF_TASKS_SECONDS = 5.0
 
 
@@ -269,7 +270,8 @@ class Bridge:
 
         Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends, or
         when it has failed. `on_lost` is called first. Then the job is cancelled, and the call waits at most
-        `END_OF_TASKS_SECONDS` for its tasks to end.
+        `END_OF_TASKS_SECONDS` for its tasks to end. An exception of a task is raised as a `PythonException` with its
+        traceback, or as the error that `own_error` reads in it.
         """
         tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
         job = _Job(self, pinned, partitions, tag, pool)
@@ -285,6 +287,8 @@ class Bridge:
             if lost := watch - self.usable():
                 self._end_lost(job, tag, on_lost)
                 raise JobLostError(lost) from job.error
+            if (own := own_error(job.error)) is not None:
+                raise own from job.error
             raise job.error
         return job.result
 

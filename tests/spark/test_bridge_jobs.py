@@ -116,9 +116,7 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
         alive.clear()
     made = bridged(context, alive)
     monkeypatch.setattr(made, "_wait_for_tasks", lambda tag: done.append("tasks have ended"))
-    with pytest.raises(JobLostError, match="^1$"):
-        made.run(
-            NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off")
-        )
+    with pytest.raises(JobLostError, match=r"^1$"):
+        made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
     assert done == ["called off", "tasks have ended"]
     assert len(context.cancelled) == (shows != "in the job"), "a job that has failed is not cancelled"

@@ -81,7 +81,9 @@ class Followers:
         for attempt in range(WELCOMES):
             executors = bridge.wait_for_executors(WAIT_FOR_EXECUTORS_SECONDS)
             if not executors:
-                raise TaskplaceError(f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
+                raise TaskplaceError(
+                    f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s"
+                )
             orders = [(executor, self._to(executor)) for executor in executors]
             try:
                 self.absorb(send(bridge, orders, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))

@@ -171,7 +171,9 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     deadline = time.monotonic() + ELSEWHERE_SECONDS
     while time.monotonic() < deadline:
         if mark.exists():
-            raise Superseded(f"{descriptor.task}: round {setting.round} of batch {setting.batch} was called off")
+            raise Superseded(
+                f"{descriptor.task}: round {setting.round} of batch {setting.batch} was called off"
+            )
         time.sleep(0.05)
 
 
