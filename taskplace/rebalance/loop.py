@@ -93,7 +93,7 @@ class RebalanceLoop:
         `instances` have capacity, tags, draining and lags; their roles are filled in from the plan in force.
         `because` has reasons from the caller, such as an executor lost within a batch; with one, the loop always plans.
         """
-        because = (*because, *self._released)
+        because, self._released = (*because, *self._released), ()
         present = self.with_roles(instances)
         situation = Situation(
             config=self.config,
@@ -123,7 +123,6 @@ class RebalanceLoop:
             log.error("the plan for %s is invalid, so the assignment in force stays: %s", suggested, error)
             self.probing.planned(followup=True)
             return None
-        self._released = ()
         changed = self.plan is None or _roles(plan) != _roles(self.plan)
         self.generation += changed
         self.plan = plan

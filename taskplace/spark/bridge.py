@@ -268,8 +268,8 @@ class Bridge:
     ) -> list[Any]:
         """Run the `pinned` job over `partitions` and return its elements. The job's tag begins with `tag`.
 
-        Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends, or
-        when it has failed. `on_lost` is called first. Then the job is cancelled, and the call waits at most
+        Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends,
+        or when it has failed. `on_lost` is called first. Then the job is cancelled, and the call waits at most
         `END_OF_TASKS_SECONDS` for its tasks to end. An exception of a task is raised as a `PythonException` with its
         traceback, or as the error that `own_error` reads in it.
         """

@@ -152,8 +152,8 @@ class Placed:
 
         A batch that is already committed is only published again. `df` comes from `unite`, or is the source of a
         topology with a single source.
-        Errors: `Fenced` when another driver has taken over; `CheckpointError`; `DiskFull`; the errors of sinks; PySpark's
-        `PythonException` for those of processors. See "When a batch fails" in docs/runtime.md.
+        Errors: `Fenced` when another driver has taken over; `CheckpointError`; `DiskFull`; the errors of sinks;
+        PySpark's `PythonException` for those of processors. See "When a batch fails" in docs/runtime.md.
         """
         validation.integer(batch_id, "process_batch: batch_id", 0)
         if not hasattr(df, "columns"):

@@ -89,7 +89,7 @@ class Rebalancer:
             return self.state.behind()
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return the tasks that each member runs and follows, and the lag of its followers; see `ClusterState.placement`."""
+        """Return the tasks that each member runs and follows, and its followers' lag; see `ClusterState.placement`."""
         with self.lock:
             return self.state.placement()
 
