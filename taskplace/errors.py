@@ -8,7 +8,11 @@ TaskplaceError
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
 ├── Fenced                another driver has taken over this checkpoint; this one must stop
-└── DiskFull              an executor's disk is full: see taskplace.spark.worker.guard
+└── DiskFull              a disk of an executor or of the driver is full: see taskplace.spark.worker.guard
+
+An exception of an executor reaches the driver as text, in a PySpark `PythonException`. Of these errors,
+`CheckpointError`, `Fenced` and `DiskFull` get their type again there (`taskplace.spark.worker_errors`); an
+`InputError` does not.
 
 Descriptions of topologies raise `topology.TopologyError`, a ValueError of a package that does not import this one.
 """

@@ -290,7 +290,7 @@ def _warnings(c: Columns, config: PlacementConfig, target: Target) -> list[str]:
         pairs = [f"{c.ids[p // c.m]} on {c.names[p % c.m]}" for p in c.parked.tolist()]
         out.append(
             f"{len(pairs)} copies are parked because they made no progress: {', '.join(pairs[:5])}; "
-            "their tasks are planned elsewhere; check these instances, then release the copies"
+            "their tasks are planned elsewhere; check these instances, then call `release` of the loop, or of `Placed`"
         )
     if uneven(c) and config.promises.balanced and not level(c, target.active):
         load, bound = load_and_bound(c, target.active)

@@ -10,6 +10,7 @@ Properties:
 - If a plan for an event did not change the assignment, the same event is ignored until the assignment changes. So a
   warm-up that has caught up and stays a warm-up does not cause a plan at every look. The probing timer still plans.
 - A warm-up or standby without progress for `patience` probing rebalances is parked, and its task planned elsewhere.
+  The plan's warnings name it until its instance is gone, or `release` is called.
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ class Decision:
 class RebalanceLoop:
     """Holds the assignment in force, and decides when to change it.
 
+    `patience`: probing rebalances without progress until a copy is parked. They are far apart (ten minutes by default).
+
     Lifetime: `plan` and `generation` change together, in `look`. A changed assignment empties `_ignored`.
 
     >>> from taskplace.model.ids import TaskId
@@ -80,6 +83,7 @@ class RebalanceLoop:
         self._planned_for: tuple[Instance, ...] = ()
         self._tasks: frozenset[TaskId] = frozenset()
         self._ignored: frozenset[Trigger] = frozenset()
+        self._released: tuple[Trigger, ...] = ()
 
     def look(
         self, tasks: Sequence[Task], instances: Iterable[Instance], *, because: Sequence[Trigger] = ()
@@ -89,6 +93,7 @@ class RebalanceLoop:
         `instances` have capacity, tags, draining and lags; their roles are filled in from the plan in force.
         `because` has reasons from the caller, such as an executor lost within a batch; with one, the loop always plans.
         """
+        because, self._released = (*because, *self._released), ()
         present = self.with_roles(instances)
         situation = Situation(
             config=self.config,
@@ -126,6 +131,23 @@ class RebalanceLoop:
         self._ignored = frozenset() if changed else self._ignored | {t for t in fresh if t.kind in EVENTS}
         self.probing.planned(followup=plan.followup)
         return Decision(plan, self.generation, (*because, *fresh), changed)
+
+    def release(self, instance: str | None = None) -> tuple[tuple[str, TaskId], ...]:
+        """Let parked copies try again: those of one instance, or all; return them as (instance, task).
+
+        Call it when the cause is mended, such as a full disk. If a copy was released, the next `look` plans.
+
+        >>> RebalanceLoop(PlacementConfig()).release("a")  # nothing is parked
+        ()
+        """
+        released = tuple(
+            sorted(copy for copy in self._watch.parked if instance is None or copy[0] == instance)
+        )
+        self._watch.release(instance)
+        if released:
+            names = ", ".join(f"{task} on {name}" for name, task in released)
+            self._released = (*self._released, Trigger("released", names))
+        return released
 
     def with_roles(self, instances: Iterable[Instance]) -> tuple[Instance, ...]:
         """Return the instances with their roles in the plan in force, sorted by id."""

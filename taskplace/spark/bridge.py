@@ -35,14 +35,15 @@ from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from taskplace.errors import InputError, UnsupportedSpark
+from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError
 from taskplace.spark.sending import Sending, Sent
+from taskplace.spark.worker_errors import own_error
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
-DECOMMISSION_POLLS = 10  # each poll costs a call per executor
 END_OF_TASKS_SECONDS = 5.0
 
 
@@ -267,9 +268,10 @@ class Bridge:
     ) -> list[Any]:
         """Run the `pinned` job over `partitions` and return its elements. The job's tag begins with `tag`.
 
-        Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends.
-        `on_lost` is called first. Then the job is cancelled, and the call waits at most `END_OF_TASKS_SECONDS` for its
-        tasks to end.
+        Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends,
+        or when it has failed. `on_lost` is called first. Then the job is cancelled, and the call waits at most
+        `END_OF_TASKS_SECONDS` for its tasks to end. An exception of a task is raised as a `PythonException` with its
+        traceback, or as the error that `own_error` reads in it.
         """
         tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
         job = _Job(self, pinned, partitions, tag, pool)
@@ -278,18 +280,28 @@ class Bridge:
         while not job.done.wait(POLL_SECONDS):
             polls += 1
             if lost := watch - (self.alive() if polls % DECOMMISSION_POLLS else self.usable()):
-                if on_lost is not None:
-                    on_lost()
-                self.sc.cancelJobsWithTag(tag)
-                job.done.wait()
-                self._wait_for_tasks(tag)
+                self._end_lost(job, tag, on_lost)
                 raise JobLostError(lost)
         if job.error is not None:
-            # The job may have failed before the loss was seen.
+            # The job may have failed before the loss was seen. Its other tasks may still run.
             if lost := watch - self.usable():
-                raise JobLostError(lost)
+                self._end_lost(job, tag, on_lost)
+                raise JobLostError(lost) from job.error
+            if (own := own_error(job.error)) is not None:
+                raise own from job.error
             raise job.error
         return job.result
+
+    def _end_lost(self, job: _Job, tag: str, on_lost: Callable[[], None] | None) -> None:
+        """Cancel a job that has lost an executor, unless it has failed already, and wait for the end of its tasks."""
+        try:
+            if on_lost is not None:
+                on_lost()
+        finally:  # no job goes on, even if its mark could not be written
+            if not job.done.is_set():
+                self.sc.cancelJobsWithTag(tag)
+                job.done.wait()
+            self._wait_for_tasks(tag)
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """Return a daemon thread, not yet started, with the Spark properties of the calling thread."""

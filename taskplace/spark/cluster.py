@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+DECOMMISSION_POLLS = 10
+"""Only every tenth poll asks whether Spark decommissions executors, because that takes one call per executor."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Executor:

@@ -1,20 +1,7 @@
-"""All that crosses between the driver and executors, or lies in a file: typed, frozen, checked when it is read.
+"""All that crosses between the driver and executors, or lies in a file: typed, and checked when it is read.
 
-| message | written by | read by | where it lies | version |
-|---|---|---|---|---|
-| `Manifest` | driver, at commit | later drivers | `manifests/<batch>.json`, sealed | `SCHEMA` (`driver/versions.py`) |
-| `Declaration` | driver, taking over | later drivers | `epochs/<epoch>`, sealed | the manifest's |
-| `Setting` | driver | attempts | in the task, pickled | none: one run |
-| `Descriptor` | driver | one attempt | in the job | none: one run |
-| `Report` | attempt | driver, same run | `batches/*/attempts/`, the job's result | none: one run |
-| `Boundary`, by topic | driver | attempts | `batches/*/inputs/`, sealed by `Setting.inputs` | none: one run |
-| `Orders` | driver | one visit | in the job | none: one run |
-| `Visit` | visit | driver | the job's result | none: one run |
-| `Question`, `Answer` | driver, executor | executor, driver | in the job, its result | none: one run |
-| `Meta` | whoever changes a copy | whoever opens it | in the copy | `FORMAT` |
-| `Owner`, `Orphaned`, `Opened` | workers | workers of the host | in `state.dir` | none: unreadable is missing |
-
-Programs, with the user's processors in them, travel pickled: `worker/program.py`.
+"What crosses" in docs/architecture.md has the table: each message, who writes it, who reads it, where it lies, and its
+version. The version of a checkpoint is `SCHEMA`, and `driver/versions.py` upgrades older ones.
 
 Properties: executors import this, so it imports neither Spark nor Arrow. Task ids are `TaskId`, and text only in JSON
 and in names. What names a file names it relative to the checkpoint.

@@ -152,7 +152,8 @@ class Placed:
 
         A batch that is already committed is only published again. `df` comes from `unite`, or is the source of a
         topology with a single source.
-        Errors: the errors of processors; `Fenced` when another driver has taken over; `CheckpointError`.
+        Errors: `Fenced` when another driver has taken over; `CheckpointError`; `DiskFull`; the errors of sinks;
+        PySpark's `PythonException` for those of processors. See "When a batch fails" in docs/runtime.md.
         """
         validation.integer(batch_id, "process_batch: batch_id", 0)
         if not hasattr(df, "columns"):
@@ -234,6 +235,15 @@ class Placed:
         """Revoke `drain`."""
         self.rebalancer.drain(executor, on=False)
 
+    def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
+        """Let parked copies try again: those of one executor, or all; return them as (instance, task).
+
+        A copy that made no progress is parked: its task is planned elsewhere, and a warning in the log names it. Call
+        this when the cause is mended, such as a full disk. The next batch plans with these copies again.
+        Errors: `InputError` for an executor that is not there.
+        """
+        return self.rebalancer.release(executor)
+
     def can_remove(self, executor: str | int) -> bool:
         """Return whether an executor has no role, and no copy that the others lack."""
         return self.rebalancer.can_remove(executor)
@@ -243,7 +253,10 @@ class Placed:
         return self.rebalancer.removal(executor)
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return the tasks that each executor runs and follows, and the lags of its followers."""
+        """Return the tasks that each executor runs and follows, and the lag of its followers in records.
+
+        The lag is counted up to the commit before the last one: the last batch's changes are still on their way.
+        """
         return self.rebalancer.placement()
 
     def store(self, name: str, **how: Any) -> StoreReader:

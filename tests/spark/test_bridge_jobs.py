@@ -97,3 +97,26 @@ def test_a_job_that_fails_because_an_executor_is_about_to_go_is_lost(context, go
     context.runJob = fail
     with pytest.raises(JobLostError if going else RuntimeError, match="^1$" if going else "reset"):
         bridged(context, {"1"}, going).run(NOTHING, [0], tag="t", watch=frozenset("1"))
+
+
+@pytest.mark.parametrize("shows", ["in the list of executors", "in the job"])
+def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_are_waited_for(
+    context, monkeypatch, shows
+):
+    """A worker that Spark ends while no mark says so counts against the copy that it had open."""
+    alive, done = {"1"}, []
+    if shows == "in the job":
+
+        def fail(*_: Any) -> list[str]:
+            alive.clear()
+            raise RuntimeError("Connection reset")
+
+        context.runJob = fail
+    else:
+        alive.clear()
+    made = bridged(context, alive)
+    monkeypatch.setattr(made, "_wait_for_tasks", lambda tag: done.append("tasks have ended"))
+    with pytest.raises(JobLostError, match=r"^1$"):
+        made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
+    assert done == ["called off", "tasks have ended"]
+    assert len(context.cancelled) == (shows != "in the job"), "a job that has failed is not cancelled"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from taskplace.spark.bridge import Executor
+from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.executors import DECOMMISSION_POLLS
 from taskplace.spark.steering.layout import Layout, Operator
 from taskplace.spark.steering.measured_costs import MeasuredCosts
 from taskplace.spark.steering.overrides import Facts

@@ -68,7 +68,7 @@ class BatchRunner:
     def run(self, df: DataFrame, batch_id: int) -> None:
         """Run a batch. A batch that is already committed is only published again.
 
-        Errors: `Fenced` when another driver has taken over; `CheckpointError`; the errors of processors and sinks.
+        Errors: as `Placed.process_batch`.
         """
         with self._one_batch:
             self._take_over(df, batch_id)

@@ -193,7 +193,7 @@ class ClusterState:
         return frozenset(self._journal.history.keys() - complete)
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return the tasks that each member runs and follows, and the records that its followers lack."""
+        """Return the tasks that each member runs and follows, and the lag of its followers, one commit back."""
         views = []
         for name in sorted(self.members):
             active, standby, warmup = self.roles(name)

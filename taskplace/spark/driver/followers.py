@@ -74,23 +74,31 @@ class Followers:
     def welcome(self) -> None:
         """Wait for executors and visit all of them: before the first batch, and when no member is left.
 
-        Errors: `TaskplaceError` if no executor came and stayed.
+        Errors: `TaskplaceError` if no executor came in time, or none answered in `WELCOMES` rounds of visits.
         """
         bridge = self._rebalancer.bridge
+        lost: set[str] = set()
         for attempt in range(WELCOMES):
             executors = bridge.wait_for_executors(WAIT_FOR_EXECUTORS_SECONDS)
             if not executors:
-                break
+                raise TaskplaceError(
+                    f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s"
+                )
             orders = [(executor, self._to(executor)) for executor in executors]
             try:
                 self.absorb(send(bridge, orders, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
             except JobLostError as loss:
+                lost |= loss.lost
                 log.warning(
                     "executor %s was lost during its first visit; visiting the remaining executors", loss
                 )
             if self._state.members:
                 return
-        raise TaskplaceError(f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s")
+        why = f"executors lost: {', '.join(sorted(lost))}" if lost else "no executor was lost"
+        raise TaskplaceError(
+            f"executors came, but none answered in {WELCOMES} rounds of visits; {why}; Spark's logs of the executors "
+            "say why they ended, or ran their visits elsewhere"
+        )
 
     def orders(self) -> list[tuple[Executor, Orders]]:
         """Return the useful visits: to new executors, for followers behind, for due snapshots, for copies to remove.

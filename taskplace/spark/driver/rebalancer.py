@@ -54,6 +54,7 @@ class Rebalancer:
         self.bridge, self.journal, self.loop = bridge, journal, loop
         self.stats, self.reporter = stats, reporter
         self._running, self._ended = False, float("-inf")
+        self._warned: frozenset[str] = frozenset()
         logged = {p.subtopology: any(s.logged for s in p.stores.values()) for p in programs}
         self._tasks = [
             Task(t.id, stateful=t.stateful, logged=logged[t.id.subtopology] or not t.stateful)
@@ -88,7 +89,7 @@ class Rebalancer:
             return self.state.behind()
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return the tasks that each member runs and follows, and the records that its followers lack."""
+        """Return the tasks that each member runs and follows, and its followers' lag; see `ClusterState.placement`."""
         with self.lock:
             return self.state.placement()
 
@@ -136,6 +137,11 @@ class Rebalancer:
             change = self.state.draining.add if on else self.state.draining.discard
             change(self.instance(executor))
 
+    def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
+        """Let parked copies try again, those of one executor or all; the next rebalance acts on it."""
+        with self.lock:
+            return self.loop.release(None if executor is None else self.instance(executor))
+
     def keep(self, *, cancelled: bool = False) -> bool:
         """Remove the members that are gone. Return whether any is left."""
         with self.lock:
@@ -154,7 +160,10 @@ class Rebalancer:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
             decision = self.loop.look(self._measured(), self.state.instances(), because=because)
-            if decision is None or not decision.changed:
+            if decision is None:
+                return False
+            self._log_warnings(decision)
+            if not decision.changed:
                 return False
             self._report(batch_id, decision)
             return True
@@ -162,13 +171,18 @@ class Rebalancer:
     def _measured(self) -> list[Task]:
         return [task._replace(end_offset=self.journal.end_offset(task.id)) for task in self._tasks]
 
+    def _log_warnings(self, decision: Decision) -> None:
+        """Log the warnings that the plan before did not have; a plan that changes nothing may have them, too."""
+        for warning in decision.plan.warnings:
+            if warning not in self._warned:
+                log.warning("%s", warning)
+        self._warned = frozenset(decision.plan.warnings)
+
     def _report(self, batch_id: int, decision: Decision) -> None:
         plan = decision.plan
         promotions = sum(move.forced for move in plan.moves)
         self.stats.rebalances += 1
         self.stats.promotions += promotions
-        for warning in plan.warnings:
-            log.warning("%s", warning)
         log.info("generation %d (%s): %d moves", decision.generation, decision.reason, len(plan.moves))
         if self.reporter is not None:
             warmups = sum(len(roles.warmup) for roles in plan.assignment.values())

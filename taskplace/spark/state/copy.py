@@ -27,7 +27,7 @@ import lmdb
 import pyarrow as pa
 from msgspec.structs import replace
 
-from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Position, Recovery, Snapshot
 from taskplace.spark.state.environment import DAMAGED, DATA, Environment, Txn, check_length
@@ -55,6 +55,13 @@ from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode
 T = TypeVar("T")
 #: Pieces of a copy: a store and some of its entries.
 Dumped = Generator[tuple[str, list[tuple[bytes, bytes]]], None, None]
+
+
+class Superseded(TaskplaceError):
+    """An attempt that its own driver does not want any more: its round was cancelled, or its task was planned again.
+
+    `Fenced` is about another driver. The driver that cancels a round does not use its results, nor its errors.
+    """
 
 
 class _DamagedFile(Exception):
@@ -173,7 +180,8 @@ class Copy:
 
         Every step is a transaction of its own, so a kill in between loses no work. The work is counted in `done`, if
         given.
-        Errors: `Fenced` if the copy has seen a newer fence; `CheckpointError` for a missing or damaged file.
+        Errors: `Fenced` if the copy has seen a newer driver or batch, `Superseded` for a newer generation of the same
+        batch; `CheckpointError` for a missing or damaged file.
         """
         done = Recovery() if done is None else done
         ways = _Ways(history, done)
@@ -215,10 +223,11 @@ class Copy:
         seen = meta.fence
         if self._fence is not None and self._fence < seen:
             self._abort()
-            raise Fenced(
-                f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}; if no other "
-                f"driver has taken over, the checkpoint was put back from a backup: remove {self.path.parent.parent}"
-            )
+            here = f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}"
+            backup = f"the checkpoint was put back from a backup: remove {self.path.parent.parent}"
+            if (self._fence.epoch, self._fence.batch) == (seen.epoch, seen.batch):
+                raise Superseded(f"{here}; if the driver has not planned again since, {backup}")
+            raise Fenced(f"{here}; if no other driver has taken over, {backup}")
         meta = replace(meta, fence=self._fence or seen)
         begun = next(
             (s for s in history.snapshots if meta.restoring and _file_of(s) == meta.restoring[0]), None

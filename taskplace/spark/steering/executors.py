@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from taskplace.errors import InputError
+from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.instances import instance_name
 from topology.errors import nearest
 
 if TYPE_CHECKING:
     from taskplace.spark.bridge import Executor
     from taskplace.spark.bridge_state import StateBridge
-
-DECOMMISSION_POLLS = 10
-"""Only every tenth poll asks whether Spark decommissions executors, because that takes one call per executor."""
 
 
 class Executors:

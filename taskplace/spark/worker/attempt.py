@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import faults
 from taskplace.spark.codec import seal
 from taskplace.spark.messages import (
@@ -38,7 +38,7 @@ from taskplace.spark.messages import (
     change_file,
     report_file,
 )
-from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.copy import Copy, Superseded
 from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
@@ -68,8 +68,8 @@ def run_attempt(
 ) -> Report:
     """Run one attempt and return its report, which it has also written to the checkpoint.
 
-    Errors: `Fenced` if the copy has seen a newer fence; `CheckpointError` for damaged files; the exception of a
-    processor.
+    Errors: `Fenced` if the copy has seen a newer driver or batch; `Superseded` if the round was cancelled or the task
+    planned again; `CheckpointError` for damaged files; `DiskFull`; the exception of a processor.
     """
     clock = _Clock()
     subtopology, partition = descriptor.task
@@ -113,22 +113,22 @@ def run_attempt(
         clock.lap("store")
         faults.point("attempt.stored")
         return Report(
-            descriptor.task,
-            attempt,
-            instance,
-            descriptor.instance,
-            change,
-            sinks,
-            boundaries,
-            rows_in,
-            recovery,
-            clock.laps,
-            {sink: schemas.columns_of(rows.schema) for sink, rows in outputs.sinks.items()},
-            program.newest(inputs),
-            sum(store.late for store in stores.values()),
-            any(store.expiring for store in stores.values()),
-            outputs.watermarks,
-            outputs.behind,
+            task=descriptor.task,
+            attempt=attempt,
+            instance=instance,
+            planned=descriptor.instance,
+            change=change,
+            sinks=sinks,
+            boundaries=boundaries,
+            rows=rows_in,
+            recovery=recovery,
+            seconds=clock.laps,
+            staged_as={sink: schemas.columns_of(rows.schema) for sink, rows in outputs.sinks.items()},
+            event_times=program.newest(inputs),
+            late=sum(store.late for store in stores.values()),
+            expiring=any(store.expiring for store in stores.values()),
+            watermarks=outputs.watermarks,
+            behind=outputs.behind,
         )
 
     with told_when_full(root, Path(setting.state_root)):
@@ -160,7 +160,7 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     When an executor dies, Spark at once restarts its tasks anywhere. The driver will cancel the round and promote
     standbys. Without the wait, an attempt that restores a whole copy could win instead of a standby. If the driver
     does not cancel the round, Spark had another reason to move the task, and the attempt continues.
-    Errors: `Fenced` if the driver has cancelled the round.
+    Errors: `Superseded` if the driver has cancelled the round.
     """
     if descriptor.instance in ("", instance) or descriptor.history.end == EMPTY:
         return
@@ -171,7 +171,9 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     deadline = time.monotonic() + ELSEWHERE_SECONDS
     while time.monotonic() < deadline:
         if mark.exists():
-            raise Fenced(f"{descriptor.task}: round {setting.round} of batch {setting.batch} was called off")
+            raise Superseded(
+                f"{descriptor.task}: round {setting.round} of batch {setting.batch} was called off"
+            )
         time.sleep(0.05)
 
 

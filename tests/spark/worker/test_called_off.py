@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
 from taskplace.errors import Fenced
 from taskplace.spark.messages import called_off
+from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker import attempt as attempt_module
 from tests.support.attempts import BATCHES
 from topology import TaskId
@@ -28,7 +31,7 @@ def test_an_attempt_elsewhere_gives_way_when_its_round_is_called_off(runtime):
     mark = runtime.checkpoint / called_off(runtime.setting(runtime.first), 0)
     mark.parent.mkdir(parents=True)
     mark.touch()
-    with pytest.raises(Fenced, match="called off"):
+    with pytest.raises(Superseded, match="called off"):
         runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
     assert runtime.attempt(task, BATCHES[1], executor="1").instance == "executor-1", "the planned one goes on"
 
@@ -47,7 +50,14 @@ def test_work_of_an_older_generation_is_refused(runtime):
     runtime.run_batch(BATCHES[0])
     runtime.attempt(TaskId(0, 0), BATCHES[1], generation=5)
     before = runtime.files()
-    with pytest.raises(Fenced, match="generation=4"):
+    with pytest.raises(Superseded, match="generation=4"):
         runtime.attempt(TaskId(0, 0), BATCHES[1], generation=4)
     assert runtime.files() == before
     runtime.commit(runtime.attempt(TaskId(0, 0), BATCHES[1], generation=6))
+
+
+def test_what_is_superseded_is_not_fenced_and_survives_pickling():
+    """`Fenced` means that another driver has taken over, and only that."""
+    error = pickle.loads(pickle.dumps(Superseded("0_0: called off")))  # noqa: S301
+    assert type(error) is Superseded and str(error) == "0_0: called off"
+    assert not isinstance(error, Fenced)

@@ -1,0 +1,38 @@
+"""Gives errors of executors their own type again.
+
+PySpark brings an exception of an executor to the driver as text: a `PythonException` that ends with the traceback.
+`own_error` reads the exception's line there. It makes the same exception again if a caller may want to act on it:
+`DiskFull`, `CheckpointError`, `Fenced`. All others stay a `PythonException`, with the whole traceback in it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from taskplace.errors import CheckpointError, Fenced, TaskplaceError
+from taskplace.spark.worker.guard import DiskFull
+
+_OWN: dict[str, type[TaskplaceError]] = {
+    f"{kind.__module__}.{kind.__qualname__}": kind for kind in (CheckpointError, DiskFull, Fenced)
+}
+_BEGIN = "Traceback (most recent call last):\n"
+#: The exception of a traceback: its first line that is not indented. Its message ends at an empty line.
+_RAISED = re.compile(r"^(?P<kind>[\w.]+): (?P<message>\S.*(?:\n(?!SQLSTATE).+)*)", re.MULTILINE)
+
+
+def own_error(error: BaseException) -> TaskplaceError | None:
+    """Return the error of taskplace that an executor raised, made again from the text of a job's error; else None.
+
+    >>> class PythonException(Exception): pass
+    >>> text = "Traceback (most recent call last):\\n  File ...\\ntaskplace.errors.Fenced: by driver 2\\n"
+    >>> own_error(PythonException(text))
+    Fenced('by driver 2')
+    >>> own_error(PythonException(text.replace("taskplace.errors.Fenced", "ValueError"))) is None
+    True
+    """
+    if type(error).__name__ != "PythonException":
+        return None
+    _, begin, traceback = str(error).rpartition(_BEGIN)
+    raised = _RAISED.search(traceback) if begin else None
+    kind = _OWN.get(raised["kind"]) if raised else None
+    return kind(raised["message"]) if raised and kind else None

@@ -1,0 +1,36 @@
+"""Executors are welcomed before the first batch; if none stays, the error names the true reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import TaskplaceError
+from taskplace.spark.cluster import JobLostError
+from taskplace.spark.driver import followers
+from tests.support.word_counts import counts, words
+
+
+def test_without_executors_the_error_has_the_time_that_was_waited(world):
+    world.lose("1")
+    placed = world.open(counts(world))
+    with pytest.raises(TaskplaceError, match="no executor became available within 60 s"):
+        world.batch(placed, 0, **{"in": words("a")})
+
+
+def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, monkeypatch):
+    def lose(bridge, orders, tag):
+        raise JobLostError(frozenset({"1"}))
+
+    monkeypatch.setattr(followers, "send", lose)
+    placed = world.open(counts(world))
+    with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* executors lost: 1") as error:
+        world.batch(placed, 0, **{"in": words("a")})
+    assert "60 s" not in str(error.value)
+
+
+def test_visits_that_run_elsewhere_are_named_as_the_reason(world, monkeypatch):
+    monkeypatch.setattr(followers, "send", lambda *_, **__: [])
+    placed = world.open(counts(world))
+    with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* no executor was lost") as error:
+        world.batch(placed, 0, **{"in": words("a")})
+    assert "60 s" not in str(error.value)

@@ -1,0 +1,99 @@
+"""Errors of executors reach the driver as text; those that a caller may act on get their type again."""
+
+from __future__ import annotations
+
+import traceback
+
+import pytest
+
+from taskplace.errors import CheckpointError, Fenced, InputError
+from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.worker.guard import DiskFull
+from taskplace.spark.worker_errors import own_error
+from tests.support.word_counts import words
+from topology import Topology
+
+
+class PythonException(Exception):
+    """Named, and written, as PySpark's."""
+
+
+def sent(raised: BaseException, cause: BaseException | None = None, after: str = "") -> PythonException:
+    """Return what the driver gets when an executor raises."""
+    try:
+        raise raised from cause
+    except BaseException:
+        return PythonException(
+            f"An exception was thrown from the Python worker:\n{traceback.format_exc()}{after}"
+        )
+
+
+@pytest.mark.parametrize("kind", [CheckpointError, DiskFull, Fenced])
+@pytest.mark.parametrize("after", ["", "\n\nJVM stacktrace:\nx: y", "SQLSTATE: 38000"])
+@pytest.mark.parametrize("cause", [None, OSError(28, "No space left on device")])
+def test_errors_to_act_on_get_their_type_again(kind, after, cause):
+    found = own_error(sent(kind("no space is left: /d; 0 MiB free"), cause, after))
+    assert type(found) is kind
+    assert str(found) == "no space is left: /d; 0 MiB free"
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        ValueError("taskplace.errors.Fenced: not at the line's beginning"),
+        KeyError("a\ntaskplace.errors.Fenced: within text"),
+        InputError("a.b", found=1, expected="2"),
+        RuntimeError(),
+    ],
+)
+def test_all_other_errors_stay_as_spark_brings_them(raised):
+    assert own_error(sent(raised, Fenced("the cause is not the error"))) is None
+
+
+def test_what_is_no_error_of_a_worker_stays_as_it_is():
+    assert own_error(ValueError("Traceback (most recent call last):\ntaskplace.errors.Fenced: x")) is None
+    assert own_error(PythonException("no traceback")) is None
+
+
+def test_what_process_batch_raises(cluster, tmp_path):
+    import pyarrow as pa
+    from pyspark.errors import PythonException as FromWorker
+
+    from taskplace.spark import Placed
+
+    def fail(context, rows):
+        import pyarrow.compute as pc
+
+        from taskplace.spark.worker.guard import DiskFull
+
+        if pc.any(pc.equal(rows["k"], "full")).as_py():
+            raise DiskFull("no space is left: /d")
+        if pc.any(pc.equal(rows["k"], "own")).as_py():
+            raise KeyError("my own")
+        return rows.select(["k"] if pc.any(pc.equal(rows["k"], "other")).as_py() else rows.column_names)
+
+    topo = Topology("t")
+    source = topo.source("in", key="k", partitions=1)
+    source.process(fail, name="fail").sink(
+        "o", target=ParquetSink(tmp_path / "out"), schema={"k": "string", "v": "int64"}
+    )
+    placed = Placed(cluster, topo, checkpoint=tmp_path / "c", state_dir=tmp_path / "s")
+    try:
+        for batch, (key, kind, says) in enumerate(
+            [
+                ("fine", None, ""),
+                ("own", FromWorker, r"KeyError: 'my own'"),
+                ("full", DiskFull, r"^no space is left: /d$"),
+                ("other", FromWorker, r"taskplace\.errors\.InputError: .*v"),
+            ]
+        ):
+            rows = words(key).append_column("v", pa.array([1], pa.int64()))
+            frame = cluster.createDataFrame(rows.to_pylist(), "k string, v long")
+            if kind is None:
+                placed.process_batch(frame, batch)
+                continue
+            with pytest.raises(kind, match=says) as caught:
+                placed.process_batch(frame, 1)
+            assert placed.error is caught.value
+    finally:
+        placed.close()
