@@ -8,8 +8,6 @@ from typing import Any
 
 from taskplace.model.keys import Choice, Configuration, Integer, Number, key
 
-WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
-
 
 class LoadBy(StrEnum):
     """What makes a task heavy: its run time, its input rows, the bytes of its state, or nothing."""
