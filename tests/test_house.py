@@ -64,6 +64,19 @@ def test_what_runs_on_executors_does_without_spark(what):
         assert "taskplace.spark.driver" not in path.read_text(), path
 
 
+def test_private_calls_into_spark_are_in_the_bridges():
+    """`_jvm`, `_jdf` and their like lead to the JVM; what steering calls there is in a file of its own."""
+    private = re.compile(r"\._(?:jvm|jsc|jdf|jsq|jsparkSession|instantiatedSession)\b")
+    calling = {path.name for path in files("taskplace") if private.search(path.read_text())}
+    assert calling == {"bridge.py", "bridge_state.py"}
+
+
+def test_the_driver_does_without_the_bridge():
+    """A stand-in for `taskplace.spark.cluster.Cluster` is enough for it."""
+    for path in files("taskplace/spark/driver"):
+        assert "taskplace.spark.bridge" not in path.read_text(), path
+
+
 def test_every_promise_has_a_test_with_spark_in_every_run():
     """The marks `everyday` name the sections of docs/guarantees.md: all of them, and nothing else."""
     sections = re.findall(r"^## (.+)$", (ROOT / "docs" / "guarantees.md").read_text(), re.MULTILINE)
