@@ -45,11 +45,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from taskplace.dotted_keys import INPUT, OUTPUT, entries, topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
-from taskplace.spark.dotted_keys import entries, topology_section
 from taskplace.spark.state.type_text import TypeTextError
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-INPUT = ("format", "path", "schema", "options", "select")
-OUTPUT = ("path", "foreach")
 FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}"

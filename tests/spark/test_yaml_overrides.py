@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from taskplace.dotted_keys import entries, topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import Settings
-from taskplace.spark.dotted_keys import entries, topology_section
 from taskplace.spark.yaml_application import Declared
 from tests.support.shop import settings
 
