@@ -1,9 +1,9 @@
 """Nests the dotted keys that overrides add to `topology`, `input` and `output`.
 
 **Idea.** A file nests these sections; `check_nested` refuses dotted keys there. An override names a key by its path:
-`--set output.totals.path=/data` means `output: {totals: {path: /data}}`. Names may contain dots (`output.a.b.path`). So if the file has no entry
-`totals` yet, the settings cannot know where the name ends, and keep the key `totals.path` unchanged. This module knows
-the fields that an entry may have: a name ends before a field.
+`--set output.totals.path=/data` means `output: {totals: {path: /data}}`. Names may contain dots (`output.a.b.path`).
+So if the file has no entry `totals` yet, the settings cannot know where the name ends, and keep the key `totals.path`
+unchanged. This module knows the fields that an entry may have: a name ends before a field.
 
 Rules:
 - If a name may end in several places, it names an existing entry, or else it is the shortest name.

@@ -235,10 +235,15 @@ class StoreReader:
                     continue
                 holder = holders[number % len(holders)]
                 histories[task] = history
-                keys, file = wanted[task], (files or {}).get(task, "")
-                root, app = str(self._placed.state_root), self._placed.bridge.app_id
-                at = of_store(self._placed.journal.last, self.schema, task=task)
-                question = Question(task, history, root, app, keys, file, at)
+                question = Question(
+                    task=task,
+                    history=history,
+                    state_root=str(self._placed.state_root),
+                    spark_app=self._placed.bridge.app_id,
+                    keys=wanted[task],
+                    file=(files or {}).get(task, ""),
+                    watermark=of_store(self._placed.journal.last, self.schema, task=task),
+                )
                 asked.append(question.encode())
                 locations.append(None if self._placed.bridge.local else holder.location)
             if not asked:

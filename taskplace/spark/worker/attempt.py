@@ -91,9 +91,7 @@ def run_attempt(
             if copy is not None
             else {}
         )
-        outputs = program.run(
-            str(descriptor.task), partition, setting.batch, inputs, stores, setting.watermarks
-        )
+        outputs = program.run(descriptor.task, setting.batch, inputs, stores, setting.watermarks)
         clock.lap("process")
         faults.point("attempt.processed")
         outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))
