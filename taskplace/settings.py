@@ -44,7 +44,9 @@ from taskplace.redaction import redacted
 from taskplace.yaml_io import graft, override, read
 
 MOST_ACTIVE = "executor-with-most-active"
-DECLARED = "taskplace.spark.yaml_application:Declared"  # the class of an application that is YAML alone
+YAML_APPLICATION = (
+    "taskplace.spark.yaml_application:YamlApplication"  # the class of an application that is YAML alone
+)
 
 
 def shown(settings: Any) -> str:
@@ -292,7 +294,7 @@ def _build(document: Mapping[str, Any]) -> Settings:
     given["runtime"] = _renamed(given.get("runtime"))
     topology = _free("topology", given)
     if topology and isinstance(application := given.get("application"), Mapping):
-        given["application"] = {"class": DECLARED, **application}
+        given["application"] = {"class": YAML_APPLICATION, **application}
     found: dict[str, Any] = {
         name: part.from_properties({} if given.get(name) is None else given[name], path=name)
         for name, part in SECTIONS.items()
@@ -320,7 +322,7 @@ def _build(document: Mapping[str, Any]) -> Settings:
 def _has_class(document: Mapping[str, Any]) -> bool:
     """Return whether the application has a class of its own, which reads `input` and `output` as it likes."""
     application = document.get("application")
-    return isinstance(application, Mapping) and application.get("class", DECLARED) != DECLARED
+    return isinstance(application, Mapping) and application.get("class", YAML_APPLICATION) != YAML_APPLICATION
 
 
 def _renamed(runtime: Any) -> Any:

@@ -208,9 +208,9 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "taskplace":
             raise
-        from taskplace.spark.stub_processors import Outlines
+        from taskplace.spark.stub_processors import StubRegistry
 
-        return Outlines()
+        return StubRegistry()
     return Registry()
 
 
