@@ -68,7 +68,7 @@ _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'
 _SINK = "{path: a directory} or {foreach: 'module:function'}"
 
 
-class Declared:
+class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
