@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from taskplace import _renamed
 from taskplace.explanation import explain
 from taskplace.lag import LagIndex
 from taskplace.model.config import PlacementConfig
@@ -24,6 +25,8 @@ from taskplace.verify import Violation, check
 from topology.ids import TaskId
 
 __version__ = "0.1.0"
+
+_renamed.install()
 
 
 def simulate(*args: Any, **options: Any) -> Any:

@@ -15,7 +15,7 @@ from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
-from taskplace.model.columns import STANDBY, WARMUP, Bools, Columns, Ints
+from taskplace.model.columns import Bools, Columns, Ints, Role
 from taskplace.model.config import PlacementConfig
 from taskplace.model.ids import TaskId
 from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
@@ -197,7 +197,7 @@ def _new_actives(c: Columns, step: Step, target: Target) -> _Changes:
 
 def _new_standbys(c: Columns, step: Step) -> _Changes:
     """Return the standbys that were none before."""
-    new = _is_new(c, STANDBY, step.standby_task, step.standby_inst)
+    new = _is_new(c, Role.STANDBY, step.standby_task, step.standby_inst)
     task, inst = step.standby_task[new], step.standby_inst[new]
     why = np.where(inst == c.owner[task], _KEEPS, _COPY)
     count = len(task)
@@ -206,7 +206,7 @@ def _new_standbys(c: Columns, step: Step) -> _Changes:
 
 def _new_warmups(c: Columns, step: Step, target: Target) -> _Changes:
     """Return the warm-ups that were none before."""
-    new = _is_new(c, WARMUP, step.warmup_task, step.warmup_inst)
+    new = _is_new(c, Role.WARMUP, step.warmup_task, step.warmup_inst)
     task, inst, origin = step.warmup_task[new], step.warmup_inst[new], step.warmup_from[new]
     why = np.select(
         [inst != target.active[task], c.open_slots[origin] == 0], [_STANDBY_MOVES, _DRAINS], _BALANCE
@@ -214,9 +214,9 @@ def _new_warmups(c: Columns, step: Step, target: Target) -> _Changes:
     return _Changes(task=task, role=np.full(len(task), _WARMUP), origin=origin, inst=inst, why=why)
 
 
-def _is_new(c: Columns, role: int, task: Ints, inst: Ints) -> Bools:
+def _is_new(c: Columns, role: Role, task: Ints, inst: Ints) -> Bools:
     """Return which copies do not have this role now."""
-    now = c.role == role
+    now = c.role == role.value
     return ~np.isin(task * c.m + inst, c.task[now] * c.m + c.inst[now])
 
 

@@ -16,6 +16,7 @@ The file has sections, and each section has keys. A key may contain dots: `snaps
 
 Errors: `ConfigError` with the path, the value found, the value expected and the nearest known key.
 
+A file nests what `topology`, `input` and `output` have in them; dotted paths are for overrides.
 An override names a key by its path: `runtime.snapshot.bytes=1000`. The path may lead into nested values
 (`topology.sources.flights.partitions=6`, `input.flights.path=/in`). At each level the longest existing key that matches
 is used; the rest of the path is one key.
@@ -33,6 +34,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from taskplace.dotted_keys import check_nested
 from taskplace.errors import ConfigError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.keys import Choice, Configuration, Integer, Text, key
@@ -42,7 +44,9 @@ from taskplace.redaction import redacted
 from taskplace.yaml_io import graft, override, read
 
 MOST_ACTIVE = "executor-with-most-active"
-DECLARED = "taskplace.spark.yaml_application:Declared"  # the class of an application that is YAML alone
+YAML_APPLICATION = (
+    "taskplace.spark.yaml_application:YamlApplication"  # the class of an application that is YAML alone
+)
 
 
 def shown(settings: Any) -> str:
@@ -266,6 +270,7 @@ class Settings:
         given: Mapping[str, Any] = document
         for text in overrides:
             given = _overridden(given, *override(text))
+        check_nested(document, entries=not _has_class(given))
         return _build(given)
 
 
@@ -289,7 +294,7 @@ def _build(document: Mapping[str, Any]) -> Settings:
     given["runtime"] = _renamed(given.get("runtime"))
     topology = _free("topology", given)
     if topology and isinstance(application := given.get("application"), Mapping):
-        given["application"] = {"class": DECLARED, **application}
+        given["application"] = {"class": YAML_APPLICATION, **application}
     found: dict[str, Any] = {
         name: part.from_properties({} if given.get(name) is None else given[name], path=name)
         for name, part in SECTIONS.items()
@@ -312,6 +317,12 @@ def _build(document: Mapping[str, Any]) -> Settings:
         chaos=_chaos(given.get("chaos")),
         report_progress=found["report"].progress,
     )
+
+
+def _has_class(document: Mapping[str, Any]) -> bool:
+    """Return whether the application has a class of its own, which reads `input` and `output` as it likes."""
+    application = document.get("application")
+    return isinstance(application, Mapping) and application.get("class", YAML_APPLICATION) != YAML_APPLICATION
 
 
 def _renamed(runtime: Any) -> Any:

@@ -65,6 +65,19 @@ def test_what_runs_on_executors_does_without_spark(what):
         assert "taskplace.spark.driver" not in path.read_text(), path
 
 
+def test_private_calls_into_spark_are_in_the_bridges():
+    """`_jvm`, `_jdf` and their like lead to the JVM; what steering calls there is in a file of its own."""
+    private = re.compile(r"\._(?:jvm|jsc|jdf|jsq|jsparkSession|instantiatedSession)\b")
+    calling = {path.name for path in files("taskplace") if private.search(path.read_text())}
+    assert calling == {"bridge.py", "bridge_state.py"}
+
+
+def test_the_driver_does_without_the_bridge():
+    """A stand-in for `taskplace.spark.cluster.Cluster` is enough for it."""
+    for path in files("taskplace/spark/driver"):
+        assert "taskplace.spark.bridge" not in path.read_text(), path
+
+
 def test_every_promise_has_a_test_with_spark_in_every_run():
     """The marks `everyday` name the sections of docs/guarantees.md: all of them, and nothing else."""
     sections = re.findall(r"^## (.+)$", (ROOT / "docs" / "guarantees.md").read_text(), re.MULTILINE)
@@ -92,16 +105,41 @@ def test_the_configuration_page_is_what_the_code_declares():
     assert page == made.stdout, "run `python scripts/configuration.py`"
 
 
-def test_no_files_import_each_other_in_a_circle():
+@pytest.fixture(scope="module")
+def imports() -> list[tuple[str, str]]:
     """Every import counts, also one inside a function and one for types alone."""
     found = grimp.build_graph("taskplace", "topology", cache_dir=None)
-    graph = networkx.DiGraph(
+    return [
         (module, other)
         for module in found.modules
         for other in found.find_modules_directly_imported_by(module)
-    )
-    circles = [sorted(part) for part in networkx.strongly_connected_components(graph) if len(part) > 1]
-    assert circles == []
+    ]
+
+
+def circles(imports: list[tuple[str, str]]) -> list[list[str]]:
+    parts = networkx.strongly_connected_components(networkx.DiGraph(imports))
+    return [sorted(part) for part in parts if len(part) > 1]
+
+
+def test_no_files_import_each_other_in_a_circle(imports):
+    assert circles(imports) == []
+
+
+@pytest.mark.parametrize("package", ["taskplace", "taskplace.spark"])
+def test_no_packages_import_each_other_in_a_circle(imports, package):
+    """Nor do a package and a file beside it: a package counts as one with all that is in it."""
+    inside = f"{package}."
+
+    def child(module: str) -> str:
+        return module.removeprefix(inside).partition(".")[0]
+
+    between = [
+        (child(module), child(other))
+        for module, other in imports
+        if module.startswith(inside) and other.startswith(inside) and child(module) != child(other)
+    ]
+    assert between
+    assert circles(between) == []
 
 
 def test_tests_lie_where_the_source_lies():

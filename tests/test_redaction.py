@@ -14,7 +14,7 @@ from taskplace.cli.run import _Warnings
 from taskplace.errors import ConfigError, InputError
 from taskplace.redaction import HIDDEN, is_secret, redacted, scrubbed
 from taskplace.settings import Settings
-from taskplace.spark.yaml_application import Declared, declared_topology
+from taskplace.spark.yaml_application import YamlApplication, declared_topology
 from topology import TopologyError
 
 SECRET = "hunter2"
@@ -68,7 +68,7 @@ def told(function, *given) -> str:
 @pytest.mark.parametrize("option", OPTIONS)
 @pytest.mark.parametrize("value", [[SECRET], {"a": SECRET}], ids=["list", "mapping"])
 def test_an_option_of_a_wrong_type_is_not_echoed(option, value):
-    text = told(lambda: Declared(Settings.from_mapping(document(option, value))))
+    text = told(lambda: YamlApplication(Settings.from_mapping(document(option, value))))
     assert text.startswith(f"input.orders.options.{option}: found {HIDDEN!r}, expected a string")
 
 
@@ -76,11 +76,11 @@ def test_an_option_of_a_wrong_type_is_not_echoed(option, value):
 def test_a_source_that_is_echoed_as_a_whole_shows_no_secret(option):
     given = document(option, SECRET)
     given["output"]["totals"] = given["input"]["orders"]
-    text = told(lambda: Declared(Settings.from_mapping(given)))
+    text = told(lambda: YamlApplication(Settings.from_mapping(given)))
     assert "'subscribe': 'orders'" in text
     given = document("a", "b")
     given["input"]["orders"] = [{option: SECRET, "options": {option: SECRET}}]
-    told(lambda: Declared(Settings.from_mapping(given)))
+    told(lambda: YamlApplication(Settings.from_mapping(given)))
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -26,7 +26,7 @@ from taskplace.errors import ConfigError
 from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
-from taskplace.model.reads import RACK_TAG, cross_rack_reads, prices, reduced_prices
+from taskplace.model.reads import RACK_TAG, costs, cross_rack_reads, reduced_costs
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 
@@ -65,7 +65,7 @@ def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig
     shares = stateless_shares(c, active)
     each = config.rack_aware_assignment_strategy == "balance_subtopology" and shares.kind_fits
     for alike in (True, False) if each else (False,):
-        place = _StatelessNearInput(c, active, known, prices(config), shares, alike=alike).solve()
+        place = _StatelessNearInput(c, active, known, costs(config), shares, alike=alike).solve()
         if place is not None:
             return place
     return None
@@ -185,7 +185,7 @@ class _NearInput(Placement):
     def __init__(self, c: Columns, base: Ints, config: PlacementConfig, rack_of: Ints, reads: Ints) -> None:
         super().__init__(c, base)
         self.rack_of, self.reads = rack_of, reads
-        self.traffic_cost, self.move_cost, self.common = reduced_prices(config)
+        self.traffic_cost, self.move_cost, self.common = reduced_costs(config)
         if config.rack_aware_assignment_strategy == "min_traffic":
             self.low = np.zeros_like(self.low)
             self.high = np.where(c.open_slots > 0, len(self.tasks), 0) * np.ones_like(self.high)

@@ -14,7 +14,7 @@ from taskplace.errors import ConfigError
 from taskplace.model.columns import NONE, STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.groups import rank_in_group
-from taskplace.model.reads import changelog_reads, reduced_prices
+from taskplace.model.reads import changelog_reads, reduced_costs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,7 @@ class Traffic:
         if known is None:
             return None
         rack_of, reads = known
-        read, move, common = reduced_prices(config)
+        read, move, common = reduced_costs(config)
         return cls(rack_of=rack_of, reads=reads, read=read, move=move, common=common)
 
     @property

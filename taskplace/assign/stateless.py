@@ -18,7 +18,7 @@ left over to those that have fewer, one subtopology after the other. With unequa
 stand in the way, and a step on the way to the target may have them anywhere.
 
 Tasks of one subtopology on one instance are interchangeable, and have no copies. So the network has a node for each
-subtopology and each instance, and one arc for each stretch of equal price between them. Without a solver where the
+subtopology and each instance, and one arc for each stretch of equal cost between them. Without a solver where the
 assignment in force is level already.
 
 Non-goals: weights (`taskplace.assign.weights` levels those of stateful tasks), racks (`taskplace.assign.rack_actives`).
@@ -72,7 +72,7 @@ def _counted(sub: Ints, inst: Ints, shape: tuple[int, ...]) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class _Prices:
+class _Costs:
     """What a distance from a share, a move and a detour cost; each outweighs all that is below it."""
 
     kind: int
@@ -81,8 +81,8 @@ class _Prices:
     near: int
 
     @classmethod
-    def of(cls, tasks: int, nodes: int, *, hard_kind: bool, hard_sub: bool) -> _Prices:
-        """Return the prices for so many tasks; without the last level where they do not fit into 64 bits."""
+    def of(cls, tasks: int, nodes: int, *, hard_kind: bool, hard_sub: bool) -> _Costs:
+        """Return the costs for so many tasks; without the last level where they do not fit into 64 bits."""
         for near in (1, 0):
             move = near * tasks + 1
             sub = 0 if hard_sub else (move + near) * tasks + 1
@@ -95,7 +95,7 @@ class _Prices:
 def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
     """Return how many tasks of each subtopology every instance gets.
 
-    First as if all shares could be met, which needs few prices; what cannot be met then gets a price.
+    First as if all shares could be met, which needs few levels; what cannot be met then gets a cost.
     """
     for hard_sub in (True, False) if shares.kind_fits else (False,):
         counts = _flow(shares, here, near, hard_kind=shares.kind_fits, hard_sub=hard_sub)
@@ -105,18 +105,18 @@ def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
 
 
 def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, hard_sub: bool) -> Ints | None:
-    """Return [subtopologies, m] counts of least price; None if the shares that are `hard` cannot be met."""
+    """Return [subtopologies, m] counts of least cost; None if the shares that are `hard` cannot be met."""
     places = shares.places
     of_sub = shares.cell_sum
     net = Network()
     pool, seat, sink = net.nodes(len(of_sub)), net.nodes(len(places)), net.nodes(1)
     tasks = int(of_sub.sum())
-    price = _Prices.of(tasks, len(of_sub) + len(places) + 1, hard_kind=hard_kind, hard_sub=hard_sub)
-    cells = _cells(shares, here[:, places], near[:, places], price, hard_sub=hard_sub)
+    costs = _Costs.of(tasks, len(of_sub) + len(places) + 1, hard_kind=hard_kind, hard_sub=hard_sub)
+    cells = _cells(shares, here[:, places], near[:, places], costs, hard_sub=hard_sub)
     carried = net.arcs(pool[cells.row], seat[cells.column], cells.size, cells.cost)
     net.supply(pool, of_sub - cells.fixed.sum(axis=1))
     net.supply(seat, cells.fixed.sum(axis=0))
-    _add_loads(net, shares, seat, sink, price, hard_kind=hard_kind)
+    _add_loads(net, shares, seat, sink, costs, hard_kind=hard_kind)
     net.supply(sink, -tasks)
     flow = net.solve()
     if flow is None:
@@ -128,7 +128,7 @@ def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, h
 
 
 class _Cells(NamedTuple):
-    """What goes from subtopologies to instances: an arc for each stretch of equal price, as columns.
+    """What goes from subtopologies to instances: an arc for each stretch of equal cost, as columns.
 
     `row`, `column`: its subtopology and instance. `fixed` [subtopologies, instances]: tasks that have to be there,
     which are counted, and not sent.
@@ -141,7 +141,7 @@ class _Cells(NamedTuple):
     fixed: Ints
 
 
-def _cells(shares: StatelessShares, held: Ints, goal: Ints, price: _Prices, *, hard_sub: bool) -> _Cells:
+def _cells(shares: StatelessShares, held: Ints, goal: Ints, costs: _Costs, *, hard_sub: bool) -> _Cells:
     """Return the arcs from subtopologies to instances: the k-th task there costs what its stretch does.
 
     `held`, `goal` [subtopologies, instances]: how many are there, and are to be there in the end.
@@ -150,22 +150,22 @@ def _cells(shares: StatelessShares, held: Ints, goal: Ints, price: _Prices, *, h
     whole = np.broadcast_to(shares.cell_sum[:, None], held.shape)
     ends = np.sort(np.minimum(np.stack([low, high, held, goal, whole]), whole), axis=0)
     begins = np.concatenate([ends[:1] * 0, ends[:-1]])
-    cost = np.where(ends <= held, -price.move, 0) - np.where(ends <= goal, price.near, 0)
+    cost = np.where(ends <= held, -costs.move, 0) - np.where(ends <= goal, costs.near, 0)
     must = np.zeros_like(ends)
     size = ends - begins
     if hard_sub:
         must = np.where(ends <= low, size, 0)
         size = np.where(begins >= high, 0, size)
     else:
-        cost += np.where(begins >= high, price.sub, 0) - np.where(ends <= low, price.sub, 0)
+        cost += np.where(begins >= high, costs.sub, 0) - np.where(ends <= low, costs.sub, 0)
     at = np.nonzero(size - must)
     return _Cells(row=at[1], column=at[2], size=size[at], cost=cost[at], fixed=must.sum(axis=0))
 
 
 def _add_loads(
-    net: Network, shares: StatelessShares, seat: Ints, sink: Ints, price: _Prices, *, hard_kind: bool
+    net: Network, shares: StatelessShares, seat: Ints, sink: Ints, costs: _Costs, *, hard_kind: bool
 ) -> None:
-    """Add the arcs from instances to the sink: the total is met; so is the kind if it is `hard`, else at a price."""
+    """Add the arcs from instances to the sink: the total is met; so is the kind if it is `hard`, else at a cost."""
     places = shares.places
     to = sink.repeat(len(places))
     low, high = shares.low[places], shares.high[places]
@@ -175,7 +175,7 @@ def _add_loads(
         return
     ends = np.sort(np.minimum(np.stack([low, kind_low, kind_high, high]), high), axis=0)
     begins = np.concatenate([ends[:1] * 0, ends[:-1]])
-    cost = np.where(begins >= kind_high, price.kind, 0) - np.where(ends <= kind_low, price.kind, 0)
+    cost = np.where(begins >= kind_high, costs.kind, 0) - np.where(ends <= kind_low, costs.kind, 0)
     for first, last, each in zip(begins, ends, cost, strict=True):
         must = np.where(last <= low, last - first, 0)
         net.arcs(seat, to, last - first, each, low=must)

@@ -27,7 +27,7 @@ import numpy as np
 from taskplace.assign.active import ActiveTarget, place_actives
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, replicas_possible
-from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
+from taskplace.model.columns import STANDBY, Columns, Ints, Role
 from taskplace.model.placement import moved
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
@@ -72,7 +72,7 @@ def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int
     low, high = level_loads(len(tasks) * (1 + replicas), len(tasks), actives, c.open_slots)
     seats.limits(low, high, len(tasks) * (1 + replicas))
     copies: dict[int, list[int]] = {t: [int(place[t])] for t in tasks.tolist()}
-    for role in (WARMUP, STANDBY, ACTIVE, None) if replicas else ():
+    for role in (Role.WARMUP, Role.STANDBY, Role.ACTIVE, None) if replicas else ():
         for t, mine in copies.items():
             former = None if role is None else _holders(c, t, role)
             while len(mine) <= replicas:
@@ -81,7 +81,7 @@ def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int
                     if _exchange(c, seats, copies, t):
                         continue
                     options = seats.beyond_shares(t, mine)
-                    there = np.intersect1d(options, _holders(c, t, STANDBY))
+                    there = np.intersect1d(options, _holders(c, t, Role.STANDBY))
                     options = there if len(there) else options
                 if not len(options):
                     break
@@ -113,9 +113,9 @@ def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -
     return False
 
 
-def _holders(c: Columns, t: int, role: int | None = None) -> Ints:
+def _holders(c: Columns, t: int, role: Role | None = None) -> Ints:
     rows = slice(int(c.start[t]), int(c.start[t + 1]))
-    keep = (c.lag[rows] >= 0) | (c.role[rows] == STANDBY) if role is None else c.role[rows] == role
+    keep = (c.lag[rows] >= 0) | (c.role[rows] == STANDBY) if role is None else c.role[rows] == role.value
     holders: Ints = c.inst[rows][keep]
     return holders
 

@@ -40,18 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except (InputError, TopologyError) as error:
-        return _say(error, codes.BAD_INPUT)
+        return _print_error(error, codes.BAD_INPUT)
     except TaskplaceError as error:
-        return _say(error, codes.FAILED)
+        return _print_error(error, codes.FAILED)
     except KeyboardInterrupt:
-        return _say("interrupted", codes.INTERRUPTED)
+        return _print_error("interrupted", codes.INTERRUPTED)
     except BrokenPipeError:
         # The reader has gone (`| head`); what is still buffered must not be reported at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return codes.FAILED
 
 
-def _say(what: object, code: int) -> int:
+def _print_error(what: object, code: int) -> int:
     line = " ".join(str(what).split()).encode("utf-8", "backslashreplace").decode("utf-8")
     print("taskplace:", line, file=sys.stderr)
     return code

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace.errors import ConfigError
-from taskplace.settings import DECLARED, Settings
+from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.yaml_io import graft, override, read
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def judge(built: BuiltTopology, settings: Settings) -> None:
 
     Errors: `ConfigError` and `TopologyError` with the path in the file, as far as it is there.
     """
-    if settings.application.cls == DECLARED:  # judged when it was made, with its sources
+    if settings.application.cls == YAML_APPLICATION:  # judged when it was made, with its sources
         return
     try:
         from taskplace.spark.yaml_application import judge
@@ -125,7 +125,7 @@ def shown_topology(file: str, overrides: Sequence[str] = ()) -> Topology:
     if not {"sources", "nodes"}.isdisjoint(document) and "application" not in sections:
         return _plain(document, overrides)
     settings = Settings.from_mapping(document, overrides)
-    if settings.application.cls != DECLARED:
+    if settings.application.cls != YAML_APPLICATION:
         return topology_of(load_application(settings), settings)
     reach_workers()  # processors of one's own lie in the current directory
     with _needing(settings):
@@ -178,7 +178,7 @@ def _needs(settings: Settings, error: ModuleNotFoundError) -> ConfigError:
         hint = f"it needs {missing!r}; pip install 'taskplace[spark]'"
     else:
         hint = f"it needs {missing!r}; pip install 'taskplace[spark,examples]' brings what the examples need"
-    if settings.application.cls == DECLARED:  # which the user never wrote
+    if settings.application.cls == YAML_APPLICATION:  # which the user never wrote
         return ConfigError(
             "topology", found="no Spark", expected="the packages that run a topology", hint=hint
         )

@@ -14,7 +14,7 @@ import numpy as np
 from taskplace.model.columns import Ints
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
-from taskplace.model.reads import changelog_reads, cross_rack_reads, prices
+from taskplace.model.reads import changelog_reads, costs, cross_rack_reads
 from taskplace.model.shares import floors_and_ceilings
 
 
@@ -121,7 +121,7 @@ class Binding:
         if self._reads is None:
             return "that would be a move"
         here, there = self._across(t, owner), self._across(t, i)
-        traffic, move = prices(self.config)
+        traffic, move = costs(self.config)
         return (
             f"that would be a move (cost {move}) and {there} reads across racks in place of {here} "
             f"(cost {traffic} each)"
@@ -152,7 +152,7 @@ class Binding:
         c = self.c
         if self._reads is not None and self._across(t, worse) != self._across(t, better):
             a, b = self._across(t, worse), self._across(t, better)
-            traffic, move = prices(self.config)
+            traffic, move = costs(self.config)
             text = f"{c.names[worse]} reads {a} input partitions across racks and {c.names[better]} {b}"
             if a > b:
                 return f"{text} (a read costs {traffic}, a move {move})"

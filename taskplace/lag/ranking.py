@@ -73,6 +73,15 @@ class Acceptable:
         return int(min(restore_rate * self.seconds, MOST_IN_TIME))
 
 
+def lag_of(end: int, applied: int) -> int:
+    """Return the lag of a copy: the records of a changelog up to `end` that it has not applied.
+
+    >>> lag_of(5_000, 4_960), lag_of(5_000, 5_001)
+    (40, 0)
+    """
+    return max(0, end - applied)
+
+
 def needs_no_copy(end: Ints | int, unlogged: Bools | bool) -> Bools:
     """Return whether every instance is caught up without a copy: the changelog is empty, or there is none.
 

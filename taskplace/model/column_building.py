@@ -53,7 +53,15 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         tags=tuple(i.tags for i in instances),
         racks=read.racks,
         changelog_racks=read.changelog_racks,
-        fingerprint=_fingerprint(read, there, copies, ranked, parked, instances, config),
+        fingerprint=_fingerprint(
+            tasks=read,
+            there=there,
+            copies=copies,
+            ranked=ranked,
+            parked=parked,
+            instances=instances,
+            config=config,
+        ),
         notes=(*there.notes, *_notes(read, there, copies, ranked, everywhere)),
         unbounded=config.unbounded,
     )
@@ -94,7 +102,16 @@ def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, accepta
     owns = owner[copies.task] == copies.inst
     best = ranking.most_caught_up(copies.task, ranks, end, acceptable, owns)
     reset = np.flatnonzero(lag != copies.lag)
-    return _Ranked(universal, lag, role, ranks == 0, best, owner, reset, claims[~first])
+    return _Ranked(
+        universal=universal,
+        lag=lag,
+        role=role,
+        caught=ranks == 0,
+        best=best,
+        owner=owner,
+        reset=reset,
+        surplus=claims[~first],
+    )
 
 
 def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
@@ -137,6 +154,7 @@ def _notes(
 
 
 def _fingerprint(
+    *,
     tasks: TaskColumns,
     there: InstanceColumns,
     copies: Copies,

@@ -77,11 +77,13 @@ class PlacementConfig(Configuration):
         10_000,
         "a copy is caught up if its lag is at most this many records; with 2^63 - 1 every instance is caught up, even "
         "without a copy",
+        unit="records",
     )
     acceptable_recovery_seconds: float | None = key(
         _SECONDS,
         None,
         "if set, a copy is also caught up if it can apply its lag within this time, at the measured rate",
+        unit="s",
     )
     probing_rebalance_interval_ms: int = key(
         Integer(1, written=True), 600_000, "interval between plans while the step is not yet the target"

@@ -13,10 +13,10 @@ import numpy as np
 
 from taskplace.model.columns import STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
-from taskplace.model.reads import changelog_reads, prices
+from taskplace.model.reads import changelog_reads, costs
 from taskplace.model.shares import level_loads
 
-FAR = 1 << 60  # no hand-over; above any sum of prices
+FAR = 1 << 60  # no hand-over; above any sum of costs
 
 
 def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: Ints) -> bool:
@@ -44,7 +44,7 @@ def _hand_overs(
     c: Columns, config: PlacementConfig, known: tuple[Ints, Ints], active: Ints, task: Ints, inst: Ints
 ) -> Ints:
     """Return [m, m] what the cheapest hand-over of a standby from one instance to another adds to the price."""
-    (rack_of, reads), (read, move) = known, prices(config)
+    (rack_of, reads), (read, move) = known, costs(config)
     now = np.zeros((c.n, c.m), np.bool_)
     rows = c.role == STANDBY
     now[c.task[rows], c.inst[rows]] = True

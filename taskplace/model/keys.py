@@ -164,7 +164,10 @@ class Text:
 
 
 class Key(NamedTuple):
-    """One key: its name in files, the field that holds it, its default, what it takes, and what it means."""
+    """One key: its name in files, the field that holds it, its default, what it takes, and what it means.
+
+    `unit`: of its values, such as "ms" or "bytes"; "" if they have none.
+    """
 
     name: str
     field: str
@@ -172,6 +175,7 @@ class Key(NamedTuple):
     type: Reader
     doc: str
     second_name: str = ""
+    unit: str = ""
 
     @property
     def required(self) -> bool:
@@ -179,14 +183,22 @@ class Key(NamedTuple):
         return self.default is MISSING
 
 
-def key(kind: Reader, default: Any = MISSING, doc: str = "", *, name: str = "", second_name: str = "") -> Any:
+def key(
+    kind: Reader,
+    default: Any = MISSING,
+    doc: str = "",
+    *,
+    name: str = "",
+    second_name: str = "",
+    unit: str = "",
+) -> Any:
     """Return the field of a key, for a subclass of `Configuration`; without a default it is required.
 
-    `name`: as in files, if that is not the field's name with dots. `second_name`: is read, and never written.
+    `name`: as in files, if that is not the field's name with dots. `second_name`: is read, and never written. `unit`:
+    of its values; a key whose name ends in `.ms` has milliseconds.
     """
-    return field(
-        default=default, metadata={"type": kind, "doc": doc, "name": name, "second_name": second_name}
-    )
+    metadata = {"type": kind, "doc": doc, "name": name, "second_name": second_name, "unit": unit}
+    return field(default=default, metadata=metadata)
 
 
 class Configuration:
@@ -217,12 +229,13 @@ class Configuration:
         """Return all keys, in the order in which they are declared."""
         return tuple(
             Key(
-                f.metadata["name"] or f.name.replace("_", "."),
-                f.name,
-                f.default,
-                f.metadata["type"],
-                f.metadata["doc"],
-                f.metadata["second_name"],
+                name=(name := f.metadata["name"] or f.name.replace("_", ".")),
+                field=f.name,
+                default=f.default,
+                type=f.metadata["type"],
+                doc=f.metadata["doc"],
+                second_name=f.metadata["second_name"],
+                unit=f.metadata["unit"] or ("ms" if name.endswith(".ms") else ""),
             )
             for f in fields(cls)  # type: ignore[arg-type]
             if "type" in f.metadata
@@ -266,14 +279,14 @@ class Configuration:
 
     @classmethod
     def reference(cls) -> str:
-        """Return the keys as a table in Markdown: name, default, values, meaning."""
-        lines = ["| key | default | value | |", "|---|---|---|---|"]
+        """Return the keys as a table in Markdown: name, default, unit, values, meaning."""
+        lines = ["| key | default | unit | value | |", "|---|---|---|---|---|"]
         for found in cls.declared_keys():
             if found.required:
                 default = "required"
             else:
-                default = "none" if found.default in (None, "", ()) else f"`{found.default}`"
-            cells = (f"`{found.name}`", default, str(found.type), found.doc)
+                default = "none" if found.default in (None, "", ()) else f"`{as_yaml(found.default)}`"
+            cells = (f"`{found.name}`", default, found.unit, str(found.type), found.doc)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join(lines)
 
@@ -284,6 +297,17 @@ class Configuration:
             value = getattr(self, found.field)
             out[found.name] = list(value) if isinstance(value, tuple) else value
         return out
+
+
+def as_yaml(value: object) -> str:
+    """Return a plain value as YAML spells it.
+
+    >>> as_yaml(True), as_yaml(None), as_yaml(0.1), as_yaml("lz4")
+    ('true', 'null', '0.1', 'lz4')
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    return "null" if value is None else str(value)
 
 
 def _unknown(
@@ -299,6 +323,8 @@ def _unknown(
         inner = inner[first]
         if (whole := ".".join(words)) in by_name:
             return ConfigError(
-                f"{path}.{whole}", found="a nested key", expected=f"one dotted key: `{whole}: {inner}`"
+                f"{path}.{whole}",
+                found="a nested key",
+                expected=f"one dotted key: `{whole}: {as_yaml(inner)}`",
             )
     return ConfigError.unknown_key(path, name, known)

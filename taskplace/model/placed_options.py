@@ -36,7 +36,7 @@ class Compression:
     """A compression, or none."""
 
     def __str__(self) -> str:
-        return "'lz4', 'zstd' or None"
+        return "one of lz4, zstd, none"
 
     def read(self, path: str, value: Any) -> str | None:
         """Return the compression; None for "none". Errors: `ConfigError`."""
@@ -109,9 +109,10 @@ class PlacedOptions(Configuration, section="runtime"):
         10,
         "number of batches that change a task between two of its snapshots",
         second_name="snapshot.interval.batches",
+        unit="batches",
     )
     snapshot_bytes: int = key(
-        Integer(1), 64 * 2**20, "a snapshot is also due after this many bytes of changelog"
+        Integer(1), 64 * 2**20, "a snapshot is also due after this many bytes of changelog", unit="bytes"
     )
     follower_share: float = key(
         Share(), 0.1, "fraction of the executors' slots that standbys and warm-ups may use while a batch runs"
@@ -122,8 +123,9 @@ class PlacedOptions(Configuration, section="runtime"):
     bytes_per_task: int = key(
         Integer(1, MOST_BYTES),
         128 * 2**20,
-        "largest input of one task in one batch, in bytes",
+        "largest input of one task in one batch",
         second_name="bytes.per.task.max",
+        unit="bytes",
     )
     locality_wait_ms: int = key(
         Integer(0),

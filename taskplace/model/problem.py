@@ -161,13 +161,13 @@ def _read_task(value: Any, path: str, known: dict[str, TaskId]) -> Task:
         raise InputError(f"{path}.id", found=None, expected="a task id like '0_3'")
     get = m.get
     return Task(
-        _read_id(m["id"], f"{path}.id", known),
-        validation.boolean(get("stateful", True), f"{path}.stateful"),
-        validation.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
-        validation.weight(get("weight", 1.0), f"{path}.weight"),
-        validation.boolean(get("logged", True), f"{path}.logged"),
-        _read_racks(get("racks", ()), f"{path}.racks"),
-        _read_racks(get("changelog_racks", ()), f"{path}.changelog_racks"),
+        id=_read_id(m["id"], f"{path}.id", known),
+        stateful=validation.boolean(get("stateful", True), f"{path}.stateful"),
+        end_offset=validation.integer(get("end_offset", 0), f"{path}.end_offset", optional=True),
+        weight=validation.weight(get("weight", 1.0), f"{path}.weight"),
+        logged=validation.boolean(get("logged", True), f"{path}.logged"),
+        racks=_read_racks(get("racks", ()), f"{path}.racks"),
+        changelog_racks=_read_racks(get("changelog_racks", ()), f"{path}.changelog_racks"),
     )
 
 
@@ -203,17 +203,20 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
     tags = validation.mapping(get("tags", {}), f"{path}.tags")
     lags = validation.mapping(get("lags", {}), f"{path}.lags")
     return Instance(
-        validation.text(m["id"], f"{path}.id"),
-        validation.integer(get("capacity", 1), f"{path}.capacity", 0, validation.MOST_CAPACITY) or 0,
-        {validation.text(k, f"{path}.tags"): validation.text(v, f"{path}.tags.{k}") for k, v in tags.items()},
-        validation.boolean(get("draining", False), f"{path}.draining"),
-        ids("active"),
-        ids("standby"),
-        ids("warmup"),
-        _read_lags(lags, f"{path}.lags", known),
-        ids("parked"),
-        validation.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
-        validation.slots(get("slots", ()), f"{path}.slots"),
+        id=validation.text(m["id"], f"{path}.id"),
+        capacity=validation.integer(get("capacity", 1), f"{path}.capacity", 0, validation.MOST_CAPACITY) or 0,
+        tags={
+            validation.text(k, f"{path}.tags"): validation.text(v, f"{path}.tags.{k}")
+            for k, v in tags.items()
+        },
+        draining=validation.boolean(get("draining", False), f"{path}.draining"),
+        active=ids("active"),
+        standby=ids("standby"),
+        warmup=ids("warmup"),
+        lags=_read_lags(lags, f"{path}.lags", known),
+        parked=ids("parked"),
+        restore_rate=validation.positive(get("restore_rate"), f"{path}.restore_rate", optional=True),
+        slots=validation.slots(get("slots", ()), f"{path}.slots"),
     )
 
 

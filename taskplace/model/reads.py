@@ -41,17 +41,17 @@ def _reads(c: Columns, partitions: Sequence[Sequence[Sequence[str]]]) -> tuple[I
     return rack_of, reads
 
 
-def prices(config: PlacementConfig) -> tuple[int, int]:
+def costs(config: PlacementConfig) -> tuple[int, int]:
     """Return what a cross-rack read and a move cost: as configured, else 10 and 1."""
     traffic, move = config.rack_aware_assignment_traffic_cost, config.rack_aware_assignment_non_overlap_cost
     return 10 if traffic is None else traffic, 1 if move is None else move
 
 
-def reduced_prices(config: PlacementConfig) -> tuple[int, int, int]:
-    """Return `prices` divided by their common factor, and the factor: only their ratio matters.
+def reduced_costs(config: PlacementConfig) -> tuple[int, int, int]:
+    """Return `costs` divided by their common factor, and the factor: only their ratio matters.
 
     Small numbers leave room for what is decided below them.
     """
-    traffic, move = prices(config)
+    traffic, move = costs(config)
     common = math.gcd(traffic, move) or 1
     return traffic // common, move // common, common

@@ -23,8 +23,9 @@ class PartitionerConfig(Configuration):
         0,
         "bytes that go to a partition before the next one is chosen; 0: use `batch.size`",
         name="partitioner.sticky.batch.size",
+        unit="bytes",
     )
-    batch_size: int = key(Integer(0), 16_384, "used if `partitioner.sticky.batch.size` is 0")
+    batch_size: int = key(Integer(0), 16_384, "used if `partitioner.sticky.batch.size` is 0", unit="bytes")
     ignore_keys: bool = key(
         Boolean(), False, "treat records with a key as records without one", name="partitioner.ignore.keys"
     )

@@ -9,6 +9,7 @@ The calls beyond the public API, and their reasons:
 - `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and returns which partitions have rows.
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: the executors;
   `TaskScheduler.getExecutorDecommissionState`: the executors that are being decommissioned.
+- `PythonUtils.getBroadcastThreshold`: from which size on PySpark itself makes a broadcast of a function.
 - `DataSourceRegistration` with a stand-in for the session: a source that the driver's own Python plans.
 """
 
@@ -39,12 +40,15 @@ from taskplace.spark.cluster import DECOMMISSION_POLLS
 from taskplace.spark.cluster import ArrowInput as ArrowInput
 from taskplace.spark.cluster import Executor as Executor
 from taskplace.spark.cluster import JobLostError as JobLostError
-from taskplace.spark.sending import Sending, Sent
+from taskplace.spark.sending import LARGE, Sending, Sent
 from taskplace.spark.worker_errors import own_error
 
 TESTED = "4.3"
 POLL_SECONDS = 0.1
 END_OF_TASKS_SECONDS = 5.0
+
+#: The names of the data sources that each session knows.
+_registered: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,8 @@ class Bridge:
         self._jvm: Any = self.sc._jvm
         self.app_id = self.sc.applicationId
         self.local = bool(self._jsc.isLocal())
-        self._sending = Sending(self.sc)
+        threshold = int(self._jvm.PythonUtils.getBroadcastThreshold(self.sc._jsc))
+        self._sending = Sending(self.sc, min(LARGE, threshold))
         self._configure(locality_wait_ms)
 
     @property
@@ -303,6 +308,19 @@ class Bridge:
                 job.done.wait()
             self._wait_for_tasks(tag)
 
+    def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
+        """Register a Python data source with a session, once. The driver's own Python plans it.
+
+        Spark would use the executors' Python for the planning, which may not be installed on the driver.
+        """
+        if name in _registered.setdefault(spark, set()):
+            return
+        here: Any = SimpleNamespace(
+            sparkContext=_OfDriver(spark.sparkContext), _jsparkSession=spark._jsparkSession
+        )
+        DataSourceRegistration(here).register(source())
+        _registered[spark].add(name)
+
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """Return a daemon thread, not yet started, with the Spark properties of the calling thread."""
         return InheritableThread(target=target, name=name, daemon=True)
@@ -377,23 +395,6 @@ class _Conf:
                 self._spark.conf.unset(key)
             else:
                 self._spark.conf.set(key, value)
-
-
-_registered: WeakKeyDictionary[SparkSession, set[str]] = WeakKeyDictionary()
-
-
-def register(spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
-    """Register a Python data source with a session, once. The driver's own Python plans it.
-
-    Spark would use the executors' Python for the planning, which may not be installed on the driver.
-    """
-    if name in _registered.setdefault(spark, set()):
-        return
-    here: Any = SimpleNamespace(
-        sparkContext=_OfDriver(spark.sparkContext), _jsparkSession=spark._jsparkSession
-    )
-    DataSourceRegistration(here).register(source())
-    _registered[spark].add(name)
 
 
 class _OfDriver:

@@ -24,9 +24,8 @@ from pyspark.sql import SparkSession
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
-from taskplace.spark.steering.config import WORKS
-from taskplace.spark.steering.layout import Layout, Operator, layout, read_operators, that_ran
-from taskplace.spark.steering.overrides import Facts
+from taskplace.spark.query_layout import Layout, Operator, layout, read_operators, that_ran
+from taskplace.spark.spark_settings import WORKS, Facts
 from topology.ids import TaskId
 
 RECENT_JOBS = 8

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
 
 DECOMMISSION_POLLS = 10
 """Only every tenth poll asks whether Spark decommissions executors, because that takes one call per executor."""
@@ -123,6 +124,9 @@ class Cluster(Protocol):
 
     def keep(self, name: str, value: object) -> SentValue:
         """Send a value to executors, unless the value last sent under this name is the same object."""
+
+    def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
+        """Make a data source known to a session, once. The driver plans it; `source` returns its class."""
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """Return a daemon thread, not yet started, that may run jobs in the calling thread's session."""

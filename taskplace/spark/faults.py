@@ -31,6 +31,15 @@ POINTS = (
 )
 
 
+_executor: int | None = None
+
+
+def worker_of(executor: int) -> None:
+    """Tell the process id of the executor that this process works for: `kill` is for both of them."""
+    global _executor
+    _executor = executor
+
+
 def point(name: str) -> None:
     """Carry out an order for this point, if there is one."""
     folder = os.environ.get("TASKPLACE_FAULTS")
@@ -47,9 +56,7 @@ def point(name: str) -> None:
         while not (Path(folder) / f"{name}.release").exists():
             time.sleep(0.02)
         return
-    if not name.startswith("batch."):
-        from taskplace.spark.worker import identity
-
+    if _executor is not None and not name.startswith("batch."):
         with suppress(ProcessLookupError):  # the worker may outlive its executor
-            os.kill(identity.executor()[1].pid, signal.SIGKILL)
+            os.kill(_executor, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

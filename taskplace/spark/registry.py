@@ -39,6 +39,7 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from taskplace.errors import InputError
+from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -72,9 +73,6 @@ FUNCTIONS: Mapping[str, Callable[..., Aggregation]] = {
     "first": first,
     "last": last,
 }
-
-#: Options of the node, not of its processor: see `taskplace.spark.processors.times`.
-DECLARED = ("event_time", "delay")
 
 
 class Registry(Mapping[str, Callable[..., Any]]):
@@ -163,7 +161,9 @@ def _checked(factory: Callable[..., Any], given: frozenset[str], of: Any, /, **o
     """
     parameters = [p for p in _parameters(of or factory) if p.name not in given]
     taken = {p.name for p in parameters}
-    options = {name: value for name, value in options.items() if name in taken or name not in DECLARED}
+    options = {
+        name: value for name, value in options.items() if name in taken or name not in EVENT_TIME_OPTIONS
+    }
     names = [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     if not any(p.kind == p.VAR_KEYWORD for p in parameters):
         for option in options:

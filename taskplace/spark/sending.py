@@ -45,12 +45,13 @@ class Sent:
 
 
 class Sending:
-    """The values that one driver has sent. Thread-safe."""
+    """The values that one driver has sent. Thread-safe.
 
-    def __init__(self, sc: SparkContext) -> None:
-        self._sc = sc
-        threshold = int(sc._jvm.PythonUtils.getBroadcastThreshold(sc._jsc))
-        self._large = min(LARGE, threshold)
+    `large`: pickled functions of more bytes are sent as a broadcast.
+    """
+
+    def __init__(self, sc: SparkContext, large: int = LARGE) -> None:
+        self._sc, self._large = sc, large
         self._kept: dict[str, tuple[object, Sent]] = {}
         self._lock = threading.Lock()
 

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
 from taskplace.errors import InputError, TaskplaceError
+from taskplace.lag.ranking import lag_of
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
@@ -232,10 +233,15 @@ class StoreReader:
                     continue
                 holder = holders[number % len(holders)]
                 histories[task] = history
-                keys, file = wanted[task], (files or {}).get(task, "")
-                root, app = str(self._placed.state_root), self._placed.bridge.app_id
-                at = of_store(self._placed.journal.last, self.schema, task=task)
-                question = Question(task, history, root, app, keys, file, at)
+                question = Question(
+                    task=task,
+                    history=history,
+                    state_root=str(self._placed.state_root),
+                    spark_app=self._placed.bridge.app_id,
+                    keys=wanted[task],
+                    file=(files or {}).get(task, ""),
+                    watermark=of_store(self._placed.journal.last, self.schema, task=task),
+                )
                 asked.append(question.encode())
                 locations.append(None if self._placed.bridge.local else holder.location)
             if not asked:
@@ -272,7 +278,7 @@ class StoreReader:
             # Instances with a copy, least lag first.
             holders = [(lag, name, state.members[name].executor) for name, lag in state.lags.by_lag(task)]
             if self._copies == "active":
-                # After the owner, the others that are caught up as far as is known, such as the previous owner.
+                # After the owner, the copies that lack nothing as far as is known, such as the previous owner's.
                 others = [executor for lag, _, executor in holders if lag == 0 and executor != owner]
                 return [owner, *others] if owner is not None else others
             return [executor for _, name, executor in holders if task in state.following(name)]
@@ -282,7 +288,7 @@ class StoreReader:
         if self._copies == "active":
             return at == history.end
         batches = sum(change.version > at.version for change in history.changes)
-        return (self._max_lag is None or history.end.offset - at.offset <= self._max_lag) and (
+        return (self._max_lag is None or lag_of(history.end.offset, at.offset) <= self._max_lag) and (
             self._max_batches is None or batches <= self._max_batches
         )
 

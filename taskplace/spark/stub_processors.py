@@ -34,11 +34,11 @@ def store_of(processor: str, node: str) -> Mapping[str, Any]:
     return {"store": node} if processor in STATEFUL else {}
 
 
-class Outlines(Mapping[str, Callable[..., Any]]):
+class StubRegistry(Mapping[str, Callable[..., Any]]):
     """A registry of taskplace's processors, as placeholders that have only a store.
 
 
-    >>> Outlines()["count"](store="visits", by={"page": "string"}).layouts()
+    >>> StubRegistry()["count"](store="visits", by={"page": "string"}).layouts()
     {'visits': {}}
     """
 
@@ -52,7 +52,7 @@ class Outlines(Mapping[str, Callable[..., Any]]):
             )
         if name not in STATEFUL:
             raise KeyError(name)
-        return Outline
+        return StubProcessor
 
     def __iter__(self) -> Iterator[str]:
         return iter(STATEFUL)
@@ -61,7 +61,7 @@ class Outlines(Mapping[str, Callable[..., Any]]):
         return len(STATEFUL)
 
 
-class Outline:
+class StubProcessor:
     """A placeholder for a processor: only its store."""
 
     def __init__(self, *, store: Any, **options: Any) -> None:

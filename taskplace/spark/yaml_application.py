@@ -45,11 +45,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from taskplace.dotted_keys import INPUT, OUTPUT, entries, topology_section
 from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
-from taskplace.spark.dotted_keys import entries, topology_section
 from taskplace.spark.state.type_text import TypeTextError
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
@@ -62,14 +62,13 @@ if TYPE_CHECKING:
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-INPUT = ("format", "path", "schema", "options", "select")
 FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
 FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
 _SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}"
 _SINK = "{path: a directory} or {foreach: 'module:function'}"
 
 
-class Declared:
+class YamlApplication:
     """The application class for a YAML file with a `topology`. It needs only the file."""
 
     def __init__(self, settings: Settings) -> None:
@@ -211,9 +210,9 @@ def _registry() -> Mapping[str, Callable[..., Any]]:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] == "taskplace":
             raise
-        from taskplace.spark.stub_processors import Outlines
+        from taskplace.spark.stub_processors import StubRegistry
 
-        return Outlines()
+        return StubRegistry()
     return Registry()
 
 
@@ -250,7 +249,6 @@ def _foreach(path: str, value: str) -> SinkTarget:
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.
 _TARGETS: Mapping[str, Callable[[str, str], SinkTarget]] = {"path": _parquet, "foreach": _foreach}
-OUTPUT = tuple(_TARGETS)
 
 
 def _check_sinks(built: BuiltTopology) -> None:

@@ -67,7 +67,7 @@ def test_every_key_is_documented_and_its_default_is_what_it_takes(part: type[Con
         ({}, "here.lamp.count", "found nothing"),
         ({"lamp.count": 9}, "here.lamp.count", "an integer of at least 1, at most 8"),
         ({"lamp.count": 1, "lamps": 2}, "here.lamps", "a key given twice"),
-        ({"lamps": 2, "lamp": {"dimmed": True}}, "here.lamp.dimmed", "one dotted key: `lamp.dimmed: True`"),
+        ({"lamps": 2, "lamp": {"dimmed": True}}, "here.lamp.dimmed", "one dotted key: `lamp.dimmed: true`"),
         ({"lamps": 2, "lamp.color": "red"}, "here.lamp.color", "did you mean 'lamp.colour'?"),
         ({"lamps": 2, 3: 4}, "here.3", "a string as key"),
         ({"lamps": 2, "lamp.power": float("nan")}, "here.lamp.power", "a number of watts above 0"),

@@ -10,7 +10,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.driver.directory_overlaps import check_overlaps, overlap
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from topology import BuiltTopology, Topology
 
 
@@ -96,14 +96,14 @@ APP = {
     ],
 )
 def test_in_yaml(place, whose):
-    Declared(Settings.from_mapping(APP))
+    YamlApplication(Settings.from_mapping(APP))
     with pytest.raises(
         ConfigError, match=rf"^output\.more\.path: found .*, {whose}.?, expected a separate directory"
     ):
-        Declared(Settings.from_mapping(APP, [f"output.more.path={place}"]))
+        YamlApplication(Settings.from_mapping(APP, [f"output.more.path={place}"]))
 
 
 def test_a_source_elsewhere():
-    Declared(Settings.from_mapping(APP, ["input.in.path=s3://nowhere/more"]))
+    YamlApplication(Settings.from_mapping(APP, ["input.in.path=s3://nowhere/more"]))
     with pytest.raises(ConfigError, match=r"^output\.(out|more)\.path: .*the input directory of input\.in"):
-        Declared(Settings.from_mapping(APP, ["input.in.path=/nowhere/*"]))
+        YamlApplication(Settings.from_mapping(APP, ["input.in.path=/nowhere/*"]))

@@ -11,7 +11,7 @@ import yaml
 
 from taskplace.errors import ConfigError, TaskplaceError
 from taskplace.settings import Settings
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from taskplace.spark.yaml_paths import option_path
 from topology import TopologyError
 
@@ -88,7 +88,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 def message(document: dict[str, Any]) -> str:
     with pytest.raises((TaskplaceError, TopologyError)) as caught:
-        Declared(Settings.from_mapping(document))
+        YamlApplication(Settings.from_mapping(document))
     return str(caught.value)
 
 
@@ -149,7 +149,7 @@ def test_a_list_of_nodes():
     document = yaml.safe_load(WHOLE)
     nodes = document["topology"]["nodes"]
     document["topology"]["nodes"] = [{"name": name} | node for name, node in nodes.items()]
-    Declared(Settings.from_mapping(copy.deepcopy(document)))
+    YamlApplication(Settings.from_mapping(copy.deepcopy(document)))
     document["topology"]["nodes"][0]["options"]["by"]["idd"] = "long"
     assert message(document).startswith("topology.nodes[0].options.by.idd: found \"no column 'idd'\"")
 
@@ -188,7 +188,7 @@ def test_any_value_at_any_place_is_taken_or_refused_in_one_line(value):
             inner = inner[key]
         inner[path[-1]] = copy.deepcopy(value)
         try:
-            Declared(Settings.from_mapping(wrong))
+            YamlApplication(Settings.from_mapping(wrong))
         except (ConfigError, TopologyError) as error:
             assert "\n" not in str(error), path
             assert not str(error).startswith(("node '", "stores.", "sinks.", "sources.", "nodes.")), path

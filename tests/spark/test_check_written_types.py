@@ -12,7 +12,7 @@ from taskplace.spark.processors import Count, sum_
 from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.type_text import DEEPEST, TypeTextError
 from taskplace.spark.worker.schemas import declare
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from topology import TopologyError
 
 APP = {
@@ -52,7 +52,9 @@ WRONG = [
 def test_a_schema_in_yaml(written, place, says):
     for form in (f"k string, x {written}", {"k": "string", "x": written}):
         with pytest.raises(ConfigError, match=rf"^input\.in\.schema\.x({place}): .*({says})") as caught:
-            Declared(Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": form}}}))
+            YamlApplication(
+                Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": form}}})
+            )
         assert "\n" not in str(caught.value)
 
 
@@ -65,7 +67,7 @@ def test_a_schema_in_yaml(written, place, says):
     ],
 )
 def test_schemas_that_are_let_through(ddl):
-    Declared(Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": ddl}}}))
+    YamlApplication(Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": ddl}}}))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +75,7 @@ def test_schemas_that_are_let_through(ddl):
 )
 def test_what_is_no_list_of_columns(ddl):
     with pytest.raises(ConfigError, match=r"^input\.in\.schema[^ ]*: found .*, expected "):
-        Declared(Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": ddl}}}))
+        YamlApplication(Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": ddl}}}))
 
 
 def test_columns_as_they_are_written():
@@ -118,7 +120,7 @@ def test_types_of_columns_and_sinks(written, says):
     options = {"by": {"x": written}}
     nodes = APP["topology"]["nodes"] | {"n": {"process": "in", "processor": "count", "options": options}}
     with pytest.raises(TopologyError, match=rf"^topology\.nodes\.n\.options\.by\.{says}"):
-        Declared(Settings.from_mapping(APP | {"topology": APP["topology"] | {"nodes": nodes}}))
+        YamlApplication(Settings.from_mapping(APP | {"topology": APP["topology"] | {"nodes": nodes}}))
 
 
 def test_the_type_of_an_aggregate():

@@ -16,7 +16,7 @@ from taskplace.spark.processors.base import Context
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
-from topology import Topology
+from topology import TaskId, Topology
 
 #: What was once used inside, and what is now.
 NAMES = [
@@ -147,13 +147,13 @@ def test_a_sink_s_columns_are_told_apart_by_spark(target, columns, found):
     (program,) = programs.programs(topo.build())
     rows = pa.table([pa.array(["a"])] * 2, columns)
     if found is None:
-        assert program.run("0_0", 0, 0, {"in": rows}, {}).sinks["o"] is rows
+        assert program.run(TaskId(0, 0), 0, {"in": rows}, {}).sinks["o"] is rows
         return
     with pytest.raises(InputError, match=rf"^sink 'o': found .*a column '{found}' beside"):
-        program.run("0_0", 0, 0, {"in": rows}, {})
+        program.run(TaskId(0, 0), 0, {"in": rows}, {})
 
 
 def test_rows_of_no_sink_are_no_matter():
     program = Program(0, (Operator("a", "source", topic="A"),), {})
-    program.run("0_0", 0, 0, {"A": pa.table([pa.array([1])] * 2, ["k", "K"])}, {})
+    program.run(TaskId(0, 0), 0, {"A": pa.table([pa.array([1])] * 2, ["k", "K"])}, {})
     assert Context("0_0", 0, 0, {}).stores == {}

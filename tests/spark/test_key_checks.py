@@ -13,7 +13,7 @@ from taskplace.settings import Settings
 from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.aggregate import WINDOW
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from topology import Stream, Topology, TopologyError
 
 
@@ -244,6 +244,6 @@ def test_an_application_in_yaml_is_judged_before_anything_starts(tmp_path):
     with pytest.raises(
         TopologyError, match=r"^topology.nodes.n: keeps state by \(tailnum\), but its input 'a'"
     ):
-        Declared(Settings.from_mapping(document))
+        YamlApplication(Settings.from_mapping(document))
     document["topology"]["sources"]["a"]["key"] = "tailnum"
-    assert Declared(Settings.from_mapping(document)).topology().name == "t"
+    assert YamlApplication(Settings.from_mapping(document)).topology().name == "t"

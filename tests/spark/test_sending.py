@@ -36,8 +36,7 @@ def there(monkeypatch) -> list[FakeBroadcast]:
 
 @pytest.fixture
 def made(there) -> Sending:
-    jvm = SimpleNamespace(PythonUtils=SimpleNamespace(getBroadcastThreshold=lambda _: 1 << 20))
-    return Sending(SimpleNamespace(_jvm=jvm, _jsc=None, broadcast=FakeBroadcast))
+    return Sending(SimpleNamespace(broadcast=FakeBroadcast))
 
 
 class Large:

@@ -14,13 +14,13 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from taskplace.errors import ConfigError
-from taskplace.settings import DECLARED, Settings
+from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.spark import ForeachBatch, ParquetSink
 from taskplace.spark.driver import staging
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.processors import PerKey
 from taskplace.spark.registry import Registry
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from tests.support.shop import HERE, ORDERS, clean, node, settings
 
 pytestmark = pytest.mark.usefixtures("own_module")
@@ -28,8 +28,8 @@ pytestmark = pytest.mark.usefixtures("own_module")
 
 def test_a_file_without_a_class():
     given = settings()
-    assert given.application.cls == DECLARED
-    built = Declared(given).topology().build()
+    assert given.application.cls == YAML_APPLICATION
+    built = YamlApplication(given).topology().build()
     assert (built.name, len(built.tasks())) == ("orders", 4)
     # State is named after its node, unless it has a name.
     assert [store.name for store in built.stores] == ["once", "spent-by-customer"]
@@ -58,7 +58,7 @@ def test_overrides_reach_into_the_topology():
     assert given.input["orders"]["options"] == {"maxFilesPerTrigger": 1, "kafka.group.id": "g"}
     assert given.input["orders"]["path"] == "/elsewhere"
     assert document["topology"]["sources"]["orders"]["partitions"] == 4
-    assert len(Declared(given).topology().build().tasks()) == 8
+    assert len(YamlApplication(given).topology().build().tasks()) == 8
 
 
 def test_ones_own_functions_classes_and_factories():
@@ -76,7 +76,7 @@ def test_ones_own_functions_classes_and_factories():
         ),
     }
     given = settings(topology__nodes={**settings().topology["nodes"], **nodes})
-    built = Declared(given).topology().build()
+    built = YamlApplication(given).topology().build()
     assert built.node("a").processor is clean
     assert built.node("b").processor.keywords == {"least": 3}
     assert (built.node("c").processor.column, built.node("c").processor.limit) == ("customer", 3)
@@ -94,7 +94,7 @@ def test_schemas_as_columns_and_sinks_as_functions():
         },
         output__totals={"foreach": f"{HERE}:show"},
     )
-    application = Declared(given)
+    application = YamlApplication(given)
     assert isinstance(application.topology().build().node("totals").target, ForeachBatch)
 
 
@@ -104,12 +104,12 @@ def test_a_sink_s_schema():
         {"topology__nodes__totals__schema": columns},
         {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()},
     ):
-        built = Declared(settings(**change)).topology().build()
+        built = YamlApplication(settings(**change)).topology().build()
         assert staging.declared(built)["totals"].columns == tuple(columns.items())
     with pytest.raises(
         ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
     ):
-        Declared(settings(topology__nodes__totals__schema={"cents": "int46"}))
+        YamlApplication(settings(topology__nodes__totals__schema={"cents": "int46"}))
 
 
 def test_sources_that_are_no_files():
@@ -118,9 +118,9 @@ def test_sources_that_are_no_files():
         "options": {"subscribe": "orders"},
         "select": ["cast(key as string) as customer"],
     }
-    Declared(settings(input__orders=kafka))
+    YamlApplication(settings(input__orders=kafka))
     own = {"format": "com.shop.Source", "schema": "id long, customer string, cents long"}
-    Declared(settings(input__orders=own))
+    YamlApplication(settings(input__orders=own))
 
 
 def test_state_of_a_node_without_a_name_is_named_after_the_node_too():
@@ -129,7 +129,7 @@ def test_state_of_a_node_without_a_name_is_named_after_the_node_too():
         {"process": "orders-process", "processor": "count", "options": {"by": {"customer": "string"}}},
         {"name": "totals", "sink": "orders-process-2"},
     ]
-    built = Declared(settings(topology__nodes=nodes)).topology().build()
+    built = YamlApplication(settings(topology__nodes=nodes)).topology().build()
     assert [store.name for store in built.stores] == ["orders-process", "orders-process-2"]
 
 
@@ -146,7 +146,7 @@ def test_an_option_may_have_any_name(name):
     named.__signature__ = Signature(parameters)
     sys.modules[HERE].own = named
     nodes = {**settings().topology["nodes"], "x": node(f"{HERE}:own", **{name: 5})}
-    built = Declared(settings(topology__nodes=nodes)).topology().build()
+    built = YamlApplication(settings(topology__nodes=nodes)).topology().build()
     assert built.node("x").processor(None, None) == 5
 
 

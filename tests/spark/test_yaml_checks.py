@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from taskplace.cli import main
 from taskplace.errors import InputError
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from tests.support.shop import ORDERS, node, settings
 from topology import TopologyError
 
@@ -119,7 +119,7 @@ SPENT = "topology__nodes__spent__options"
 )
 def test_a_declared_schema_is_compared_with_what_the_topology_takes(changes, says):
     with pytest.raises((InputError, TopologyError)) as caught:
-        Declared(settings(**changes))
+        YamlApplication(settings(**changes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -141,7 +141,7 @@ def test_a_declared_schema_is_compared_with_what_the_topology_takes(changes, say
     ],
 )
 def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
-    Declared(settings(**changes))
+    YamlApplication(settings(**changes))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_what_is_not_known_of_a_source_is_left_to_the_start(changes):
 )
 def test_what_a_start_refuses_of_sinks_and_options_a_check_refuses(changes, says):
     with pytest.raises((InputError, TopologyError)) as caught:
-        Declared(settings(**changes))
+        YamlApplication(settings(**changes))
     assert says in str(caught.value).replace('"', "'")
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark")
 
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
-from taskplace.spark.yaml_application import Declared, declared_topology
+from taskplace.spark.yaml_application import YamlApplication, declared_topology
 from tests.support.shop import HERE, node, settings
 from topology import TopologyError
 
@@ -162,7 +162,7 @@ BAD = [
 @pytest.mark.parametrize(("changes", "says"), BAD, ids=lambda v: str(v)[:60])
 def test_a_mistake_is_one_error_with_its_path(changes, says):
     with pytest.raises((InputError, TopologyError)) as caught:
-        Declared(settings(**changes))
+        YamlApplication(settings(**changes))
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
 

@@ -7,10 +7,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 
+from taskplace.dotted_keys import entries, topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import Settings
-from taskplace.spark.dotted_keys import entries, topology_section
-from taskplace.spark.yaml_application import Declared
+from taskplace.spark.yaml_application import YamlApplication
 from tests.support.shop import settings
 
 pytestmark = pytest.mark.usefixtures("own_module")
@@ -35,8 +35,8 @@ OVERRIDES = [
 
 
 def test_overrides_can_say_all_that_a_file_says():
-    told = Declared(Settings.from_mapping({"application": {"id": "orders"}}, OVERRIDES))
-    nested = Declared(settings())
+    told = YamlApplication(Settings.from_mapping({"application": {"id": "orders"}}, OVERRIDES))
+    nested = YamlApplication(settings())
     assert told.topology().build().to_dict() == nested.topology().build().to_dict()
     assert told.topology().build().node("spent").options == nested.topology().build().node("spent").options
     assert (

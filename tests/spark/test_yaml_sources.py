@@ -9,9 +9,9 @@ from taskplace.errors import ConfigError
 
 def declared(entry):
     from taskplace.settings import Settings
-    from taskplace.spark.yaml_application import Declared
+    from taskplace.spark.yaml_application import YamlApplication
 
-    return Declared(
+    return YamlApplication(
         Settings.from_mapping(
             {
                 "application": {"id": "t"},

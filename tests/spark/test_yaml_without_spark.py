@@ -18,7 +18,7 @@ from taskplace.cli import main
 from taskplace.cli.application import internal_plan
 from taskplace.settings import Settings
 from taskplace.spark.registry import Registry
-from taskplace.spark.stub_processors import STATEFUL, Outlines
+from taskplace.spark.stub_processors import STATEFUL, StubRegistry
 from taskplace.spark.yaml_application import declared_topology
 from tests.support.shop import ORDERS
 from topology import Topology, TopologyError
@@ -92,12 +92,12 @@ def test_processors_of_ones_own_need_the_extra_to_be_shown(tmp_path):
 def test_what_shows_without_arrow_is_what_there_is():
     assert set(STATEFUL) == set(Registry())
     assert {name: Registry.defaults(name, "n") for name in [*STATEFUL, "m:f"]} == {
-        name: Outlines.defaults(name, "n") for name in [*STATEFUL, "m:f"]
+        name: StubRegistry.defaults(name, "n") for name in [*STATEFUL, "m:f"]
     }
     with pytest.raises(TopologyError, match="'cuont', expected a registered processor; did you mean 'count'"):
         Topology.from_dict(
             {"name": "t", "sources": {"a": None}, "nodes": {"x": {"process": "a", "processor": "cuont"}}},
-            Outlines(),
+            StubRegistry(),
         )
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
+from taskplace.spark.query_layout import Layout, Operator
+from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
-from taskplace.spark.steering.layout import Layout, Operator
 from taskplace.spark.steering.measured_costs import MeasuredCosts
-from taskplace.spark.steering.overrides import Facts
 from taskplace.spark.steering.steered_queries import SteeredQueries
 from taskplace.spark.steering.steering import Steering
 

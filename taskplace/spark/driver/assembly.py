@@ -65,7 +65,7 @@ def assemble(
         schemas=schemas,
         publisher=publisher,
         idle=idle,
-        time_due=TimeDue(definition, journal, idle),
+        time_due=TimeDue(definition, bridge, journal, idle),
         listeners=listeners,
         read_input=read_input,
     )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from taskplace.lag import LagIndex
+from taskplace.lag.ranking import lag_of
 from taskplace.model.events import InstanceView
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Task
@@ -129,8 +130,7 @@ class ClusterState:
         if position == EMPTY:  # an empty directory is not a copy
             self.lags.drop(instance, task)
             return
-        behind = self._journal.settled_offset(task) - position.offset
-        self.lags.report(instance, task, max(0, behind))
+        self.lags.report(instance, task, lag_of(self._journal.settled_offset(task), position.offset))
 
     def _measure_changelogs(self, tasks: Iterable[TaskId]) -> None:
         for task in tasks:

@@ -16,8 +16,8 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.validation import nearest
 from topology import Node
 
-READ = ("event_time", "delay")
-
+#: The options by which a source, or a processor's node, names the event time of its rows.
+EVENT_TIME_OPTIONS = ("event_time", "delay")
 
 #: By kind of node, the options that are read. Sources are checked elsewhere.
 _READ_OF = {"sink": ("schema",), "merge": (), "repartition": ()}
@@ -33,7 +33,7 @@ def check_options(node: Node) -> None:
     taskplace.errors.InputError: nodes.once.ttl: found '1 hour', expected only the options event_time and delay; pass \
 other options to the processor itself
     """
-    read = _READ_OF.get(node.kind, READ)
+    read = _READ_OF.get(node.kind, EVENT_TIME_OPTIONS)
     for name, value in () if node.made_of_options else node.options.items():
         if name in read:
             continue
@@ -43,7 +43,7 @@ other options to the processor itself
                 f"only the option {' and '.join(read)}" if read else f"no option: a {node.kind} has none"
             )
             raise InputError(f"{path}.{name}", found=value, expected=expected, hint=nearest(name, read))
-        error = ConfigError.unknown_key(path, name, READ)
+        error = ConfigError.unknown_key(path, name, EVENT_TIME_OPTIONS)
         if "did you mean" in str(error):
             raise error
         raise InputError(

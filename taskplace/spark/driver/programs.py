@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import targets
-from taskplace.spark.driver.node_options import check_options
+from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
@@ -26,7 +26,6 @@ from taskplace.spark.worker.program import Operator, Program
 from topology import BuiltTopology, Node, Subtopology
 
 PARTITION = "__partition"
-SOURCE_OPTIONS = ("event_time", "delay")
 
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:
@@ -77,8 +76,8 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
         if node.kind != "source" or node.internal or not node.topic:
             continue
         for name in node.options:
-            if name not in SOURCE_OPTIONS:
-                raise ConfigError.unknown_key(f"sources.{node.topic}", name, SOURCE_OPTIONS)
+            if name not in EVENT_TIME_OPTIONS:
+                raise ConfigError.unknown_key(f"sources.{node.topic}", name, EVENT_TIME_OPTIONS)
         column, delay = node.options.get("event_time"), node.options.get("delay")
         if column is None and delay is None:
             continue

@@ -31,7 +31,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's u
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 
-from taskplace.spark.bridge import register
+from taskplace.spark.cluster import Cluster
 
 FORMAT = "taskplace-ticks"
 NAME = "taskplace_ticks"
@@ -55,10 +55,10 @@ class Ticks:
         with os.fdopen(handle, "w") as file:
             file.write(f"{batch}{END}")
 
-    def added_to(self, united: DataFrame) -> DataFrame:
+    def added_to(self, united: DataFrame, cluster: Cluster) -> DataFrame:
         """Return a united streaming frame with the source of ticks as one more branch, which has no rows."""
         spark = united.sparkSession
-        register(spark, FORMAT, _source)
+        cluster.register_source(spark, FORMAT, _source)
         reader = spark.readStream.format(FORMAT)
         if str(spark.conf.get(NAMED_SOURCES, "false")).lower() == "true":
             reader = reader.name(NAME)  # with this setting, each source must have a name

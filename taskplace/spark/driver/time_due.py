@@ -16,6 +16,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 
 from taskplace.errors import InputError
+from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.idle import Idle
@@ -34,9 +35,9 @@ class TimeDue:
     Errors: `InputError` for `idle_closing` in a topology that does nothing by event time.
     """
 
-    def __init__(self, definition: StreamDefinition, journal: Journal, idle: Idle) -> None:
+    def __init__(self, definition: StreamDefinition, cluster: Cluster, journal: Journal, idle: Idle) -> None:
         self.ticks: Ticks | None = None
-        self._definition, self._journal, self._idle = definition, journal, idle
+        self._definition, self._cluster, self._journal, self._idle = definition, cluster, journal, idle
         self._silence = _silence(definition)
         self._warned_without_ticks = False
 
@@ -107,7 +108,7 @@ class TimeDue:
         """Add the source of ticks to a united streaming frame. From now on, batches can be requested."""
         self.ticks = Ticks(self._definition.checkpoint)
         self.request_batch()
-        return self.ticks.added_to(united)
+        return self.ticks.added_to(united, self._cluster)
 
     def _warn_without_ticks(self) -> None:
         if self._warned_without_ticks:

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
 from taskplace.spark.processors.times import TimeColumn, Times, declared, merged
 from taskplace.spark.state.expiry import DAY
 from taskplace.spark.state.store import StoreSchema
@@ -75,7 +76,7 @@ def _declared(node: Node) -> str:
 def _output(node: Node, inputs: Sequence[Times]) -> Times:
     of_processor = getattr(node.processor, "output_times", None)
     if of_processor is not None:
-        if given := sorted({"event_time", "delay"} & set(node.options)):
+        if given := sorted(set(EVENT_TIME_OPTIONS) & set(node.options)):
             raise TopologyError(
                 f"node {node.name!r}: found the option {given[0]}, expected none: {type(node.processor).__name__} "
                 "defines the event time of its output; only PerKey and custom processors declare it",

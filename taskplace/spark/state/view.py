@@ -58,11 +58,11 @@ class View:
         self._txn.abort()
         self._env.close()
 
-    def _committed(self, meta_db: Any, history: History, task: str, store: str) -> tuple[Position, bool]:
+    def _committed(self, meta_db: Any, history: History, copy: str, store: str) -> tuple[Position, bool]:
         raw = self._txn.get(POSITION, db=meta_db)
         meta = decode_meta(raw) if raw is not None else None
         if meta is None or meta.restoring is not None or store in meta.skipped:
-            raise CheckpointError(f"{task}: no usable copy")
+            raise CheckpointError(f"{copy}: no usable copy")
         points = {change.attempt for change in history.changes}
         points |= {snapshot.attempt for snapshot in history.snapshots}
         if history.changes:
@@ -72,7 +72,7 @@ class View:
             return at, False
         if undo is not None and undo.attempt in points:
             return undo, True
-        raise CheckpointError(f"{task}: the copy is at {at}, which is not in its history")
+        raise CheckpointError(f"{copy}: the copy is at {at}, which is not in its history")
 
     def _undo(self, meta_db: Any, store: str) -> dict[bytes, bytes | None]:
         record = self._txn.get(UNDO, db=meta_db)

@@ -2,7 +2,6 @@
 
 One round, from reading Spark to sending moves:
 
-    layout.py            the operators of a query, their stores, and which operators share a stage
     executors.py         the executors that may run tasks, and whether they have changed
     observation.py       the observation of a round, as one value and as a problem for the engine
     observe.py           reads the observation from Spark, and learns from the batch that has ended
@@ -34,7 +33,8 @@ The application around the rounds:
     polling.py           a thread that polls
     steering.py          the handle that users hold: owns the thread and the lock over a round
 
-Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called.
+Every private call into Spark is in `taskplace.spark.bridge_state`, which `steer` loads when it is called. The operators
+of a query, their stores and stages are a `Layout` of `taskplace.spark.query_layout`.
 Everything here works without Spark. The public names are loaded on first use.
 """
 

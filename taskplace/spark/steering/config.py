@@ -8,8 +8,6 @@ from typing import Any
 
 from taskplace.model.keys import Choice, Configuration, Integer, Number, key
 
-WORKS = "steering works with classic PySpark 4.0 to 4.3, not with Spark Connect"
-
 
 class LoadBy(StrEnum):
     """What makes a task heavy: its run time, its input rows, the bytes of its state, or nothing."""
@@ -46,17 +44,23 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
     """
 
     max_moves_per_batch: int = key(
-        Integer(1), 4, "largest number of tasks that move away from running executors between two batches"
+        Integer(1),
+        4,
+        "largest number of tasks that move away from running executors between two batches",
+        unit="tasks",
     )
     worth_batches: float = key(
         Number("a number of batches, 0 for always", above=False),
         100.0,
         "moves must save more time than they cost within this many batches; 0: always move",
+        unit="batches",
     )
     load_by: LoadBy = key(  # noqa: RUF009  a field, as of dataclasses.field
         LoadKind(), LoadBy.TASK_TIME, "measure of a task's load"
     )
-    load_every_batches: int = key(Integer(1), 10, "number of batches between two measurements of task load")
+    load_every_batches: int = key(
+        Integer(1), 10, "number of batches between two measurements of task load", unit="batches"
+    )
     load_tolerance: float = key(
         Number("a fraction of a share, above 0"),
         0.2,
@@ -67,9 +71,11 @@ one of 7 known keys; did you mean 'max.moves.per.batch'?
         3,
         "steering stands down after this many batches in a row in which Spark ran the same task, or a quarter of all "
         "tasks, elsewhere",
+        unit="batches",
     )
     reload_bytes_per_second: float = key(
         Number("a number of bytes above 0"),
         20 * 2.0**20,
         "assumed speed of loading state, until it has been measured",
+        unit="bytes/s",
     )

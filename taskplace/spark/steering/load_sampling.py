@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from taskplace.spark.query_layout import Layout
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
-from taskplace.spark.steering.layout import Layout
 from topology.ids import TaskId
 
 if TYPE_CHECKING:

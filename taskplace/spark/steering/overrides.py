@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
+from taskplace.spark.spark_settings import Facts
 from topology.ids import TaskId
 
 SHORT_WAIT_MS = 1000
@@ -19,14 +20,6 @@ SHORT_WAIT_MS = 1000
 
 SHARE = 0.25
 """If this share of all tasks ran elsewhere, they are more than stragglers."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """The settings of Spark that steering depends on."""
-
-    locality_wait_ms: int = 3000
-    unload_on_commit: bool = False
 
 
 @dataclass(frozen=True)

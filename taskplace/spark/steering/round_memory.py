@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from taskplace.spark.query_layout import Layout
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState
 from taskplace.spark.steering.events import Told
-from taskplace.spark.steering.layout import Layout
 from taskplace.spark.steering.load_sampling import LoadSampling
 from taskplace.spark.steering.measured_costs import MeasuredCosts
 from taskplace.spark.steering.sent_moves import Places, SentMoves

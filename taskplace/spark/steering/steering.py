@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
+from taskplace.spark.spark_settings import WORKS
 from taskplace.spark.steering.application import Application
-from taskplace.spark.steering.config import WORKS, SteeringConfig
+from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision
 from taskplace.spark.steering.drains import Drains
 from taskplace.spark.steering.events import Events

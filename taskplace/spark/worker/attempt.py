@@ -74,7 +74,9 @@ def run_attempt(
     clock = _Clock()
     subtopology, partition = descriptor.task
     root = Path(setting.checkpoint)
-    instance = f"executor-{identity.executor()[0]}"
+    executor_id, jvm = identity.executor()
+    instance = f"executor-{executor_id}"
+    faults.worker_of(jvm.pid)
     inputs = _inputs(program, setting, root, partition, batches)
     late = {**setting.late, **descriptor.held}
     rows_in = sum(inputs[topic].num_rows for topic in program.external)
@@ -89,9 +91,7 @@ def run_attempt(
             if copy is not None
             else {}
         )
-        outputs = program.run(
-            str(descriptor.task), partition, setting.batch, inputs, stores, setting.watermarks
-        )
+        outputs = program.run(descriptor.task, setting.batch, inputs, stores, setting.watermarks)
         clock.lap("process")
         faults.point("attempt.processed")
         outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))

@@ -41,6 +41,7 @@ def visit(orders: Orders) -> Visit:
     start = time.monotonic()
     executor_id, owner = identity.executor()
     instance = f"executor-{executor_id}"
+    faults.worker_of(owner.pid)
     done = Visit(instance, here=instance == orders.instance, pid=owner.pid)
     if not done.here:
         return done

@@ -18,6 +18,7 @@ from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.unify import concat
+from topology.ids import TaskId
 
 
 @dataclass(frozen=True)
@@ -122,14 +123,13 @@ class Program:
 
     def run(
         self,
-        task: str,
-        partition: int,
+        task: TaskId,
         batch_id: int,
         inputs: Mapping[str, pa.Table],
         stores: Mapping[str, Store],
         watermarks: Mapping[str, Watermark] = MappingProxyType({}),
     ) -> Outputs:
-        """Run all operators on a batch's rows of one partition; `watermarks` are those of the topics that it reads.
+        """Run all operators on a batch's rows of one task; `watermarks` are those of the topics that it reads.
 
         Expired entries of a store are removed after the last operator that uses it has run.
         """
@@ -154,7 +154,9 @@ class Program:
                 own = {name: stores[name] for name in operator.stores}
                 for store in own.values():
                     store.now = clock.of_store(operator, store.schema, store.late_watermark)
-                rows[operator.name] = self._called(operator, task, partition, batch_id, own, clock, parents)
+                rows[operator.name] = self._called(
+                    operator, parents, task=task, batch_id=batch_id, stores=own, clock=clock
+                )
                 sends_expired = [store for store in own.values() if store.expired]
                 for name, store in own.items():
                     if last_user[name] == operator.name:
@@ -168,16 +170,23 @@ class Program:
     def _called(
         self,
         operator: Operator,
-        task: str,
-        partition: int,
+        parents: list[pa.Table],
+        *,
+        task: TaskId,
         batch_id: int,
         stores: Mapping[str, Store],
         clock: Clock,
-        parents: list[pa.Table],
     ) -> pa.Table:
         late = slowest(store.late_watermark for store in stores.values() if store.schema.ttl)
         now = clock.at(operator)
-        context = Context(task, partition, batch_id, stores, as_datetime(now), as_datetime(late))
+        context = Context(
+            task=str(task),
+            partition=task.partition,
+            batch_id=batch_id,
+            stores=stores,
+            watermark=as_datetime(now),
+            late_watermark=as_datetime(late),
+        )
         found = call(operator.processor, context, *parents)
         if operator.event_time and found.num_rows:
             kind = (

@@ -11,6 +11,7 @@ from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.program import Operator, Program
+from topology import TaskId
 
 CONTEXT = Context("0_1", 1, 7, {})
 ROWS = pa.table({"n": [1, 2, 3]})
@@ -60,7 +61,7 @@ def test_a_program_runs_its_operators_in_order():
         ),
         {},
     )
-    outputs = program.run("0_0", 0, 0, {"A": ROWS, "B": pa.table({"n": [9]})}, {})
+    outputs = program.run(TaskId(0, 0), 0, {"A": ROWS, "B": pa.table({"n": [9]})}, {})
     assert {name: rows["n"].to_pylist() for name, rows in outputs.sinks.items()} == {
         "out": [2, 4, 6, 9],
         "raw": [1, 2, 3],
@@ -76,7 +77,7 @@ def test_a_merge_of_different_columns_is_refused():
         Operator("all", "merge", ("a", "b")),
     )
     with pytest.raises(InputError, match=r"all: found \"columns \['m'\] from b, \['n'\] from a\""):
-        Program(0, operators, {}).run("0_0", 0, 0, {"A": ROWS, "B": pa.table({"m": ["x"]})}, {})
+        Program(0, operators, {}).run(TaskId(0, 0), 0, {"A": ROWS, "B": pa.table({"m": ["x"]})}, {})
 
 
 def test_a_processor_sees_its_own_stores_only(tmp_path):
@@ -93,7 +94,7 @@ def test_a_processor_sees_its_own_stores_only(tmp_path):
     with Copy(tmp_path / "copy", SCHEMA.databases) as copy:
         copy.bring_to(History(), tmp_path)
         stores = {name: Store(SCHEMA, copy) for name in ("s", "other")}
-        Program(3, operators, {}).run("3_1", 1, 7, {"A": ROWS}, stores)
+        Program(3, operators, {}).run(TaskId(3, 1), 7, {"A": ROWS}, stores)
     assert seen == [("3_1", 1, 7, ["s"])]
 
 

@@ -12,6 +12,7 @@ from taskplace.spark.state.column_types import parse
 from taskplace.spark.worker.columns import readable, text
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.spark.worker.unify import INTEGERS, common, converted
+from topology import TaskId
 
 FLAT = [
     *(pa.bool_(), pa.int8(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32()),
@@ -80,7 +81,7 @@ MERGE = (
 
 
 def merged(one: pa.Table, other: pa.Table) -> pa.Table:
-    return Program(0, MERGE, {}).run("0_0", 0, 0, {"A": one, "B": other}, {}).sinks["out"]
+    return Program(0, MERGE, {}).run(TaskId(0, 0), 0, {"A": one, "B": other}, {}).sinks["out"]
 
 
 def test_a_merge_takes_what_one_type_holds():

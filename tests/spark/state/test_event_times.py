@@ -21,6 +21,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import FIRST, LAST, SECOND
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.program import Operator, Program
+from topology import TaskId
 
 #: Microseconds per unit, as a fraction.
 UNITS = {
@@ -165,7 +166,7 @@ def test_operators_run_whatever_the_watermark_is(watermark):
         Operator("one", "processor", ("a",), processor=look),
         Operator("two", "processor", ("one",), processor=look),
     )
-    Program(0, operators, {}).run("0_0", 0, 0, {"A": pa.table({"x": [1]})}, {}, {"A": watermark})
+    Program(0, operators, {}).run(TaskId(0, 0), 0, {"A": pa.table({"x": [1]})}, {}, {"A": watermark})
     assert seen == 2 * [(datetime.min if watermark < 0 else datetime.max).replace(tzinfo=UTC)]
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from taskplace.errors import InputError, UnsupportedSpark
-from taskplace.spark.steering.layout import Layout, Operator
+from taskplace.spark.query_layout import Layout, Operator
 from topology.ids import TaskId
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
+from taskplace.spark.query_layout import Layout
+from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering import steering_round
-from taskplace.spark.steering.layout import Layout
-from taskplace.spark.steering.overrides import Facts
 from taskplace.spark.steering.steered_queries import SteeredQueries
 from tests.support.steering_stand_in import Spark, failing, on, pair, polled, steering_of
 from tests.support.steering_streams import wait_until

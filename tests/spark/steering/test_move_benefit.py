@@ -78,7 +78,7 @@ def test_there_and_back_again_gains_nothing(found):
 
 @given(placements(slots=st.dictionaries(st.sampled_from("vwxyz"), st.integers(1, 8), min_size=2)), st.data())
 def test_each_handing_over_to_one_that_ends_up_below_what_the_giver_had_is_a_gain(found, data):
-    """As `relief` hands over: within a subtopology of unequal weights, and nobody above the busiest of all."""
+    """As load leveling hands over: within a subtopology of unequal weights, and nobody above the busiest of all."""
     seconds, here, _, slots = found
     seconds |= {TaskId(0, 9): 2.0, TaskId(0, 10): 7.0}
     here = {t: here.get(t, min(slots)) for t in seconds}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from taskplace.spark.steering.overrides import Facts, OverrideWatch
+from taskplace.spark.spark_settings import Facts
+from taskplace.spark.steering.overrides import OverrideWatch
 from topology.ids import TaskId
 
 TASKS = [TaskId(0, p) for p in range(6)]

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.model.problem import Task
+from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
 from taskplace.spark.steering.measured_costs import Costs
 from taskplace.spark.steering.observation import Cluster, Neighbours, NeighbourTask, Observation
-from taskplace.spark.steering.overrides import Facts
 from tests.support.steering_simulation import changed, grid, paid
 from topology.ids import TaskId
 

@@ -7,7 +7,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.layout import Layout
+from taskplace.spark.query_layout import Layout
 from taskplace.spark.steering.steered_queries import SteeredQueries
 from tests.support.steering_stand_in import Spark, on, pair, polled, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until

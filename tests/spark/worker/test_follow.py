@@ -6,9 +6,9 @@ import os
 import shutil
 import signal
 
-import psutil
 import pytest
 
+from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, History, Orders, Position
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import RecordFile, decode_records, read_sealed
@@ -234,7 +234,7 @@ def kill_at_the_second_piece(path, stores, history, root, folder):
     child = os.fork()
     if child == 0:
         os.environ["TASKPLACE_FAULTS"] = str(folder)
-        identity.executor = lambda: ("2", identity.owner_of(psutil.Process()))  # it is its own executor
+        faults.worker_of(os.getpid())  # it is its own executor
         with Copy(path, stores) as copy:
             copy.follow(history, root)
         os._exit(1)  # nobody has killed it

@@ -1,9 +1,9 @@
 """Nests the dotted keys that overrides add to `topology`, `input` and `output`.
 
-**Idea.** A file already nests these sections. An override names a key by its path: `--set output.totals.path=/data`
-means `output: {totals: {path: /data}}`. Names may contain dots (`output.a.b.path`). So if the file has no entry
-`totals` yet, the settings cannot know where the name ends, and keep the key `totals.path` unchanged. This module knows
-the fields that an entry may have: a name ends before a field.
+**Idea.** A file nests these sections; `check_nested` refuses dotted keys there. An override names a key by its path:
+`--set output.totals.path=/data` means `output: {totals: {path: /data}}`. Names may contain dots (`output.a.b.path`).
+So if the file has no entry `totals` yet, the settings cannot know where the name ends, and keep the key `totals.path`
+unchanged. This module knows the fields that an entry may have: a name ends before a field.
 
 Rules:
 - If a name may end in several places, it names an existing entry, or else it is the shortest name.
@@ -11,17 +11,18 @@ Rules:
   existing entry, which reports the error.
 - Below a field, the longest existing key is followed. The rest is one key (`options.kafka.group.id`).
 
-Errors: `ConfigError` for a key that is given twice, flat and nested.
+Errors: `ConfigError` for a dotted key in a file, and for a key that is given twice, flat and nested.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, NoReturn
 
 from taskplace.errors import ConfigError
 from taskplace.yaml_io import graft
 
+_NESTED = ("options", "schema", "key", "stores")  # fields that are mappings
 _PARTS = ("sources", "stores", "nodes")
 _FIELDS = (
     *("topic", "key", "partitions", "schema", "options", "logged", "retention_ms", "name"),
@@ -37,6 +38,46 @@ _FIELDS = (
         "target",
     ),
 )
+#: The fields of an entry of `input` and of `output`.
+INPUT = ("format", "path", "schema", "options", "select")
+OUTPUT = ("path", "foreach")
+
+
+def check_nested(document: Mapping[str, Any], *, entries: bool) -> None:
+    """Refuse dotted keys in `topology`; with `entries`, also in `input` and `output`, whose keys are names then.
+
+    Errors: `ConfigError` that shows the nested form.
+
+    >>> check_nested({"topology": {"sources.orders.key": "id"}}, entries=True)
+    Traceback (most recent call last):
+    taskplace.errors.ConfigError: topology.sources.orders.key: found 'a dotted key', \
+expected it nested: `topology: {sources: {orders: {key: ...}}}`
+    """
+    for part, key, value in _keys(document, "topology"):
+        head, _, rest = key.partition(".")
+        if rest and head in _PARTS:
+            _refuse("topology", head, *(_way(rest, value, part.get(head) or {}, _FIELDS) or (rest,)))
+    for section, fields in (("input", INPUT), ("output", OUTPUT)) if entries else ():
+        for part, key, value in _keys(document, section):
+            if way := _way(key, value, part, fields):
+                _refuse(section, *way)
+
+
+def _keys(document: Mapping[str, Any], section: str) -> Iterator[tuple[Mapping[str, Any], str, Any]]:
+    part = document.get(section)
+    if isinstance(part, Mapping):
+        yield from ((part, key, value) for key, value in part.items() if isinstance(key, str))
+
+
+def _refuse(section: str, *keys: str) -> NoReturn:
+    *before, last = keys
+    field, _, more = last.partition(".")
+    words = [section, *before, *((field, more) if more and field in _NESTED else (last,))]
+    text = "..."
+    for word in reversed(words[1:]):
+        text = f"{{{word}: {text}}}"
+    path = ".".join((section, *keys))
+    raise ConfigError(path, found="a dotted key", expected=f"it nested: `{section}: {text}`")
 
 
 def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.spark.steering.layout import Layout, Operator, layout, stages_of, that_ran
+from taskplace.spark.query_layout import Layout, Operator, layout, stages_of, that_ran
 from topology.ids import TaskId
 
 

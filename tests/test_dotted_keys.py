@@ -1,0 +1,60 @@
+"""A file nests its keys; a dotted one is refused with the nested form. Overrides are dotted."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import ConfigError
+from taskplace.settings import Settings
+
+APP = {
+    "application": {"id": "shop"},
+    "topology": {"sources": {"f": {"key": "id"}}, "nodes": {"c": {"sink": "f"}}},
+}
+OWN = APP | {"application": {"id": "shop", "class": "shop.orders:Orders"}}
+
+
+@pytest.mark.parametrize(
+    ("section", "given", "path", "nested"),
+    [
+        ("topology", {"sources.f.key": "id"}, "sources.f.key", "topology: {sources: {f: {key: ...}}}"),
+        ("topology", {"nodes.c.process": "f"}, "nodes.c.process", "topology: {nodes: {c: {process: ...}}}"),
+        ("topology", {"nodes.c": {"sink": "f"}}, "nodes.c", "topology: {nodes: {c: ...}}"),
+        (
+            "topology",
+            {"nodes.c.options.by": {"id": "long"}},
+            "nodes.c.options.by",
+            "topology: {nodes: {c: {options: {by: ...}}}}",
+        ),
+        ("input", {"f.format": "csv"}, "f.format", "input: {f: {format: ...}}"),
+        ("input", {"f": {"format": "csv"}, "f.pth": "/in"}, "f.pth", "input: {f: {pth: ...}}"),
+        ("input", {"a.b.path": "/in"}, "a.b.path", "input: {a.b: {path: ...}}"),
+        ("input", {"f.options.sep": ";"}, "f.options.sep", "input: {f: {options: {sep: ...}}}"),
+        ("output", {"c.path": "/out"}, "c.path", "output: {c: {path: ...}}"),
+    ],
+)
+def test_a_dotted_key_in_a_file_is_refused_with_the_nested_form(section, given, path, nested):
+    with pytest.raises(ConfigError) as caught:
+        Settings.from_mapping(APP | {section: given})
+    assert str(caught.value) == f"{section}.{path}: found 'a dotted key', expected it nested: `{nested}`"
+
+
+def test_an_override_is_dotted():
+    overrides = ["topology.sources.g.key=id", "input.f.format=csv", "output.c.path=/out"]
+    settings = Settings.from_mapping(APP, overrides)
+    assert (settings.input, settings.output) == ({"f.format": "csv"}, {"c.path": "/out"})
+
+
+def test_names_and_the_keys_of_options_may_have_dots():
+    given = {"a.b": {"path": "/in", "options": {"kafka.group.id": "x"}}}
+    assert Settings.from_mapping(APP | {"input": given}).input == given
+
+
+def test_an_application_class_reads_input_and_output_as_it_likes():
+    given = {"input": {"f.format": "csv"}, "output": {"c.path": "/out"}}
+    assert Settings.from_mapping(OWN | given).input == given["input"]
+    assert (
+        Settings.from_mapping(APP | given, ["application.class=shop.orders:Orders"]).output == given["output"]
+    )
+    with pytest.raises(ConfigError, match=r"^topology\.nodes\.c\.sink: found 'a dotted key'"):
+        Settings.from_mapping(OWN | {"topology": {"nodes.c.sink": "f"}})
