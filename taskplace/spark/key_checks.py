@@ -8,15 +8,16 @@ by (tailnum) behind a topic keyed by (tailnum, day), or by origin, is wrong.
 Checked, as the traits of a processor say (`taskplace.spark.processors.traits`):
 - aggregates, counts, table joins and functions per key of `taskplace.spark.processors`;
 - de-duplication behind several topics: equal ids from two topics meet only if both topics are split alike;
-- topics that meet in a merge or a join: they must be split by the same columns in the same order. Merged topics must
-  also have the same number of partitions. Otherwise the rows of one key reach different tasks from different topics.
+- topics that meet in a merge, a join or a shared store: they must be split by the same columns in the same order, into
+  the same number of partitions. Otherwise the rows of one key reach different tasks from different topics;
+- topics without a key before any of these: their rows are spread over all tasks.
 
 Not checked:
 - a de-duplication after a single topic: its id usually determines the key;
 - a processor behind a custom one, which may rename columns. The key is known by name only behind a source or a
   repartition, and behind processors that keep its columns (de-duplication, table join, aggregates, merges);
 - the start of a window: the processor computes it, so no input can be split by it;
-- a source without a key, and a subtopology with one task.
+- a subtopology with one task.
 
 Errors: `TopologyError` with the node, both lists of columns, and the remedy.
 
@@ -53,18 +54,18 @@ by (origin), so rows of one key reach several tasks; repartition the input by (t
     """
     for sub in built.subtopologies:
         known: dict[str, Keys] = {}
-        split: dict[str, frozenset[int]] = {}
+        topics = _topics(sub)
         for node in sub.nodes:
             traits = traits_of(node.processor)
             if sub.partitions != 1 and traits.by_has_split_key:
                 _check(node, known)
             if sub.partitions != 1 and traits.keeps_state_by_key:
                 _check_topics(node, known)
-                _check_split(node, known, split)
             known[node.name] = _keys(node, known)
-            split[node.name] = frozenset().union(*(split[parent] for parent in node.parents))
-            if node.kind == "source":
-                split[node.name] = frozenset({built.partitions[node.topic or ""] or 0})
+        if sub.partitions != 1:
+            for nodes in _sharing(sub):
+                _check_split(built, nodes, topics)
+                _check_shared(nodes, known)
 
 
 def _check(node: Node, known: Mapping[str, Keys]) -> None:
@@ -93,15 +94,71 @@ def _check_topics(node: Node, known: Mapping[str, Keys]) -> None:
         )
 
 
-def _check_split(node: Node, known: Mapping[str, Keys], split: Mapping[str, frozenset[int]]) -> None:
-    for parent in node.parents:
-        if known[parent] is not None and len(split[parent]) > 1:
-            raise TopologyError(
-                f"node {node.name!r}: keeps state by key, but its input {parent!r} merges topics of "
-                f"{', '.join(map(str, sorted(split[parent])))} partitions, so rows of one key reach several tasks; "
-                "repartition the input first",
-                node=node.name,
-            )
+def _topics(sub: Subtopology) -> dict[str, dict[str, Node]]:
+    """Return the sources that each node's rows come from, by name, whatever lies between."""
+    topics: dict[str, dict[str, Node]] = {}
+    for node in sub.nodes:
+        topics[node.name] = {
+            name: source for parent in node.parents for name, source in topics[parent].items()
+        }
+        if node.kind == "source":
+            topics[node.name] = {node.name: node}
+    return topics
+
+
+def _sharing(sub: Subtopology) -> list[list[Node]]:
+    """Return the nodes that keep state by key: together those that share a store, the others alone."""
+    groups: dict[str, list[Node]] = {}
+    for node in sub.nodes:
+        if traits_of(node.processor).keeps_state_by_key:
+            groups.setdefault(node.processor.store, []).append(node)
+    return list(groups.values())
+
+
+def _check_split(built: BuiltTopology, nodes: list[Node], topics: Mapping[str, Mapping[str, Node]]) -> None:
+    """Refuse topics without a key, and topics with different numbers of partitions, before state that is kept by key.
+
+    What lies between a topic and the node does not matter: nothing but a repartition moves rows to another task.
+    """
+    node = nodes[-1]
+    sources = {name: source for one in nodes for name, source in topics[one.name].items()}
+    without = sorted(name for name, source in sources.items() if not source.key)
+    if without:
+        raise TopologyError(
+            f"node {node.name!r}: keeps state by key, but the rows of {without[0]!r} are partitioned without a key, so "
+            "rows of one key reach several tasks; give it a key, or repartition its rows by "
+            f"({', '.join(_by(node.processor))})",
+            node=node.name,
+        )
+    counts = {name: built.partitions[source.topic or ""] or 0 for name, source in sources.items()}
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count}" for name, count in sorted(counts.items()))
+        whose = (
+            f"the store of {', '.join(repr(n.name) for n in nodes)}"
+            if len(nodes) > 1
+            else f"node {node.name!r}"
+        )
+        raise TopologyError(
+            f"{whose}: state is kept by key, but its input topics have different numbers of partitions ({listed}), so "
+            "rows of one key reach several tasks; give the topics equal numbers, or repartition the input first",
+            node=node.name,
+        )
+
+
+def _check_shared(nodes: list[Node], known: Mapping[str, Keys]) -> None:
+    """Refuse a store that nodes behind topics with different keys share."""
+    keys = {
+        node.name: known[parent] for node in nodes for parent in node.parents if known[parent] is not None
+    }
+    every = frozenset().union(*(key for key in keys.values() if key is not None))
+    if len(nodes) > 1 and len(every) > 1:
+        split = " and ".join(f"({', '.join(key)})" for key in sorted(every))
+        raise TopologyError(
+            f"nodes {', '.join(repr(node.name) for node in nodes)}: share a store that is kept by key, but their input "
+            f"topics are partitioned by {split}, so rows of one key reach several tasks; repartition the inputs by the "
+            "same columns",
+            node=nodes[-1].name,
+        )
 
 
 def _by(processor: Any) -> tuple[str, ...]:
