@@ -81,7 +81,8 @@ class _Drawn(NodeDrawing):
             programs(build.topology(case, Path("unused")).build())
         except TopologyError as error:
             return not any(
-                why in str(error) for why in ("a cycle", "equal partition counts", "different numbers of partitions")
+                why in str(error)
+                for why in ("a cycle", "equal partition counts", "different numbers of partitions")
             )
         return True
 
