@@ -1,4 +1,4 @@
-"""From a problem to a plan: target, step, verification."""
+"""Plans a problem: finds target and step, and verifies the plan."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _EMPTY = (np.zeros(0, np.int64),) * 2
 def _assignments(problem: Problem, step: Step, target: Target) -> tuple[dict[str, Roles], dict[str, Roles]]:
     """Return assignment and target as roles per instance."""
     c = problem.columns
-    if target.steady and not c.unknown and not c.notes:  # nothing changes: no need to build what is there
+    if target.steady and not c.unknown and not c.notes:  # nothing changes: reuse the roles
         now = {i.id: Roles(i.active, i.standby) for i in problem.instances}
         return now, now
     standby, warmup = (step.standby_task, step.standby_inst), (step.warmup_task, step.warmup_inst)
@@ -116,7 +116,7 @@ def _named(names: Sequence[_T], index: Ints) -> list[_T]:
 
 
 class _Why(IntEnum):
-    """Why a copy changes its place; `text` is what the plan says."""
+    """The reason why a copy changes its instance; `text` is its wording in the plan."""
 
     text: str
 
@@ -140,7 +140,7 @@ class _Why(IntEnum):
     STANDBY_MOVES = 10, "standby move"
 
 
-# Plain integers, as numpy is slow with members of an enum.
+# Plain integers, because numpy is slow with enum members.
 (
     _GONE, _LAGS, _RESUMES, _LACKS, _STARTS, _DRAINS, _FOR_NOW, _BALANCE, _KEEPS, _COPY, _STANDBY_MOVES
 ) = map(int, _Why)  # fmt: skip
@@ -149,7 +149,7 @@ _ACTIVE, _PROMOTION, _STANDBY, _WARMUP = map(MOVE_ROLES.index, ("active", "promo
 
 
 class _Changes(NamedTuple):
-    """Copies that change their place, as columns of equal length."""
+    """Copies that change their instance, as columns of equal length."""
 
     task: Ints
     role: Ints
@@ -161,7 +161,7 @@ class _Changes(NamedTuple):
 
 
 def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
-    """Return what changes, in the order of tasks: actives, standbys, warm-ups."""
+    """Return the changes, sorted by task: actives, standbys, warm-ups."""
     if target.steady:
         return ()
     parts = (_new_actives(c, step, target), _new_standbys(c, step), _new_warmups(c, step, target))
@@ -181,7 +181,7 @@ def _moves(c: Columns, step: Step, target: Target) -> tuple[Move, ...]:
 
 
 def _new_actives(c: Columns, step: Step, target: Target) -> _Changes:
-    """Return the tasks that are active elsewhere than before."""
+    """Return the tasks that are active on another instance than before."""
     task = np.flatnonzero(step.active != c.owner)
     base, owner = np.where(c.stateful[task], target.base[task], FIXED), c.owner[task]
     gone, drains = owner < 0, c.open_slots[owner] == 0
@@ -227,7 +227,7 @@ def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) ->
     roomy = grid[:, c.open_slots > 0]
     counts = roomy.sum(axis=0)
     # KIP-441's own figures. Its second, numbers of instances per subtopology, cannot be met by 1 against 48
-    # partitions, so both are reported, and the shares of `taskplace.model.shares` are what is enforced.
+    # partitions. So both are reported, and the shares of `taskplace.model.shares` are enforced.
     spread = (roomy > 0).sum(axis=1)[roomy.sum(axis=1) > 0]
     tasks_apart = int(counts.max(initial=0) - counts.min()) if len(counts) else 0
     instances_apart = int(spread.max() - spread.min()) if len(spread) else 0
@@ -252,7 +252,7 @@ def _metrics(c: Columns, config: PlacementConfig, step: Step, target: Target) ->
 
 
 def _reads(c: Columns, config: PlacementConfig, target: Target) -> dict[str, float]:
-    """Return what the target reads across racks, with a rack strategy: of input and of changelogs, where known."""
+    """Return the target's reads across racks, of input and changelogs, with a rack strategy and known racks."""
     if config.rack_aware_assignment_strategy == "none":
         return {}
     out: dict[str, float] = {}
@@ -265,7 +265,7 @@ def _reads(c: Columns, config: PlacementConfig, target: Target) -> dict[str, flo
 
 
 def _weights(c: Columns, target: Target) -> dict[str, float]:
-    """Return how even the weighted load of the target is, where weights differ: the bound, and the gap to it."""
+    """Return the evenness of the target's weighted load, if weights differ: the bound, and the gap to it."""
     if not uneven(c):
         return {}
     load, bound = load_and_bound(c, target.active)

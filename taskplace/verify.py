@@ -1,8 +1,7 @@
-"""Checks every invariant of a plan, in one runnable function.
+"""Checks every invariant of a plan, in one function.
 
-The tests run it after every random event, and the command line on plans from elsewhere. `taskplace.plan` runs the part
-that needs no parsing, `violations`, on every plan before it returns it. Only the problem and the plan are read, and
-nothing of how the plan was made.
+The tests run it after every random event, and the command line on plans of any origin. `taskplace.plan` runs the part
+that needs no parsing, `violations`, on every plan before it returns it. The checks read only the problem and the plan.
 
 Invariants
     known       only instances and tasks of the problem, and its fingerprint, if there is one
@@ -10,7 +9,7 @@ Invariants
     disjoint    no two copies of a task on one instance
     stateful    only stateful tasks have standbys and warm-ups
     no-stall    a stateful task is not active on a lagging copy while a caught-up one is available
-    resumes     if nobody is caught up, it is active on the copy that lacks least
+    resumes     if no copy is caught up, it is active on the copy that lacks least
     keeps       a task that has a caught-up copy keeps one
     standbys    every stateful task has its standbys, as many as instances allow
     budget      at most max.warmup.replicas warm-ups
@@ -32,9 +31,9 @@ parked: `balance` as its rack strategy keeps it, `minimal` without racks and wei
 min_traffic.
 
 Levels
-    full        believes no figure of the plan. It searches for exchanges of tasks that save moves
+    full        trusts no figure of the plan. It searches for exchanges of tasks that save moves
                 (`taskplace.model.saving`) or traffic (`taskplace.model.detours`), which is not how targets are found.
-    quick       believes one figure, the lower bound of moves: needless moves are not seen if the plan states too high
+    quick       trusts one figure, the lower bound of moves: needless moves are not seen if the plan states too high
                 a bound. It does not check `traffic`.
 `taskplace.plan` takes the bound from the flow that made the target, and does not check `traffic` either.
 """
@@ -70,7 +69,7 @@ from taskplace.model.shares import floors_and_ceilings, is_even, stateless_share
 
 
 class Violation(NamedTuple):
-    """One broken invariant: its name, and what was found, with the ids."""
+    """A broken invariant: its name, and a description with the ids."""
 
     invariant: str
     text: str
@@ -119,9 +118,9 @@ def verify(
 
 
 def changes(problem: Problem, plan: Plan) -> int:
-    """Return how many roles of instances differ between the assignment in force and the plan's, given or taken.
+    """Return the number of roles that differ between the assignment in force and the plan's.
 
-    Read off the assignment: `plan.moves` is what the plan says of itself.
+    It is computed from the assignments; `plan.moves` is only the plan's own statement.
     """
     roles = {
         (name, role, t)
@@ -134,7 +133,7 @@ def changes(problem: Problem, plan: Plan) -> int:
 
 
 def stable(problem: Problem, plan: Plan) -> bool:
-    """Return whether the plan leaves everything as it is, and nothing is left to do."""
+    """Return whether the plan changes nothing, and needs no follow-up."""
     goal = {n: (set(r.active), set(r.standby)) for n, r in plan.target.items() if any(r)}
     now = {n: (set(r.active), set(r.standby)) for n, r in plan.assignment.items() if any(r)}
     return not plan.followup and not changes(problem, plan) and (not plan.target or goal == now)
@@ -197,7 +196,7 @@ def violations(
 
 
 def _stateless(c: Columns, config: PlacementConfig, active: Ints, where: str) -> Iterator[Violation]:
-    """Yield where stateless tasks are not level beside the stateful actives; O(tasks + subtopologies * instances)."""
+    """Yield the violations of `level` and `alike`; O(tasks + subtopologies * instances)."""
     tasks = np.flatnonzero(~c.stateful)
     if not config.promises.levels_stateless or not len(tasks):
         return
@@ -285,7 +284,7 @@ class _Placed(NamedTuple):
     warmup: tuple[Ints, Ints]
 
     def step(self, *, followup: bool) -> Step:
-        """Return the same as a step."""
+        """Return the roles as a step."""
         return Step(
             active=self.active,
             standby_task=self.standby[0],
@@ -297,7 +296,7 @@ class _Placed(NamedTuple):
 
 
 def _read(problem: Problem, roles: Mapping[str, Roles]) -> _Placed:
-    """Return what `roles` give, whose tasks and instances are known."""
+    """Return `roles` as columns; their tasks and instances are known."""
     c = problem.columns
     at = {t: k for k, t in enumerate(c.ids)}
     inst = {name: k for k, name in enumerate(c.names)}
@@ -330,7 +329,7 @@ def _once(c: Columns, counts: Ints, what: str) -> Iterator[Violation]:
 def _figures(problem: Problem, plan: Plan, step: Step, target: Step | None, *, prove: bool) -> Optimality:
     """Return moves, lower bound and promotions of a plan.
 
-    `prove`: the bound is worked out anew, where the fewest moves are promised; otherwise it is the plan's.
+    `prove`: compute the bound again, if the fewest moves are promised; otherwise it is the plan's.
     """
     c = problem.columns
     base = bases(c)

@@ -1,4 +1,4 @@
-"""WHERE tasks belong: the target, for the cluster as it is.
+"""Decides WHERE tasks belong: finds the target for the current cluster.
 
 Reading order: `target` (which assignor, and how actives, standbys and stateless tasks are put together), `active` with
 `active_costs`, `flow` (the solver), `standby` with `standby_costs` and `sparse_standbys`, `stateless`. Then variants:

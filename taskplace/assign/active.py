@@ -37,11 +37,13 @@ from taskplace.model.shares import floors_and_ceilings
 
 @dataclass(frozen=True, slots=True)
 class ActiveTarget:
-    """Where the stateful tasks are to be active.
+    """The instances where the stateful tasks shall be active.
 
-    `place`: [n] instance of every stateful task, -1 for others. `base`: [n] the `Base` of each task.
-    `moves`: tasks that leave their base; `lower_bound`: the cost of the flow in whole moves, which no other
-    target can undercut. `balanced`: whether both balances could be met.
+    - `place`: [n] instance of every stateful task, -1 for others
+    - `base`: [n] the `Base` of each task
+    - `moves`: tasks that leave their base
+    - `lower_bound`: the cost of the flow in whole moves, which no other target can undercut
+    - `balanced`: whether both balances could be met
     """
 
     place: Ints
@@ -127,14 +129,14 @@ class Placement:
         shape = (self.s_count, c.m)
         self.low = np.array([b[0] for b in bounds], np.int64).reshape(shape)
         self.high = np.array([b[1] for b in bounds], np.int64).reshape(shape)
-        # Tasks that are at home where there is room: they may stay without a move.
+        # Tasks at home on an instance with open slots: they may stay without a move.
         self.home = np.where((base == FIXED) & c.stateful & (c.open_slots[c.owner] > 0), c.owner, -1)
         at_home = self.tasks[self.home[self.tasks] >= 0]
         self.settled = np.zeros(shape, np.int64)
         np.add.at(self.settled, (c.sub[at_home], self.home[at_home]), 1)
 
     def solve(self) -> ActiveTarget:
-        """Return the optimum; where parked copies stand in the way, as near to both balances as possible."""
+        """Return the optimum; if parked copies prevent it, the solution nearest to both balances."""
         c = self.c
         place = np.full(c.n, -1, np.int64)
         if not len(self.tasks):
@@ -211,7 +213,7 @@ class Placement:
             way.seat(flow, place)
         wanderers = np.sort(np.concatenate([crowd.wanderers(flow), own.roaming[flow[own.roam] > 0]]))
         self.seat_wanderers(wanderers, flow[entry].reshape(self.s_count, len(places)), places, place)
-        # Tasks that had no choice but to roam were given to the solver without their price.
+        # The solver got tasks that can only roam without their price.
         unpriced = int((self.base[crowd.roaming] != OPEN).sum())
         self.lower_bound = net.cost // cost.move + unpriced
         return place
@@ -242,7 +244,7 @@ class Placement:
         sink = nodes.sink.repeat(len(places))
         net.arcs(pair, inst_of_pair, self.high[:, places].ravel(), 0, low=self.low[:, places].ravel())
         net.arcs(inst, sink, self.total_high[places], 0, low=self.total_low[places])
-        if slack:  # the last resort beside parked pairs
+        if slack:  # the last resort if pairs are parked
             net.arcs(pair, inst_of_pair, count, cost.miss)
             net.arcs(inst_of_pair, pair, count, cost.miss)
             net.arcs(inst, sink, count, cost.miss)

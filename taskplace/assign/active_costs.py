@@ -1,4 +1,4 @@
-"""What it costs to place an active somewhere: moves, new copies, lag, in levels that fit below 2^63."""
+"""The costs of placing actives: moves, new copies and lag, in levels that fit below 2^63."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from taskplace.model.columns import NONE, WARMUP, Columns, Ints
 from taskplace.model.placement import FIXED, OPEN
 
 STILL = 20_000
-"""Up to so many nodes, costs do not depend on which tasks are worth a node."""
+"""Up to this number of nodes, costs do not depend on which tasks have a node of their own."""
 
 
 class ActiveCosts:
-    """ActiveCosts in levels: a move outweighs all new copies together, a new copy all that is below it.
+    """Costs in levels: a move outweighs all new copies together, a new copy all levels below it.
 
-    Below are, in this order: a copy that warms up now comes before others, so that a target once begun is pursued;
-    steps of lag; and ties, which are broken by fixed weights of tasks and places, for the same reason. The larger
-    the problem, the coarser the lower levels, since all has to fit below 2^63. In the end only moves stand apart, and
-    what is below them is not told from each other; `fits` is False if not even that is possible.
+    Below are, in this order: copies that warm up now come before others, so that a target is pursued once begun; steps
+    of lag; and ties, which fixed weights of tasks and places break, for the same reason. All levels must fit below
+    2^63, so in larger problems the lower ones are coarser. In the largest problems only moves are distinguished, and
+    the lower levels are not; `fits` is False if even that is impossible.
     """
 
     def __init__(self, c: Columns, tasks: int, node_count: int, *, share: int = 1) -> None:
@@ -55,12 +55,12 @@ class ActiveCosts:
         self.fits = self.move <= budget
 
     def lag(self, lag: Ints) -> Ints:
-        """Steps of lag, rounded up; all of them where it is not known."""
+        """Steps of lag, rounded up; the largest number if the lag is not known."""
         steps = np.ceil(np.minimum(lag / self.scale, 1.0) * self.steps).astype(np.int64)
         return np.where(lag < 0, self.steps, steps) * self.unit
 
     def rows(self, rows: Ints, base: Ints) -> Ints:
-        """What it costs to go where there is a copy."""
+        """The cost of going to an instance with a copy."""
         c = self.c
         kind = base[c.task[rows]]
         moved = np.where((kind != OPEN) & ((kind == FIXED) | ~c.best[rows]), self.move, 0)
@@ -77,7 +77,7 @@ class ActiveCosts:
         return total
 
     def roam(self, tasks: Ints, base: Ints) -> Ints:
-        """What it costs to go where there is none."""
+        """The cost of going to an instance without a copy."""
         c = self.c
         moved = np.where(base[tasks] == OPEN, 0, self.move)
         made = (base[tasks] != OPEN) | c.unbounded

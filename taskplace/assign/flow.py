@@ -1,6 +1,6 @@
-"""Minimum-cost flow, where assignors look for it: the solver itself is `taskplace.model.flow`.
+"""Minimum-cost flow for assignors. The solver itself is `taskplace.model.flow`.
 
-It lies in the model, since `taskplace.verify` works out the lower bound of moves with it, without any assignor.
+The solver is part of the model, because `taskplace.verify` uses it for the lower bound of moves, without any assignor.
 """
 
 from taskplace.model.flow import Network, cost_budget

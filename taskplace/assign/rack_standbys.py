@@ -30,7 +30,7 @@ from taskplace.model.shares import level_loads
 FULL_NETWORK = 400_000
 CANDIDATES = 12
 ROUNDS = 4
-"""So often several standbys of a task are placed anew one by one, as long as it helps."""
+"""The largest number of rounds in which several standbys of a task are placed anew, one by one, as long as it helps."""
 
 
 class Sharing(NamedTuple):

@@ -1,4 +1,4 @@
-"""Assignors of your own: found by name, given the cluster, and believed only if their answer is valid.
+"""Runs custom assignors: finds them by name, and uses their answer only if it is valid.
 
 `task.assignor.class` names one of the built-in assignors, an entry point of the group "taskplace.assignors", or
 "module:attribute". An assignor is anything with a method `assign(problem)`, a class with one, or a function; it
@@ -7,10 +7,10 @@ returns the target: for each instance its active and standby tasks.
     class Alphabetical:
         def assign(self, problem: Problem) -> Mapping[str, Roles]: ...
 
-An answer that is not valid, or an exception, never stops the cluster: what is still good of the assignment in force is
-kept, the built-in target fills the holes, and the plan says why, and how much, in its warnings. Valid means: each task
-active once, its standbys complete and elsewhere, nothing on an instance that drains, and no new copy where one is
-parked. Whatever the target, the refiner decides how to get there, so no task stalls.
+An invalid answer, or an exception, never stops the cluster: the valid part of the assignment in force is kept, the
+built-in target fills the holes, and a warning of the plan has the reason and the number. Valid means: each task is
+active once, its standbys are complete and on other instances, nothing is on a draining instance, and no new copy is
+where one is parked. For any target, the refiner decides how to reach it, so no task stalls.
 
 Source: KIP-924.
 """
@@ -40,7 +40,7 @@ GROUP = "taskplace.assignors"
 
 @runtime_checkable
 class Assignor(Protocol):
-    """What a user-supplied assignor has to offer."""
+    """The interface of a custom assignor."""
 
     def assign(self, problem: Problem) -> Mapping[str, Any]:
         """Return, for each instance id, a `Roles` or a dict with "active" and "standby"; warm-ups are not its task."""
@@ -63,7 +63,7 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
         loaded = _load(name) if ":" in name else next(iter(points)).load()
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
-    except (Exception, SystemExit) as error:  # somebody else's module: whatever it does when it is imported
+    except (Exception, SystemExit) as error:  # a custom module may raise anything on import
         raise ConfigError(
             key, found=name, expected="an assignor that can be loaded", hint=_said(error)
         ) from None
@@ -103,7 +103,7 @@ def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Ta
     c = problem.columns
     try:
         return checked(problem, assign(problem), base, replicas)
-    except (Exception, SystemExit) as error:  # whatever it is: somebody else's code must not stop the cluster
+    except (Exception, SystemExit) as error:  # an error of custom code must not stop the cluster
         why = str(error) if isinstance(error, InvalidPlan) else _said(error)
         target, kept = repaired(c, base, replicas, default)
         return replace(
@@ -112,7 +112,7 @@ def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Ta
 
 
 def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
-    """Return (actives, tasks of standbys, their instances) of an answer; `InvalidPlan` says what is wrong with it."""
+    """Return (actives, tasks of standbys, their instances) of an answer. Errors: `InvalidPlan` with the reason."""
     c = problem.columns
     if not isinstance(answer, Mapping):
         raise InvalidPlan(f"it returned {type(answer).__name__}, expected a mapping of instance ids to roles")
@@ -153,7 +153,7 @@ def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
 
 
 def _roles(name: str, roles: Any) -> Iterator[tuple[str, Any]]:
-    """Yield (role, task) of what an answer gives to one instance."""
+    """Yield the (role, task) pairs that an answer gives to one instance."""
     held = roles._asdict() if isinstance(roles, Roles) else roles
     if not isinstance(held, Mapping):
         raise InvalidPlan(

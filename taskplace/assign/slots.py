@@ -1,8 +1,8 @@
 """Tasks over the slots (threads) of one instance: sticky and even.
 
-The same question as for instances, so the same answer: every slot has the floor or the ceiling of its share of all
-tasks and of each subtopology's, and as few tasks as possible change their slot. State is shared by the slots of an
-instance, so nothing has to catch up, and standbys have no slot.
+The rule is the same as for instances: every slot has the floor or the ceiling of its share of all tasks and of each
+subtopology's, and as few tasks as possible change their slot. The slots of an instance share its state, so no copy must
+catch up, and standbys have no slot.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ from taskplace.model.columns import STANDBY, Bools, Ints
 from taskplace.model.groups import group_starts, rank_in_group
 
 TRIES = 10_000
-"""So many exchanges are tried for a place that is wrong."""
+"""The number of exchanges that are tried for a wrong place."""
 
 MANY_ARCS = 2_000_000
-"""More arcs of their own than this are only given to tasks that need them."""
+"""If there would be more arcs than this, only tasks that need arcs of their own get them."""
 
 HOPELESS = 32
-"""Once so many tasks are stuck, no exchange is tried for the others."""
+"""Once this number of tasks is stuck, no exchange is tried for the others."""
 
 
 def place_sparse_standbys(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:

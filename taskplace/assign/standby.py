@@ -1,4 +1,4 @@
-"""Where standbys belong, once the actives are placed: another minimum-cost flow.
+"""Places standbys, once the actives are placed: another minimum-cost flow.
 
     task -> instance -> sink
     task -> anywhere -> instance          (large problems)
@@ -29,7 +29,7 @@ from taskplace.model.columns import Columns, Ints
 from taskplace.model.shares import level_loads
 
 FULL_NETWORK = 4_000
-"""Up to so many arcs (tasks * instances) the full network is as fast as the sparse one."""
+"""Up to this number of arcs (tasks * instances), the full network is as fast as the sparse one."""
 
 
 @dataclass(frozen=True, slots=True)

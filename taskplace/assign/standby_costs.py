@@ -1,4 +1,4 @@
-"""What a standby costs where: nothing where it is one already, most where there is no copy.
+"""The costs of standbys: nothing for a current standby, most for an instance without a copy.
 
 With racks (KIP-925), reads of changelogs across racks come first: see `Traffic`.
 """

@@ -1,8 +1,8 @@
-"""Where stateless tasks run, beside the stateful actives: level first, then as few moves as possible.
+"""Places stateless tasks beside the stateful actives: level first, then with as few moves as possible.
 
     subtopology -> instance -> sink
 
-Each of these, strictly before the next:
+The criteria, each strictly before the next:
 
 1. the total: every instance has the floor or the ceiling of its share of all actives; one that has more stateful
    actives than that gets no stateless task, and the others share what is left (`level_loads`);

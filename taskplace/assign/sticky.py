@@ -1,4 +1,4 @@
-"""The `sticky` assignor: as Kafka Streams placed tasks before KIP-441.
+"""The `sticky` assignor: places tasks as Kafka Streams did before KIP-441.
 
 Each task goes to the instance that had it active; if that is gone or full, to the least loaded one that holds state
 for it; if there is none, to the least loaded. "Full" and "least loaded" are in proportion to capacity. Standbys: those
@@ -94,7 +94,7 @@ def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int
 
 
 def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -> bool:
-    """Make room for `t`, where only its own instances have any: another's standby goes there, `t` takes its place."""
+    """Find a place for `t` if only its own instances have capacity: another standby moves there and frees one."""
     mine, barred = copies[t], seats.parked.get(t, [])
     free = [i for i in np.flatnonzero(c.open_slots > 0).tolist() if seats.is_open(i)]
     for u, theirs in reversed(copies.items()):
@@ -121,7 +121,7 @@ def _holders(c: Columns, t: int, role: Role | None = None) -> Ints:
 
 
 class _Seats:
-    """What every instance can still take, and how many tasks any two have copies of together."""
+    """The remaining capacity of every instance, and the number of tasks of which two instances both have copies."""
 
     def __init__(self, c: Columns, low: Ints, high: Ints, count: int) -> None:
         self.c = c
@@ -171,13 +171,13 @@ class _Seats:
         return i
 
     def together(self, i: int, others: Sequence[int]) -> None:
-        """Take note that `i` and each of `others` have a task together."""
+        """Record that `i` and each of `others` have copies of the same task."""
         for j in others:
             self.both[i, j] += 1
             self.both[j, i] += 1
 
     def apart(self, i: int, others: Sequence[int]) -> None:
-        """Take back what `together` noted."""
+        """Undo `together`."""
         for j in others:
             self.both[i, j] -= 1
             self.both[j, i] -= 1

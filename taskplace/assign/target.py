@@ -1,4 +1,4 @@
-"""The target: where every task belongs, given the cluster as it is."""
+"""Finds the target: the assignment where every task is where it belongs, for the current cluster."""
 
 from __future__ import annotations
 

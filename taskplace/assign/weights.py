@@ -21,7 +21,7 @@ from taskplace.model.columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 PARTNERS = 8
-"""So many instances on the other side of their share are tried as partners of an exchange."""
+"""The number of instances on the other side of their share that are tried as partners of an exchange."""
 
 Floats = npt.NDArray[np.float64]
 

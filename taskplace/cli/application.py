@@ -1,4 +1,4 @@
-"""From `application.class` in the configuration to an object that can run."""
+"""Loads the application that `application.class` in the configuration names."""
 
 from __future__ import annotations
 
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 
 
 class Application(Protocol):
-    """What an application class has to have; it is made with the `Settings` as its one argument.
+    """The required methods of an application class. It is created with the `Settings` as its only argument.
 
-    It judges `settings.input` and `settings.output` when it is made, and raises `ConfigError` then.
-
-    It may have more, and what it has is used:
-    - `prepare()`: makes the input if it is missing; called before Spark starts;
-    - `batches()`: how many batches there will be, for the progress bar; called after `prepare`;
-    - `check(spark)`: a `CheckResult` that says whether the result is right; called after the stream has ended.
+    Its constructor checks `settings.input` and `settings.output`, and raises `ConfigError`. Optional methods:
+    - `prepare()`: creates the input if it is missing; called before Spark starts;
+    - `batches()`: returns the expected number of batches, for the progress bar; called after `prepare`;
+    - `check(spark)`: returns a `CheckResult` about the result; called after the stream has ended.
     """
 
     def topology(self) -> Topology:
@@ -149,7 +147,7 @@ def internal_plan(built: BuiltTopology) -> str:
 
     try:
         plan = built.internal_topics()
-    except TopologyNotReady:  # why is said elsewhere
+    except TopologyNotReady:  # the reason is reported elsewhere
         return "internal topics: not known before the topology is ready\n"
     return f"internal topics:\n{plan}\n" if len(plan) else ""
 

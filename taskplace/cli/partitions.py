@@ -19,7 +19,7 @@ from taskplace.partitions.verify import violations
 def partitions(args: argparse.Namespace) -> int:
     """Print the assignment: as a partition_assignment.json, or for people.
 
-    The code is 3 if partitions change hands or more is to follow, 0 if not.
+    The exit code is 3 if partitions move or another assignment must follow, else 0.
     """
     subscriptions = Subscriptions.from_dict(_json(args.file))
     made = assign_partitions(subscriptions, args.assignor)

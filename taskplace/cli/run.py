@@ -25,7 +25,7 @@ from taskplace.settings import Settings
 def run(args: argparse.Namespace) -> int:
     """Run an application until its input ends or it is stopped; return the exit code.
 
-    Everything that can be judged without Spark is judged first: the file, the class, the topology.
+    Everything that can be checked without Spark is checked first: the file, the class, the topology.
     """
     settings = Settings.load(args.file, args.set)
     application = load_application(settings)

@@ -1,7 +1,7 @@
-"""Which rule decides a task's place: a share that is full, a cost, a rack, a weight, or a tie.
+"""Finds the rule that decides a task's place: a full share, a cost, a rack, a weight, or a tie.
 
-Read off problem and plan alone. Where several rules hold, the first of them in this order is named: capacity share of
-the instance, share of the subtopology there, reads across racks, weights, and last the tie between equal placements.
+It reads only the problem and the plan. If several rules apply, it names the first in this order: the capacity share of
+the instance, the share of the subtopology there, reads across racks, weights, and the tie between equal placements.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from taskplace.model.shares import floors_and_ceilings
 
 
 class Binding:
-    """The shares, counts and costs of one plan; each is worked out once, when it is first asked for.
+    """The shares, counts and costs of one plan. Each is computed once, when it is first needed.
 
     Positions (t, i) are those of `problem.columns`. Cost: O(tasks + subtopologies * instances) in all.
 
@@ -35,7 +35,7 @@ class Binding:
         self._each = self.config.rack_aware_assignment_strategy != "min_traffic"
 
     def wanted(self, t: int, i: int) -> str:
-        """Return what the balances want at instance i, as far as it concerns task t."""
+        """Return the shares of the balances at instance i, as far as they concern task t."""
         if not self.config.promises.balanced:
             return f"the assignor {self.config.task_assignor_class!r} puts it there"
         text = f"{'both balances want' if self._each else 'the balance wants'} {self._span(t, i, None)} there"
@@ -116,7 +116,7 @@ class Binding:
         return cost or f"it would do as well as {self.c.names[chosen]}, and lost the tie by a fixed rule"
 
     def stays(self, t: int, i: int) -> str:
-        """Return what it would cost if task t left its owner, that may keep it, for instance i."""
+        """Return the cost of moving task t from its owner, which may keep it, to instance i."""
         owner = int(self.c.owner[t])
         if self._reads is None:
             return "that would be a move"

@@ -1,4 +1,4 @@
-"""What a plan changes, and how good it is."""
+"""Explains the changes of a plan, and its quality."""
 
 from __future__ import annotations
 

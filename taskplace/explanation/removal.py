@@ -1,11 +1,11 @@
-"""Whether an instance can be removed now: it looks at each task it holds, not at counts.
+"""Decides whether an instance can be removed now, by each of its tasks, not by counts.
 
-**The rule.** Every task that the instance has a role in has to be caught up on another instance that stays (one that
-can take work: it does not drain, and has capacity). A copy without a role must not be the best there is: neither the
-last that is caught up, nor, if none is, the one that lacks least. Tasks that need no copy (stateless, an empty
-changelog, a store that is not logged) only need another instance that stays.
+**The rule.** Every task that the instance has a role in must be caught up on another instance that stays (it does not
+drain, and has capacity). A copy without a role must not be the best one: neither the last caught-up copy nor, if none
+is caught up, the one that lacks least. Tasks that need no copy (stateless, an empty changelog, a store that is not
+logged) only need another instance that stays.
 
-The rule itself is `removable`, over plain copies, for whoever has no `Problem` at hand; `can_remove` asks it for one.
+`removable` applies the rule to plain copies, for callers without a `Problem`; `can_remove` applies it to a problem.
 
 Source: KIP-441 (a task never loses its last caught-up copy).
 """
@@ -31,7 +31,7 @@ SHOWN = 5
 
 
 class Copy(NamedTuple):
-    """One copy of a task that needs one. `lag` is None where nothing is there yet; `role` may be "none"."""
+    """A copy of a task that needs one. `lag` is None if the copy has not started; `role` may be "none"."""
 
     task: TaskId
     instance: str
@@ -41,7 +41,7 @@ class Copy(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A task that has to catch up first. `at`: where that is nearest, None if it has to begin; `behind`: records."""
+    """A task that must catch up first. `at`: the instance with the nearest copy, or None; `behind`: records."""
 
     task: TaskId
     role: str
@@ -58,9 +58,9 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True)
 class Removal:
-    """Whether an instance can be removed now without a stall; if not, `waits` are the tasks that have to catch up.
+    """Whether an instance can be removed now without a stall; if not, `waits` has the tasks that must catch up.
 
-    `alone`: nobody else is there to take work, whatever has caught up.
+    `alone`: no other instance can take work, even if its copies are caught up.
     """
 
     instance: str
@@ -69,12 +69,12 @@ class Removal:
 
     @property
     def can_remove(self) -> bool:
-        """Whether it can go now."""
+        """Whether the instance can be removed now."""
         return not self.waits and not self.alone
 
     @property
     def blocking(self) -> tuple[TaskId, ...]:
-        """The tasks that have to catch up first."""
+        """The tasks that must catch up first."""
         return tuple(wait.task for wait in self.waits)
 
     @property

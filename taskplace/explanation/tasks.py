@@ -1,4 +1,4 @@
-"""Why one task is where it is: its copies, where it goes, what was decided, and what was refused."""
+"""Explains why a task is where it is: its copies, its target, the decision, and the refused instances."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DOING = {"warmup": "warms up", "standby": "catches up as a standby"}
 
 
 def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
-    """Return why a task is where it is: its copies, where it goes, what was decided, and what was refused.
+    """Return why a task is where it is: its copies, its target, the decision, and the refused instances.
 
     For many tasks of one plan, one `Explainer` is faster. Errors: `InputError` for a task that is not in the problem.
 
@@ -54,7 +54,7 @@ class Role(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """An instance that holds or is to hold a copy, and why it does not get the active now."""
+    """An instance that has or shall have a copy, and why it does not get the active now."""
 
     instance: str
     why: str
@@ -131,7 +131,7 @@ class _OneTask(NamedTuple):
 
 @dataclass
 class Explainer:
-    """Explains the tasks of one plan; what they share is worked out once.
+    """Explains the tasks of one plan. Shared values are computed once.
 
     Cost: O(tasks + copies) to begin with, O(copies of the task) for each task. Errors: `InputError` if the plan names
     instances that the problem does not have.
@@ -167,7 +167,7 @@ class Explainer:
             refused=tuple(self._refusals(one, seen)),
         )
 
-    # -- what the tasks share
+    # -- values that the tasks share
 
     @cached_property
     def _position(self) -> dict[TaskId, int]:

@@ -1,7 +1,7 @@
-"""The text's interface for strategies: metadata out, assign in.
+"""The proposal's interface for strategies: `metadata` and `assign`.
 
-A strategy of one's own says what it wants others to know (`metadata`), and answers, from everybody's, who gets
-what.
+A custom strategy returns the value that other members shall know (`metadata`), and computes the assignment from the
+values of all members (`assign`).
 
     class Heavy(PartitionAssigner[int]):
         name = "heavy"
@@ -32,10 +32,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ConsumerMetadata(Generic[T]):
-    """What is known of one consumer: its name, the topics it is subscribed to (sorted), and what its strategy says.
+    """A consumer's name, its subscribed topics (sorted), and the metadata of its strategy.
 
-    `owned` is what it had in `generation`, the newest one it took part in; empty if it starts afresh; `standby` what
-    it followed.
+    `owned`: its partitions in `generation`, the newest one it took part in; empty if it is new. `standby`: the
+    partitions that it followed.
     """
 
     name: str
@@ -49,9 +49,10 @@ class ConsumerMetadata(Generic[T]):
 
 @dataclass(frozen=True)
 class Shares:
-    """Who gets what, by name: partitions, and partitions to follow (`standby`).
+    """The assignment by member name: partitions, and partitions to follow (`standby`).
 
-    `followup`: assign again once the standbys are there. `warnings`: what could not be met, with the remedy.
+    `followup`: assign again once the standbys have caught up. `warnings`: requirements that could not be met, with the
+    remedy.
     """
 
     active: Mapping[str, Sequence[TopicPartition]]
@@ -79,7 +80,7 @@ class PartitionAssigner(Generic[T]):
     metadata_version: int = 1
 
     def metadata(self) -> T:
-        """Return what the other members should know of this one, now: any value that JSON has; None by default."""
+        """Return the current value that other members shall know: any JSON value; None by default."""
         return cast(T, None)
 
     def see(self, topics: Topics) -> None:
@@ -152,7 +153,7 @@ class RoundRobin(PartitionAssigner[None]):
     def assign_all(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
     ) -> dict[str, list[TopicPartition]]:
-        """Deal out all partitions in one go round the table."""
+        """Deal out all partitions in turn."""
         dealt: dict[str, list[TopicPartition]] = {c.name: [] for c in consumers}
         subscribed = {
             topic: [c.name for c in consumers if topic in c.topics] for topic in partitions_per_topic

@@ -1,6 +1,6 @@
-"""The choices that a group has to make: which protocol, which leader, which sub-group.
+"""The choices of a group: the protocol, the leader, the sub-group.
 
-Each is a function of its arguments alone, so that everybody who has to choose chooses alike.
+Each is a function of its arguments alone, so all members make the same choice.
 
 Source: "JoinGroup Response", "Single Client Assignor" and "Dropping Topic Lists" in the proposal.
 """

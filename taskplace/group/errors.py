@@ -1,4 +1,4 @@
-"""What can go wrong in a group, as codes on the wire and as errors in a program.
+"""The errors of a group, as codes in messages and as exceptions.
 
 TaskplaceError
 └── GroupError
@@ -67,7 +67,7 @@ class UnknownVersion(ProtocolError):
 
 
 class GroupFailed(GroupError):
-    """The end of a membership; trying again would not help. `code` says why.
+    """The membership has ended, and trying again would not help. `code` has the reason.
 
     >>> raise GroupFailed(Code.FENCED_INSTANCE_ID, "'db-1' has been taken over")
     Traceback (most recent call last):

@@ -40,7 +40,7 @@ _REJOIN = (Code.REBALANCE_IN_PROGRESS, Code.ILLEGAL_GENERATION, Code.UNKNOWN_MEM
 
 
 class MemberState(Enum):
-    """Where a member is in its life."""
+    """The state of a member."""
 
     UNJOINED = "unjoined"
     JOINING = "joining"

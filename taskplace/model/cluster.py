@@ -1,4 +1,4 @@
-"""What there is to place, and where: tasks and instances, as a problem states them."""
+"""Tasks to place, and instances to place them on, as in a problem."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from topology.ids import TaskId
 class Task(NamedTuple):
     """A task to place.
 
-    `end_offset` is the length of its changelog in records; None if it is not known, so that nobody without a
-    copy can be caught up. An empty changelog (0) makes every instance caught up, and so does `logged=False`:
-    a store without a changelog has no lag (KIP-441). `racks` holds, for each of its input partitions, the
-    racks that serve it, and `changelog_racks` the same for each partition that its standbys read (KIP-925): those
-    of its changelogs, an input topic that serves as a changelog among them. `weight` is its share of the load, in
-    units of your choice.
+    - `end_offset`: the length of its changelog in records. None if it is not known; then no instance without a copy can
+      be caught up. An empty changelog (0) makes every instance caught up
+    - `logged`: False for a store without a changelog, which has no lag: every instance is caught up (KIP-441)
+    - `racks`: for each input partition, the racks that serve it
+    - `changelog_racks`: the same for each partition that its standbys read (KIP-925): its changelogs, including an
+      input topic that serves as a changelog
+    - `weight`: its share of the load, in any unit
 
     >>> Task(TaskId(0, 3)).stateful
     True
@@ -35,16 +36,15 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Instance:
-    """A place that runs tasks, with what it runs and holds now.
+    """A place that runs tasks, with its current roles and copies.
 
-    `active`, `standby`, `warmup`: the roles it has in the assignment in force.
-    `lags`: records behind, for every copy it holds, also for copies without a role (left over). A task that
-    is not in here has no copy here, even if a role says so: it has not started yet.
-    `parked`: tasks whose warm-up made no progress here; they are planned elsewhere
-    (`taskplace.refine.parking`).
-    `slots`: the active tasks of each slot, if that is known; a plan changes as few of them as it can.
-    `restore_rate`: records per second that a copy catches up here; used with `acceptable.recovery.seconds`.
-    A `draining` instance keeps what it must until it is caught up elsewhere, and gets nothing new.
+    - `active`, `standby`, `warmup`: its roles in the assignment in force
+    - `lags`: the lag of every copy that it holds, in records, including copies without a role. A task without an entry
+      has no copy here, even if it has a role: the copy has not started yet
+    - `parked`: tasks whose warm-up made no progress here; they are planned elsewhere (`taskplace.refine.parking`)
+    - `slots`: the active tasks of each slot, if known; a plan changes as few of them as it can
+    - `restore_rate`: records per second that a copy here catches up; used with `acceptable.recovery.seconds`
+    - `draining`: it keeps its tasks only until they are caught up elsewhere, and gets no new ones
 
     >>> Instance("executor-1", capacity=4, active=[TaskId(0, 1)], lags={TaskId(0, 1): 0}).active
     (TaskId(subtopology=0, partition=1),)
@@ -65,7 +65,7 @@ class Instance:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
             raise InputError("instances.id", found=self.id, expected="a non-empty string")
-        if not hasattr(self.capacity, "__index__"):  # None would be taken for unknown, and 2.5 for 2
+        if not hasattr(self.capacity, "__index__"):  # None would be read as unknown, and 2.5 as 2
             path = f"instances[{self.id}].capacity"
             raise InputError(path, found=self.capacity, expected="an integer of at least 1")
         for name in ("active", "standby", "warmup", "parked"):

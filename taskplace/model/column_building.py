@@ -123,9 +123,9 @@ def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
 def _notes(
     tasks: TaskColumns, instances: InstanceColumns, copies: Copies, ranked: _Ranked, everywhere: Ints
 ) -> Iterator[str]:
-    """Yield what of the problem is not used, each with an example.
+    """Yield a note for each part of the problem that is not used, with an example.
 
-    `everywhere`: the tasks that are parked wherever there is room.
+    `everywhere`: the tasks that are parked on all instances with capacity.
     """
 
     def copy(row: int) -> str:
@@ -163,7 +163,7 @@ def _fingerprint(
     instances: Sequence[Instance],
     config: PlacementConfig,
 ) -> str:
-    """Return a hash of all that a plan depends on."""
+    """Return a hash of all values that a plan depends on."""
     digest = hashlib.sha256()
     for part in (
         tasks.key, tasks.stateful, tasks.logged, tasks.end, tasks.weight,

@@ -1,7 +1,7 @@
 """Reads the tasks and the instances of a problem as columns, and checks their values.
 
-Values are taken as they are, many at once; only where a column cannot hold them, they are looked at one by one, to name
-the first that is wrong. Errors: `InputError` with the path.
+Values are read many at once. Only if a column cannot hold them, they are checked one by one, to name the first wrong
+one. Errors: `InputError` with the path.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
 def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
     """Return the columns of instances, which are sorted by id.
 
-    Where none of them can take work, all are open for as much as they have room for, and a note says so.
+    If no instance can take work, all are treated as open with their whole capacity, and a note reports it.
     """
     m = len(instances)
     if m == 0:

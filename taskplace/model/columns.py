@@ -1,4 +1,4 @@
-"""A problem as numpy columns: what the engine computes on.
+"""A problem as numpy columns, on which the engine computes.
 
 All tasks and all instances are known by their position in canonical (sorted) order. A *copy row* is one pair
 (task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by instance.
@@ -24,7 +24,7 @@ from topology.ids import TaskId
 
 
 class Role(IntEnum):
-    """What an instance does with a task: runs it, follows it for good, follows it to take it over, or nothing."""
+    """The role of a task's copy on an instance: none, active, standby, or warm-up."""
 
     NONE = 0
     ACTIVE = 1
@@ -32,7 +32,7 @@ class Role(IntEnum):
     WARMUP = 3
 
 
-# Plain integers: numpy compares a column with a member of an enum ten times slower.
+# Plain integers: numpy compares a column with an enum member ten times more slowly.
 NONE, ACTIVE, STANDBY, WARMUP = map(int, Role)
 ROLE_NAMES = tuple(role.name.lower() for role in Role)
 
@@ -41,8 +41,9 @@ ROLE_NAMES = tuple(role.name.lower() for role in Role)
 class Columns:
     """The columns; n tasks, m instances, k copy rows.
 
-    `caught` and `best` are how copies rank (`taskplace.lag.ranking`). Where `universal`, no copy is needed: every
-    instance is caught up. Where `at_once`, every instance counts as caught up, though a copy may be worth having.
+    `caught` and `best` are the result of ranking (`taskplace.lag.ranking`). For a `universal` task no copy is needed:
+    every instance is caught up. For an `at_once` task every instance counts as caught up, though a copy may still be
+    useful.
     """
 
     ids: tuple[TaskId, ...]
@@ -66,13 +67,13 @@ class Columns:
     task: Ints
     inst: Ints
     lag: Ints
-    """[k] records behind, or NO_COPY: the row has a role, but no copy that can be used."""
+    """[k] lag in records, or NO_COPY: the row has a role, but no usable copy."""
     role: npt.NDArray[np.int8]
     """[k] the `Role` of each row."""
     caught: Bools
     """[k] the instance is caught up on the task: its rank is 0."""
     best: Bools
-    """[k] most caught up: nobody has a better copy (`taskplace.lag.ranking.most_caught_up`)."""
+    """[k] most caught up: no instance has a better copy (`taskplace.lag.ranking.most_caught_up`)."""
     parked: Ints
     """Parked pairs as task * m + instance, sorted."""
     unknown: tuple[tuple[str, TaskId], ...]

@@ -15,11 +15,11 @@ STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 
 
 MOST_COST = 1_000_000
-"""The dearest a cross-rack read or a move may be: prices of whole targets have to fit into an integer of 64 bits."""
+"""The largest price of a cross-rack read or a move: the price of a whole target must fit into a 64-bit integer."""
 
 
 class Tags:
-    """A list of different names of tags; as text, with commas."""
+    """A list of distinct tag names; in text, separated by commas."""
 
     def __str__(self) -> str:
         return "a list of different tag names"
@@ -53,7 +53,7 @@ class PlacementConfig(Configuration):
     shorter than the minute that Kafka demands: planning needs no group to stop here. docs/configuration.md lists
     the keys.
 
-    Errors: `ConfigError`, naming the path of the key, what was found, and what was expected.
+    Errors: `ConfigError` with the path of the key, the value found, and the values expected.
 
     Source: KIP-441, KIP-708, KIP-925, KIP-924.
 
@@ -124,7 +124,7 @@ class PlacementConfig(Configuration):
 
     @property
     def acceptable(self) -> Acceptable:
-        """What lag is acceptable on an instance: `acceptable.recovery.lag` and `acceptable.recovery.seconds`."""
+        """The acceptable lag on an instance: `acceptable.recovery.lag` and `acceptable.recovery.seconds`."""
         return Acceptable(self.acceptable_recovery_lag, self.acceptable_recovery_seconds)
 
     @property

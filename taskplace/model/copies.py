@@ -1,9 +1,9 @@
-"""Joins what instances report of their copies, lags and roles, into rows of (task, instance).
+"""Joins the lags and roles that instances report into rows of (task, instance).
 
 A copy row is one pair (task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by
 instance. Copies of unknown tasks are listed apart. Lags are as reported; `column_building` ranks them.
 
-Errors: `InputError` for a lag that is no integer of at least 0, and for two roles of one task on one instance.
+Errors: `InputError` for a lag that is not an integer of at least 0, and for two roles of one task on one instance.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_copies(instances: Sequence[Instance], ids: Sequence[TaskId], locate: Lo
 
 
 def read_parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints) -> tuple[Ints, Ints]:
-    """Return the parked pairs, and the tasks parked on all instances with open slots: these are parked nowhere."""
+    """Return the parked pairs, and the tasks parked on all instances with open slots, which do not count as parked."""
     m = len(instances)
     task, inst, known, _ = _located(instances, [i.parked for i in instances], locate)
     pairs = np.unique((task * m + inst)[known])
@@ -113,7 +113,7 @@ def _roles(
 def _located(
     instances: Sequence[Instance], ids: Sequence[Sequence[TaskId]], locate: Locator
 ) -> tuple[Ints, Ints, Bools, tuple[tuple[str, TaskId], ...]]:
-    """Return positions of tasks and instances of all ids; which of them are known; and those that are not."""
+    """Return the positions of tasks and instances of all ids, which of them are known, and the unknown ones."""
     counts = [len(i) for i in ids]
     inst = np.repeat(np.arange(len(instances)), counts)
     task = locate(pairs_of(chain.from_iterable(ids), sum(counts)))

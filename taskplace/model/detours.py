@@ -1,4 +1,4 @@
-"""Whether standbys could read less across racks (KIP-925): found without a flow solver, by exchanges that save.
+"""Checks whether standbys could read less across racks (KIP-925): without a flow solver, by exchanges that save.
 
 **Idea.** Standbys at level loads are a flow. They cost least if and only if no cycle of instances saves, in which each
 hands one standby to the next (Klein's theorem). A chain counts as a cycle where its last instance may have one standby
@@ -20,9 +20,9 @@ FAR = 1 << 60  # no hand-over; above any sum of costs
 
 
 def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: Ints) -> bool:
-    """Return whether other standbys of these tasks, at loads as level, would cost less in reads and moves.
+    """Return whether other standbys of these tasks, at equally level loads, would cost less in reads and moves.
 
-    `active`: [n] instances. `task`, `inst`: one entry per standby. False where racks are not known.
+    `active`: [n] instances. `task`, `inst`: one entry per standby. False if racks are not known.
     """
     known = changelog_reads(c)
     if known is None or not len(task):
@@ -37,7 +37,7 @@ def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: 
         if end == sink and (found == near).all():
             return False
         near, sink = found, end
-    return True  # Bellman and Ford: whoever still finds a shorter way goes round a cycle that saves
+    return True  # Bellman-Ford: a path that still gets shorter contains a cycle that saves
 
 
 def _hand_overs(

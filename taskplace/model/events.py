@@ -1,7 +1,7 @@
-"""What happens while a stream runs, as plain values a reporter can show.
+"""The events of a running stream, as plain values for a reporter.
 
-The runtime makes these events and knows nothing about how they are shown; a `Reporter` shows them and knows
-nothing about the runtime. The same five values feed a terminal, a log file and a test.
+The runtime creates the events, independently of how they are shown. A `Reporter` shows them, independently of the
+runtime. The same five values feed a terminal, a log file and a test.
 
 Properties:
 - frozen value objects of plain types: equal when their fields are equal, safe to keep;
@@ -49,8 +49,8 @@ class InstanceView:
 class BatchDone:
     """A batch was committed and published.
 
-    `total` is the number of batches expected, or None when nobody knows; `phases` says where the seconds went
-    and keeps its order; `rows` counts the input rows of the batch, all sources together.
+    `total` is the expected number of batches, or None if unknown; `phases` has the seconds of each phase, in order;
+    `rows` is the number of input rows of the batch, all sources together.
 
     >>> BatchDone(3, 27, 13_000, 5.5, {"state": 3.0, "commit": 0.5}, (), 2).rows_per_second
     2363.6363636363635
@@ -74,8 +74,8 @@ class BatchDone:
 class Rebalanced:
     """A new assignment is in force.
 
-    `moves` holds one readable line a move; `followup` says that the step is not yet the target, so that
-    another rebalance will come.
+    `moves` has one readable line per move; with `followup`, the step is not yet the target, so another rebalance will
+    follow.
     """
 
     generation: int
@@ -89,9 +89,11 @@ class Rebalanced:
 
 @dataclass(frozen=True)
 class ExecutorLost:
-    """An instance is gone; `tasks` active tasks were on it; `cancelled` if a stage was cancelled for it.
+    """An instance is lost.
 
-    `leaving`: it still runs, and gets no more tasks, as Spark is decommissioning it.
+    - `tasks`: the number of its active tasks
+    - `cancelled`: whether a stage was cancelled for it
+    - `leaving`: it still runs, but gets no more tasks, because Spark is decommissioning it
     """
 
     instance: str
@@ -103,7 +105,7 @@ class ExecutorLost:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The application's own answer to "is the result right?".
+    """The result of an application's own check.
 
     `text` is one line for the summary; `detail` holds further lines: counts, and the first differing rows.
 
@@ -151,8 +153,8 @@ class Summary:
 class Reporter(Protocol):
     """Shows events, in the order in which things happened; `note` may come from any thread at any time.
 
-    A reporter never raises for an event it cannot show, and never slows a batch: what it has to say, it says
-    at once. `close()` may be called more than once, and is called however the run ends.
+    A reporter never raises for an event that it cannot show, and never delays a batch. `close()` may be called more
+    than once, and is called at the end of every run, also after an error.
     """
 
     def batch(self, event: BatchDone) -> None:
@@ -165,10 +167,10 @@ class Reporter(Protocol):
         """Show the loss of an instance."""
 
     def note(self, text: str) -> None:
-        """Show one line about what is going on, such as "starting Spark"."""
+        """Show one line about the current activity, such as "starting Spark"."""
 
     def summary(self, summary: Summary) -> None:
         """Show how the whole run went; the last event."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Release the terminal."""

@@ -1,7 +1,7 @@
 """Minimum-cost flow with lower bounds, on OR-tools' `SimpleMinCostFlow` and its bulk arcs.
 
-Lower bounds are taken out in advance: what an arc must carry is shipped as supply and demand of its ends, and
-the solver sees the rest. So no "strongly negative" costs are needed, and costs keep their room below 2^63.
+Lower bounds are removed in advance: the flow that an arc must carry becomes supply and demand of its ends, and the
+solver gets the rest. So no "strongly negative" costs are needed, and costs may use the whole range below 2^63.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Network:
         cost: npt.ArrayLike,
         low: npt.ArrayLike = 0,
     ) -> slice:
-        """Add arcs carrying `low` to `high` units at `cost` each; return where their flows will be."""
+        """Add arcs that carry `low` to `high` units at `cost` each. Return the positions of their flows."""
         tail = np.asarray(tails, np.int64).ravel()
         start = self._count
         self._tails.append(tail)
@@ -73,7 +73,7 @@ class Network:
 
     def solve(self) -> Ints | None:
         """Return the flow of every arc at minimum cost, or None if no flow meets all bounds."""
-        from ortools.graph.python import min_cost_flow  # heavy; only loaded if something has to be solved
+        from ortools.graph.python import min_cost_flow  # heavy, so loaded only when needed
 
         solver: Any = min_cost_flow.SimpleMinCostFlow()
         tail, head = np.concatenate(self._tails), np.concatenate(self._heads)
@@ -103,8 +103,7 @@ class Network:
 def cost_budget(nodes: int) -> int:
     """Return the largest cost of an arc that is safe in a network of that many nodes.
 
-    The solver scales costs by nodes + 1, and the result has to stay below 2^63; a factor of 4 is kept in
-    hand.
+    The solver scales costs by nodes + 1, and the result must stay below 2^63; a factor of 4 is kept in reserve.
 
     >>> cost_budget(9) == 2**61 // 10
     True

@@ -1,7 +1,7 @@
-"""Names what is of a wrong type in a problem that was made from values, not read from a dict.
+"""Names the value of a wrong type in a problem that was made from values, not read from a dict.
 
-**Idea.** Planning takes well-formed values for granted, which keeps it fast. When one of them makes it stumble, this
-module goes through all of them, one by one, and says which it was.
+**Idea.** Planning assumes well-formed values, which keeps it fast. If it fails because of one of them, this module
+checks all values one by one, and names the wrong one.
 
 Errors: `InputError` with the path; nothing happens if every value is of its type.
 """

@@ -6,7 +6,7 @@ reads a mapping of keys, checks every value, writes the keys back, and lists the
 Properties: unknown keys, values of a wrong type and values out of range are refused, also when the dataclass is made
 in Python; reading what was written gives an equal configuration.
 
-Errors: `ConfigError` with the path of the key, what was found, what was expected, and the nearest known name.
+Errors: `ConfigError` with the path of the key, the value found, the values expected, and the nearest known name.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True, kw_only=True)
@@ -38,14 +38,14 @@ C = TypeVar("C", bound="Configuration")
 
 
 class Reader(Protocol):
-    """The type of a key's values; as text it says what is expected."""
+    """The type of a key's values. Its text names the expected values."""
 
     def read(self, path: str, value: Any) -> Any:
-        """Return what the value at `path` means. Errors: `ConfigError`."""
+        """Convert the value at `path`. Errors: `ConfigError`."""
 
 
 class Nothing:
-    """What is found where a required key is missing."""
+    """Stands for the value of a missing required key."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -99,7 +99,7 @@ class Number:
             return None
         number = math.nan
         if isinstance(value, int | float | (str if self.written else float)) and not isinstance(value, bool):
-            # An integer may be too large for a float, and a text no number.
+            # An integer may be too large for a float, and a text may not be a number.
             with contextlib.suppress(ValueError, OverflowError):
                 number = float(value)
         if not math.isfinite(number) or number < 0 or (self.above and number == 0):
@@ -221,7 +221,7 @@ class Configuration:
         self._agree(self.SECTION)
 
     def _agree(self, path: str) -> None:
-        """Refuse values that are right by themselves, but not together."""
+        """Refuse values that are valid by themselves, but not together."""
 
     @classmethod
     @cache
@@ -248,9 +248,9 @@ class Configuration:
 
     @classmethod
     def from_properties(cls: type[C], mapping: Mapping[str, Any], path: str | None = None) -> C:
-        """Return the configuration that `mapping` describes; keys that are missing take their defaults.
+        """Return the configuration that `mapping` describes. Missing keys get their defaults.
 
-        `path`: where the mapping came from; errors begin with it.
+        `path`: the path of the mapping; errors begin with it.
         """
         path = cls.SECTION if path is None else path
         if not isinstance(mapping, Mapping):
@@ -272,7 +272,7 @@ class Configuration:
                 found.type.read(f"{path}.{found.name}", NOTHING)
         try:
             return cls(**values)
-        except ConfigError as error:  # each value is right: it is about several of them
+        except ConfigError as error:  # each value is valid by itself: the error concerns several
             inner = error.path.removeprefix(f"{cls.SECTION}.")
             where = f"{path}.{inner}"
             raise ConfigError(where, found=error.found, expected=error.expected, hint=error.hint) from None
@@ -291,7 +291,7 @@ class Configuration:
         return "\n".join(lines)
 
     def to_properties(self) -> dict[str, Any]:
-        """Return every key with its value, sorted, ready for JSON; `from_properties` reads it back."""
+        """Return every key with its value, sorted, as JSON values. `from_properties` reads them back."""
         out: dict[str, Any] = {}
         for found in sorted(self.declared_keys(), key=attrgetter("name")):
             value = getattr(self, found.field)

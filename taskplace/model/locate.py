@@ -1,4 +1,4 @@
-"""From task ids to their positions, for many at once."""
+"""Finds the positions of many task ids at once."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The fewest moves that both balances allow: a small network over groups of tasks, and nothing but its cost.
+"""Computes the fewest moves that both balances allow: the cost of a small network over groups of tasks.
 
     group -> (subtopology, instance) -> instance -> sink       at home, for nothing
     group -> anywhere(subtopology) -> (subtopology, instance)  elsewhere, for a move
 
-A group is the tasks of one subtopology that may be on the same instances without a move: their owner, or, where the
-owner is gone or lags, all that have the best copy. It knows nothing of lags, copies and ties, so it is independent of
-how a target was found, and shows that no target can have fewer moves.
+A group has the tasks of one subtopology that may be on the same instances without a move: on their owner or, if the
+owner is gone or lags, on all instances with the best copy. The network does not use lags, copies or ties. So it is
+independent of the way a target was found, and proves that no target can have fewer moves.
 
 Cost: a solve of subtopologies * instances arcs, and one node for each group.
 """

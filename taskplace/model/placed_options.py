@@ -16,7 +16,7 @@ _entries = partial(validation.entries, optional=True, error=ConfigError)
 
 COMPRESSIONS = ("lz4", "zstd")
 MOST_BYTES = 2**31 - 1
-"""One element of a partition travels as one Java array: 2 GiB is where those end."""
+"""An element of a partition is sent as one Java array, which can have at most 2 GiB."""
 
 
 class Share:
@@ -55,7 +55,7 @@ class DurationAboveZero:
         return "a duration, such as '10 minutes'"
 
     def read(self, path: str, value: Any) -> Duration:
-        """Return the duration with a unit, also if it had none; `ConfigError` for anything else."""
+        """Return the duration with a unit, even if it had none; `ConfigError` for anything else."""
         try:
             whole = milliseconds(value, path)
         except InputError as error:
@@ -87,7 +87,7 @@ class TaskWeights:
         return "the weights of tasks, such as {'1_3': 2.5}"
 
     def read(self, path: str, value: Any) -> Mapping[str, float]:
-        """Return the weights; which tasks there are is looked at later. Errors: `ConfigError`."""
+        """Return the weights. Unknown tasks are refused later. Errors: `ConfigError`."""
         _entries(value, path, str(self))
         return value or {}
 
@@ -98,7 +98,7 @@ class PlacedOptions(Configuration, section="runtime"):
 
     Each field is a keyword of `Placed`, and, with dots, a key of the section `runtime`.
 
-    Errors: `ConfigError` with the name, what was found, and what was expected.
+    Errors: `ConfigError` with the name, the value found, and the values expected.
 
     >>> PlacedOptions.of({"snapshot_interval": 5}) == PlacedOptions.from_properties({"snapshot.interval": 5})
     True
@@ -149,7 +149,7 @@ class PlacedOptions(Configuration, section="runtime"):
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> PlacedOptions:
-        """Return the options that keywords of a call give; errors name the keyword."""
+        """Return the options given as keywords of a call. Errors name the keyword."""
         by_field = {declared.field: declared for declared in cls.declared_keys()}
         values: dict[str, Any] = {}
         for name, value in keywords.items():

@@ -11,13 +11,14 @@ from taskplace.model.columns import Bools, Columns, Ints
 
 
 class Base(IntEnum):
-    """Where a stateful task's active belongs if nothing has to be balanced.
+    """Where a stateful task's active belongs, before balance.
 
-    FIXED: with its owner, whose copy is among the best (see `Columns.best`), or nobody has any. Leaving it is a move.
-    FORCED: the owner is gone or lags, and other copies are caught up: with any of those, without a move.
-    RESUME: nobody is caught up, and the owner is gone or lacks far more than others: with one that lacks least, also
-    without a move.
-    OPEN: nobody has it, and nobody has a copy (or nobody needs one): anywhere.
+    - FIXED: stays with its owner: its copy is among the most caught up (see `Columns.best`), or no copy exists. Leaving
+      it is a move
+    - FORCED: the owner is gone or lags, and other copies are caught up: goes to any of those, without a move
+    - RESUME: no copy is caught up, and the owner is gone or lacks far more than others: goes to a copy that lacks
+      least, also without a move
+    - OPEN: it has no owner and no copy (or needs none): goes anywhere
     """
 
     FIXED = 0
@@ -26,18 +27,21 @@ class Base(IntEnum):
     OPEN = 3
 
 
-# Plain integers: numpy compares a column with a member of an enum ten times slower.
+# Plain integers: numpy compares a column with an enum member ten times more slowly.
 FIXED, FORCED, RESUME, OPEN = map(int, Base)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where every task belongs.
+    """The assignment where every task is where it belongs.
 
-    `active`: [n] instance of each task. `standby_task`, `standby_inst`: one entry per standby, sorted by
-    task, then by instance. `replicas`: standbys per stateful task. `base`: [n] the `Base` of each task.
-    `moves`: stateful tasks that leave their base; `lower_bound`: the fewest that is possible.
-    `balanced`: whether both balances could be met. `steady`: the assignment in force is the target already.
+    - `active`: [n] instance of each task
+    - `standby_task`, `standby_inst`: one entry per standby, sorted by task, then by instance
+    - `replicas`: standbys per stateful task
+    - `base`: [n] the `Base` of each task
+    - `moves`: stateful tasks that leave their base; `lower_bound`: the fewest possible
+    - `balanced`: whether both balances could be met
+    - `steady`: whether the assignment in force already is the target
     """
 
     active: Ints
@@ -54,13 +58,13 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is safe to run now; the same columns as `Target`, and the warm-ups.
+    """The assignment that is safe now: the same columns as `Target`, and the warm-ups.
 
-    `warmup_from`: for each warm-up, the instance that it will relieve of its role; -1 where that is not known.
-    `waiting`: copies that have to warm up, but not now: `max.warmup.replicas` are under way.
-    `behind`: copies that the step waits for: the target wants them, and they have to catch up first.
-    `owners_behind`: tasks that are active on a lagging copy which a follower may overtake (`lagging_owners`).
-    `followup`: whether the step is not yet the target, or an owner may be overtaken: then it has to be planned again.
+    - `warmup_from`: for each warm-up, the instance that it will relieve of its role; -1 if not known
+    - `waiting`: copies that must warm up, but wait because `max.warmup.replicas` are under way
+    - `behind`: copies that the target needs and that must catch up first
+    - `owners_behind`: tasks that are active on a lagging copy which a follower may overtake (`lagging_owners`)
+    - `followup`: whether to plan again: the step is not yet the target, or an owner may be overtaken
     """
 
     active: Ints
@@ -76,7 +80,7 @@ class Step:
 
 
 def bases(c: Columns) -> Ints:
-    """Return the `Base` of each task, which means something for stateful tasks only. O(tasks + copies)."""
+    """Return the `Base` of each task. It has a meaning only for stateful tasks. O(tasks + copies)."""
     owned = c.owner >= 0
     has_best = _tasks_of(c, c.best)
     base = np.full(c.n, OPEN, np.int64)
@@ -87,14 +91,14 @@ def bases(c: Columns) -> Ints:
 
 
 def moved(c: Columns, base: Ints, place: Ints) -> Bools:
-    """Return which stateful tasks leave their base, if they are placed so."""
+    """Return which stateful tasks leave their base under a placement."""
     chosen = (base == FORCED) | (base == RESUME)
     leaves: Bools = c.stateful & (((base == FIXED) & (place != c.owner)) | (chosen & ~best_at(c, place)))
     return leaves
 
 
 def handed_over(c: Columns, base: Ints) -> Bools:
-    """Return which stateful tasks change hands at once, since a better copy is elsewhere: forced promotions."""
+    """Return the forced promotions: stateful tasks that change their owner at once, because a better copy exists."""
     forced: Bools = c.stateful & ((base == FORCED) | ((base == RESUME) & (c.owner >= 0)))
     return forced
 
@@ -110,7 +114,7 @@ def caught_at(c: Columns, place: Ints) -> Bools:
 
 
 def best_at(c: Columns, place: Ints) -> Bools:
-    """Return, for each task t, whether nobody has a better copy than instance place[t]."""
+    """Return, for each task t, whether no instance has a better copy than instance place[t]."""
     none_has_any = ~_tasks_of(c, c.best)
     return c.at_once | none_has_any | _tasks_of(c, c.best & (c.inst == place[c.task]))
 
@@ -118,8 +122,8 @@ def best_at(c: Columns, place: Ints) -> Bools:
 def lagging_owners(c: Columns, active: Ints, *followers: Ints) -> Bools:
     """Return which stateful tasks would be active on a lagging copy that a follower may overtake. O(tasks + copies).
 
-    `followers`: the tasks of standbys and warm-ups. Where neither the end offset nor the owner's lag is known, nothing
-    can be said, and nothing is waited for.
+    `followers`: the tasks of standbys and warm-ups. If neither the end offset nor the owner's lag is known, the task is
+    left out.
     """
     followed, known = np.zeros(c.n, np.bool_), c.end > 0
     for tasks in followers:

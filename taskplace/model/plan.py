@@ -1,4 +1,4 @@
-"""The answer to a problem: who runs what now (the step), where it leads (the target), and why."""
+"""The plan for a problem: the assignment for now (the step), the target, and the reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOVE_ROLES = ("active", "promotion", "standby", "warmup")
 
 
 class Roles(NamedTuple):
-    """What one instance is to run; each a sorted tuple of task ids.
+    """The roles of one instance; each field is a sorted tuple of task ids.
 
     >>> Roles().active
     ()
@@ -48,10 +48,12 @@ def with_roles(instances: Iterable[Instance], assignment: Mapping[str, Roles]) -
 class Move(NamedTuple):
     """One change of this plan against the assignment in force.
 
-    `role` says what `to` becomes: "active" (a planned move, or the start of a task that ran nowhere),
-    "promotion" (forced: the owner is gone or lags, and `to` holds a copy that is caught up; or nobody is, and the
-    owner lacks far more than `to`), "standby", or "warmup". `from_` is whom it takes over from, None if nobody; for a
-    warm-up, whom it will relieve: the active, or a standby. `why` is a short sentence for people.
+    - `role`: the new role of `to`: "active" (a planned move, or the start of a task that ran nowhere); "promotion"
+      (forced: the owner is gone or lags, and `to` holds a caught-up copy; or no copy is caught up, and the owner lacks
+      far more than `to`); "standby"; or "warmup"
+    - `from_`: the instance that `to` takes over from; None if there is none. For a warm-up, the instance that it will
+      relieve: the active, or a standby
+    - `why`: a short sentence for people
 
     >>> str(Move(TaskId(0, 3), "warmup", "a", "b", "balance"))
     '0_3: warmup a -> b (balance)'
@@ -74,11 +76,11 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Optimality:
-    """How good the target is.
+    """The quality of the target.
 
-    `moves`: stateful actives that change their instance on the way from now to the target, forced
-    promotions not counted. `lower_bound`: the fewest that any target under both balances can do with.
-    `forced_promotions`: counted apart, since no plan can avoid them.
+    - `moves`: stateful actives that change their instance on the way from now to the target, without forced promotions
+    - `lower_bound`: the fewest moves of any target under both balances
+    - `forced_promotions`: counted separately, because no plan can avoid them
     """
 
     moves: int = 0
@@ -90,12 +92,15 @@ class Optimality:
 class Plan:
     """A placement: the step to put in force now, and the target it leads to.
 
-    `assignment`, `target`: one `Roles` per instance of the problem. `followup`: plan again (probing
-    rebalance), as the step is not yet the target. `moves`: what changes now. `optimality`: see there.
-    `metrics`: figures.
-    `warnings`: what could not be satisfied, each with counts and a remedy. `fingerprint`: of the problem.
-    `slots`: how the actives of an instance are dealt to its slots, where it has more than one. `cleanup`: per
-    instance, the copies of tasks that are not in the problem, all of them: they are ignored, and can be deleted.
+    - `assignment`, `target`: one `Roles` per instance of the problem
+    - `followup`: whether to plan again (probing rebalance), because the step is not yet the target
+    - `moves`: the changes of this step
+    - `optimality`: the quality of the target
+    - `metrics`: figures
+    - `warnings`: requirements that could not be met, each with counts and a remedy
+    - `fingerprint`: of the problem
+    - `slots`: the actives of each slot, for instances with more than one
+    - `cleanup`: per instance, all copies of tasks that are not in the problem; they are ignored, and can be deleted
 
     >>> plan = Plan({"a": Roles((TaskId(0, 0),))}, {"a": Roles((TaskId(0, 0),))})
     >>> Plan.from_dict(plan.to_dict()) == plan
@@ -119,9 +124,7 @@ class Plan:
         return not self.followup and not self.moves
 
     def active(self, task: TaskId) -> str:
-        """Return the instance that runs `task` now; O(tasks). Raises InputError for a task it does not
-        know.
-        """
+        """Return the instance that runs `task` now; O(tasks). Errors: `InputError` for an unknown task."""
         for name, roles in self.assignment.items():
             if task in roles.active:
                 return name

@@ -24,7 +24,7 @@ SCHEMA = "taskplace.problem/1"
 
 @dataclass(frozen=True)
 class Problem:
-    """A placement problem: value in, plan out. The order of tasks and instances does not matter.
+    """A placement problem: the input of `plan`. The order of tasks and instances does not matter.
 
     Errors: `InputError` naming the path, when the problem is built from a dict, or when it is first used.
 
@@ -41,7 +41,7 @@ class Problem:
     config: PlacementConfig = field(default_factory=PlacementConfig)
 
     def __post_init__(self) -> None:
-        # Sorted, which gives the canonical order: everything after this is a function of the values alone.
+        # Sorting gives the canonical order: everything after this is a function of the values alone.
         try:
             object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=attrgetter("id"))))
             object.__setattr__(self, "instances", tuple(sorted(self.instances, key=attrgetter("id"))))
@@ -51,7 +51,7 @@ class Problem:
 
     @cached_property
     def columns(self) -> Columns:
-        """The problem as numpy columns; built once, on first use, which is also what checks the values."""
+        """The problem as numpy columns. Built once, on first use; this also checks the values."""
         try:
             return build(self.tasks, self.instances, self.config)
         except InputError:
@@ -62,7 +62,7 @@ class Problem:
 
     @property
     def fingerprint(self) -> str:
-        """A short hash of all that a plan depends on: equal problems have equal fingerprints."""
+        """A short hash of all values that a plan depends on: equal problems have equal fingerprints."""
         return self.columns.fingerprint
 
     def instance(self, name: str) -> Instance:
@@ -114,7 +114,7 @@ class Problem:
         ]
         _once([i.id for i in instances], "instances", "instance")
         problem = cls(tuple(tasks), tuple(instances), config)
-        _ = problem.columns  # checks what only shows when all is known
+        _ = problem.columns  # makes the checks that need the whole problem
         return problem
 
     def to_dict(self) -> dict[str, Any]:
@@ -134,7 +134,7 @@ _PLAIN_KEYS = _TASK_KEYS - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
-    """Return the tasks. Those that are written plainly take a short way; `_read_task` knows what to complain of."""
+    """Return the tasks. Plainly written ones take a fast path; `read_task` reports errors."""
     out = []
     for k, value in enumerate(values):
         if type(value) is dict and value.keys() <= _PLAIN_KEYS:

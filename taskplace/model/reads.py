@@ -1,4 +1,4 @@
-"""What a placement costs in reads across racks (KIP-925): counts per task and rack, and what they are worth.
+"""Computes the cost of a placement in reads across racks (KIP-925): counts per task and rack, and their prices.
 
 An active reads its input (`Task.racks`), a standby its changelogs (`Task.changelog_racks`). A partition is read across
 racks from everywhere but the racks that serve it.
@@ -23,7 +23,7 @@ def cross_rack_reads(c: Columns) -> tuple[Ints, Ints] | None:
 
 
 def changelog_reads(c: Columns) -> tuple[Ints, Ints] | None:
-    """Return the same for changelogs: what a standby of each task reads across racks from each rack."""
+    """Return the same for changelogs: the number of changelog partitions that a standby reads across racks."""
     return _reads(c, c.changelog_racks)
 
 
@@ -36,7 +36,7 @@ def _reads(c: Columns, partitions: Sequence[Sequence[Sequence[str]]]) -> tuple[I
     reads = np.zeros((c.n, len(racks)), np.int64)
     for t, served_by in enumerate(partitions):
         for served in served_by:
-            if served:  # nothing is known of a partition that no rack is said to serve
+            if served:  # a partition without racks is not known to be served anywhere
                 reads[t] += [rack not in served for rack in racks]
     return rack_of, reads
 
@@ -50,7 +50,7 @@ def costs(config: PlacementConfig) -> tuple[int, int]:
 def reduced_costs(config: PlacementConfig) -> tuple[int, int, int]:
     """Return `costs` divided by their common factor, and the factor: only their ratio matters.
 
-    Small numbers leave room for what is decided below them.
+    Small numbers leave space for the criteria of the levels below.
     """
     traffic, move = costs(config)
     common = math.gcd(traffic, move) or 1

@@ -1,11 +1,11 @@
-"""By how many moves a target can be undercut: found without a flow solver, by exchanges that make it cheaper.
+"""Computes how many moves a target has too many: without a flow solver, by exchanges that save moves.
 
 **Idea.** A target that keeps both balances is a flow. It has fewest moves if and only if no cycle of exchanges saves
 one (Klein's theorem: a flow is of minimum cost if and only if its residual network has no negative cycle). An
 exchange hands one task of a subtopology from an instance to another; a cycle of exchanges keeps all balances. Cycles
 that save are carried out until there is none.
 
-It shares no code with the flow by which targets are made, so that a fault of the one shows in the other.
+It shares no code with the flow that finds targets, so each can reveal an error of the other.
 
 Shapes: p instances with open slots, s subtopologies. A search is O(rounds * s * p^2), mostly a few rounds; there is one
 search for each cycle that saves, and a last one that finds none.
@@ -22,7 +22,7 @@ from taskplace.model.columns import Columns, Ints
 from taskplace.model.placement import FIXED, OPEN
 from taskplace.model.shares import floors_and_ceilings
 
-FAR = 1 << 20  # above any sum of costs: no way
+FAR = 1 << 20  # above any sum of costs: not possible
 
 
 def saving(c: Columns, base: Ints, place: Ints) -> int:
@@ -64,7 +64,7 @@ class _Exchanges:
 
     @property
     def moves(self) -> int:
-        """How many tasks are not at home."""
+        """The number of tasks that are not at home."""
         return sum(self._price(k, at) for k, at in enumerate(self._at.tolist()))
 
     def _price(self, task: int, at: int) -> int:

@@ -1,4 +1,4 @@
-"""What balanced means: every instance runs the floor or the ceiling of its capacity's share."""
+"""Defines balance: every instance runs the floor or the ceiling of its capacity's share."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def level_loads(copies: int, most: int, least: Ints, open_slots: Ints) -> tuple[
         low, high = np.where(under, least, low), np.where(over, most, high)
         if (low <= high).all() and int(low.sum()) <= copies <= int(high.sum()):
             return low, high
-        # Fix the side that carries more; fixing it can only ease the other side.
+        # Fix the side that carries more; that can only relax the other side.
         total = int(open_slots[free].sum())
         excess = int((rest * open_slots - most * total)[over].sum())
         lack = int((least * total - rest * open_slots)[under].sum())
@@ -88,7 +88,7 @@ class StatelessShares:
     kind_fits: bool
 
     def misses(self, counts: Ints) -> tuple[int, int, int]:
-        """Return how far [s, m] counts are from the shares in all: of the total, of the kind, of the subtopologies."""
+        """Return the distances of [s, m] counts from the shares: of the total, of the kind, of the subtopologies."""
         each = counts.sum(axis=0)
         kind = _distance(each, self.kind_low, self.kind_high)
         return (

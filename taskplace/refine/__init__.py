@@ -1,4 +1,4 @@
-"""HOW to get there: the step that is safe to run now, on the way to the target.
+"""Decides HOW to reach the target: finds the step that is safe to run now.
 
 The assignor decides where, the refiner decides how. Reading order: `step`, `budget`, `parking`.
 """

@@ -1,8 +1,7 @@
-"""The warm-up budget: which copies may warm up now.
+"""The warm-up budget: decides which copies may warm up now.
 
-`max.warmup.replicas` is a limit on the whole cluster (KIP-441). Copies under way go first, so that restore
-work is never thrown away; then what lets a draining instance go; then actives before standbys; then the
-cheapest.
+`max.warmup.replicas` is a limit for the whole cluster (KIP-441). Copies under way come first, so that no restore work
+is lost; then copies that free a draining instance; then actives before standbys; then the cheapest.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from typing import NamedTuple
 
 
 class Want(NamedTuple):
-    """A copy that has to catch up before it can take its role.
+    """A copy that must catch up before it can take its role.
 
-    `behind`: records it lacks. `origin`: the instance that it will relieve.
+    `behind`: the records that it lacks. `origin`: the instance that it will relieve.
     """
 
     under_way: bool
@@ -27,7 +26,7 @@ class Want(NamedTuple):
 
 
 def within_budget(wants: Iterable[Want], budget: int) -> tuple[list[Want], list[Want]]:
-    """Return the wants that may warm up now, at most `budget`, and those that wait.
+    """Return the copies that may warm up now, at most `budget`, and those that wait.
 
     >>> a, b = Want(False, False, True, 10, 0, 0, 1), Want(True, False, True, 99, 1, 0, 1)
     >>> within_budget([a, b], 1) == ([b], [a])

@@ -1,7 +1,7 @@
-"""Parks stalled copies: a copy that makes no progress leaves the plan, which else would wait for it for ever.
+"""Parks stalled copies: a copy that makes no progress leaves the plan, which would otherwise wait for it for ever.
 
-The planner is a pure function and remembers nothing. So a loop that plans keeps one `ProgressWatch`, and passes every
-problem through `observe` before it plans it.
+The planner is a pure function without memory. So a loop that plans keeps one `ProgressWatch`, and passes every problem
+through `observe` before planning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Copy = tuple[str, TaskId]
 
 @dataclass(slots=True)
 class _Progress:
-    """Of one copy: the most records it was seen to have applied, -1 if unknown, and observations without progress."""
+    """The progress of one copy: the most records it has applied, -1 if unknown, and observations without progress."""
 
     applied: int
     stalled: int = 0

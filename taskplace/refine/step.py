@@ -1,8 +1,8 @@
-"""The step: what is safe to run now, on the way to the target.
+"""Computes the step: the assignment that is safe to run now, on the way to the target.
 
-Per task: the active goes to its target now if nobody has a better copy: if it is caught up, or if nobody is and it
-lacks least. Otherwise the owner keeps it (or the most-caught-up copy is promoted), and the target warms up, as
-`budget` allows.
+Per task: the active moves to its target now if no other copy is better: the target's copy is caught up, or no copy is
+and the target's lacks least. Otherwise the owner keeps the task (or the most-caught-up copy is promoted), and the
+target warms up, as `budget` allows.
 
 Properties
 - no stall: never active on a lagging copy while a caught-up one is available;
@@ -36,17 +36,17 @@ from taskplace.model.placement import Step, Target, best_at, lagging_owners
 from taskplace.refine.budget import Want, within_budget
 
 FINE = 1 << 10
-"""Loads in proportion to capacity are compared in such parts of a task."""
+"""Loads in proportion to capacity are compared in this fraction of a task."""
 
 TIES = 8
-"""So many options of a task are told apart by lag."""
+"""The number of a task's options that are distinguished by lag."""
 
 
 @dataclass(slots=True)
 class _Copies:
-    """The copies of one task, by instance: roles, and the records that are lacking; and what is decided for it.
+    """The copies of one task, by instance: roles and missing records, and the decision for the task.
 
-    `whole`: the length of its changelog, which is what lacks where there is no copy.
+    `whole`: the length of its changelog, which is what an instance without a copy lacks.
     """
 
     task: int
@@ -96,7 +96,7 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
     begun, waiting = within_budget(wants, max_warmups)
     standby_task, standby_inst = _sorted(*(np.concatenate(part) for part in zip(*standby, strict=True)))
     warm = np.array(sorted((w.task, w.inst, w.origin) for w in begun), np.int64).reshape(-1, 3)
-    # A copy that follows a lagging owner may catch up first, and then has to take over: that needs a plan.
+    # A follower of a lagging owner may catch up first, and must then take over: that needs another plan.
     owners = int(lagging_owners(c, active, standby_task, warm[:, 0]).sum())
     return Step(
         active=active,
@@ -113,9 +113,7 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
 
 
 def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> Ints:
-    """Return the stateful tasks that need thought: held back, or with copies, and other roles than the
-    target's.
-    """
+    """Return the stateful tasks that need a decision: held back, or with copies and other roles than the target's."""
     rows = np.flatnonzero(c.role == STANDBY)
     now = c.task[rows] * c.m + c.inst[rows]
     goal = target.standby_task * c.m + target.standby_inst
@@ -153,7 +151,7 @@ def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
 
 
 def _refine(c: Columns, k: _Copies, replicas: int) -> None:
-    """Decide one task: its active, its standbys, and the warm-ups it would like."""
+    """Decide one task: its active, its standbys, and the warm-ups that it needs."""
     goal = {k.goal_active, *k.goal_standby}
     following = {i for i, role in k.role.items() if role in (ACTIVE, STANDBY)} | {k.active}
 
@@ -220,7 +218,7 @@ def _decide_actives(c: Columns, decided: list[_Copies], active: Ints) -> None:
 
 
 def _options(c: Columns, k: _Copies) -> list[int]:
-    """Return the instances that may have the task active now and are as good as each other, least lag first."""
+    """Return the instances that may have the task active now and are equally good, least lag first."""
     if k.at_once or not k.best or k.goal_active in k.best:
         return [k.goal_active]
     if k.owner in k.best:
@@ -250,7 +248,7 @@ def _level(c: Columns, options: list[list[int]], load: Ints) -> list[int]:
     price = (2 * (load[at] + nth) - 1) * FINE // np.maximum(c.open_slots[at], 1)
     net = Network()
     node, seat, sink = net.nodes(len(options)), net.nodes(c.m), net.nodes(1)
-    # In a problem so large that prices do not fit beside ties, or at all, they are coarser.
+    # Prices are coarser if a problem is so large that they do not fit beside ties, or at all.
     price -= int(price.min())
     unit, budget = TIES * len(options), cost_budget(int(sink[0]) + 1)
     if int(price.max()) > budget // unit:

@@ -1,6 +1,6 @@
-"""A cluster in memory, in virtual time: what would happen if.
+"""Simulates a cluster in memory, in virtual time.
 
-Reading order: `cluster` (instances, copies, catch-up), `events` (what can happen), `run` (planning until it is calm).
+Reading order: `cluster` (instances, copies, catch-up), `events` (what can happen), `run` (planning until it is stable).
 Nothing here sleeps or draws unseeded random numbers: the same events give the same trajectory.
 """
 

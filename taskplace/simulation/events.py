@@ -1,4 +1,4 @@
-"""What can happen to a cluster, as values that can be written down and replayed."""
+"""The events of a simulated cluster, as values that can be stored and replayed."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAMELESS = ("grow", "shrink", "produce")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One thing that happens, before a round.
+    """An event, which happens before a round.
 
     kind        name                options
     add         instance            capacity, tags, copies {task: lag}
@@ -46,8 +46,8 @@ class Event:
     lag         instance            task, records: that copy falls behind
     stick       instance            task: that copy makes no more progress
 
-    Errors: `InputError` with the path of what is wrong, when it is read; from `apply`, for an instance or a task that
-    the cluster does not have at that moment.
+    Errors: `InputError` with the path of a wrong value, when the event is read; from `apply`, for an instance or a task
+    that the cluster does not have at that moment.
 
     >>> Event.from_dict({"kind": "kil", "name": "a"})
     Traceback (most recent call last):
@@ -64,7 +64,7 @@ grow, shrink, produce, lag, stick; did you mean 'kill'?
         return " ".join(part for part in (self.kind, self.name, extra) if part)
 
     def apply(self, cluster: Cluster) -> None:
-        """Let it happen."""
+        """Apply the event to a cluster."""
         o = self.options
         match self.kind:
             case "add":
@@ -95,7 +95,7 @@ grow, shrink, produce, lag, stick; did you mean 'kill'?
 
     @classmethod
     def from_dict(cls, value: Any, path: str = "event") -> Event:
-        """Return the event that a dict describes; `path` is where it came from."""
+        """Return the event that a dict describes. `path`: the path of the dict, for errors."""
         m = validation.mapping(value, path)
         kind = m.get("kind")
         if not isinstance(kind, str) or kind not in OPTIONS:

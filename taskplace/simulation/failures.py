@@ -1,4 +1,4 @@
-"""Random events for a given cluster, from a seed: what may go wrong, and what is done about it."""
+"""Random events for a given cluster, from a seed: failures, and the reactions to them."""
 
 from __future__ import annotations
 

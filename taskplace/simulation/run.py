@@ -1,4 +1,4 @@
-"""Planning round after round until the cluster is calm, and writing down how it went."""
+"""Plans round after round until the cluster is stable, and records the trajectory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from taskplace.simulation.events import Event
 SCHEMA = "taskplace.transcript/1"
 
 MOST_ROUNDS = 1_000_000
-"""The most rounds that a group of events may be given to come to rest."""
+"""The largest limit of rounds until the cluster is stable after a group of events."""
 
 Planner = Callable[[Problem], Plan]
 
 
 @dataclass(frozen=True)
 class Round:
-    """One planning round: when, what had happened before it, and what was decided.
+    """A planning round: its time, the events before it, and its plan.
 
     `moved`: stateful actives that changed their instance in this round as planned; `promoted`: forced.
     """
@@ -48,7 +48,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Trajectory:
-    """How a simulation went. `transcript` is all that is needed to replay it."""
+    """The course of a simulation. `transcript` has all that a replay needs."""
 
     rounds: tuple[Round, ...]
     transcript: Mapping[str, Any] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Random scenarios, seeded: clusters, and what happens to them. Used to show what the engine promises."""
+"""Random scenarios from a seed: clusters and their events. Tests use them to check the engine's promises."""
 
 from __future__ import annotations
 
