@@ -121,6 +121,7 @@ def made_here() -> set[type]:
 
 def test_each_sink_of_taskplace_has_all_members_a_key_in_yaml_and_a_line_in_the_docs():
     given = {"path": "/data/out", "foreach": "builtins:print"}
+    assert set(yaml_application._TARGETS) == set(OUTPUT), "dotted_keys.OUTPUT has the keys of _TARGETS"
     assert set(given) == set(OUTPUT), "this test has no value for a key of yaml_application._TARGETS"
     made = {key: yaml_application._target("output.o", {key: value}) for key, value in given.items()}
     assert {type(target) for target in made.values()} == made_here() == {ParquetSink, ForeachBatch}
