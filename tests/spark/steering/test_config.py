@@ -28,7 +28,7 @@ HOUSE = Path(__file__).parents[3] / "taskplace" / "spark" / "steering"
         ("worth.batches", 10**400, "steering.worth.batches: found 'an integer of 1329 bits'"),
         ("worth.batches", float("nan"), "steering.worth.batches: found nan"),
         ("reload.bytes.per.second", 0, "expected a number of bytes above 0"),
-        ("load.tolerance", 0, "expected a part of a share, above 0"),
+        ("load.tolerance", 0, "expected a fraction of a share, above 0"),
         ("load.by", "task.tim", "did you mean 'task.time'?"),
         ("patience.batche", 3, "did you mean 'patience.batches'?"),
     ],
