@@ -167,7 +167,7 @@ def test_a_driver_that_was_stopped_in_its_commit_for_long_is_ignored(tmp_path, m
         run_batches(others[0], range(3, 20))
 
     go_on_while_it_commits(monkeypatch, meanwhile)
-    with pytest.raises(Fenced, match="other drivers have committed this batch and gone on"):
+    with pytest.raises(Fenced, match="other drivers have committed this batch and later ones"):
         stopped.commit(3, 1, {TaskId(0, 0): late}, {}, {})
     assert Journal(tmp_path, {}).history == others[0].history
 
