@@ -112,7 +112,7 @@ def test_who_is_fenced_sends_no_followers_any_more(world):
     second = world.open(counts(world))
     world.batch(second, 1, **{"in": words("a")})
     assert [thread.ended for thread in world.threads] == [False, False]
-    with pytest.raises(Fenced, match="has taken this checkpoint over"):
+    with pytest.raises(Fenced, match="has taken over this checkpoint"):
         world.batch(first, 2, **{"in": words("a")})
     assert [thread.ended for thread in world.threads] == [True, False]
     world.batch(second, 2, **{"in": words("a")})

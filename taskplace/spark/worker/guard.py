@@ -61,8 +61,8 @@ def guarded(
     """Guard a block that opens a copy; first discard a copy that killed the last workers that opened it.
 
     `cancellation` is the file that marks a cancelled round. Spark ends the workers of a cancelled round, so such a
-    death does not count. `what` names the kind of access. Each kind has its own mark, because a worker that only reads the
-    position may survive where others die, and must not reset their count.
+    death does not count. `what` names the kind of access. Each kind has its own mark, because a worker that only reads
+    the position may survive where others die, and must not reset their count.
     """
     mark = copy.with_name(f".{copy.name}.{what}")
     deaths = _deaths(mark, executor)

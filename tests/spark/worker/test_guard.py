@@ -54,7 +54,7 @@ def test_a_copy_that_killed_two_workers_in_a_row_is_discarded(copy, caplog):
         assert copy.exists()
     with guarded(copy, ME):
         assert not copy.exists()
-    assert "has ended 2 workers" in caplog.text
+    assert "crashed the last 2 workers" in caplog.text
     with guarded(copy, ME):
         pass
     assert not copy.with_name(".0_0.opened").exists()
