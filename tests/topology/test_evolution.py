@@ -86,7 +86,7 @@ def test_renumbering_without_state_is_a_note() -> None:
             "store 'delays': was logged, is now not logged; its changelog would be incomplete",
         ),
         (base(store="lateness"), "subtopology 0: store 'delays' removed and store 'lateness' added, which"),
-        (base(name="again", store="lateness"), "store 'delays' went and store 'lateness' came"),
+        (base(name="again", store="lateness"), "store 'delays' removed and store 'lateness' added"),
     ],
 )
 def test_what_stands_against_keeping_state(new: Topology, reason: str) -> None:
