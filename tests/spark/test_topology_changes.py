@@ -92,8 +92,8 @@ def committed(root, built):
         ({"partitions": 3}, "topic 'events': 2 -> 3 partitions, but the keys of store 'counts'"),
         ({"logged": False}, "store 'counts': was logged, is not logged"),
         ({"store": "renamed"}, "store 'counts' removed and store 'renamed' added"),
-        ({"repartitioned": True}, "store 'counts': was in subtopology 0, is in 1"),
-        ({"first": True}, "store 'counts': was in subtopology 0, is in 1"),
+        ({"repartitioned": True}, "store 'counts': was in subtopology 0, is now in 1"),
+        ({"first": True}, "store 'counts': was in subtopology 0, is now in 1"),
     ],
 )
 def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, change, says):
