@@ -223,7 +223,9 @@ class Copy:
         seen = meta.fence
         if self._fence is not None and self._fence < seen:
             self._abort()
-            here = f"{self.path.name}: the fence of this attempt is {self._fence}, the copy has the newer {seen}"
+            here = (
+                f"{self.path.name}: the fence of this attempt is {self._fence}, the copy has the newer {seen}"
+            )
             backup = f"the checkpoint was restored from a backup: remove {self.path.parent.parent}"
             if (self._fence.epoch, self._fence.batch) == (seen.epoch, seen.batch):
                 raise Superseded(f"{here}; if the driver has not planned again since, {backup}")
