@@ -22,7 +22,7 @@ def check_name(value: object, where: str) -> str:
 
     >>> check_name(" ", "source")
     Traceback (most recent call last):
-    topology.errors.TopologyError: source: found ' ', expected a name (text that is not blank)
+    topology.errors.TopologyError: source: found ' ', expected a name (a string that is not blank)
     >>> check_name("a\\nb", "source")
     Traceback (most recent call last):
     topology.errors.TopologyError: source: found 'a\\nb', expected a name without control characters, '\\n' in it

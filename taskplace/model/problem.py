@@ -33,7 +33,7 @@ class Problem:
     True
     >>> Problem([Task(TaskId(0, 0)), Task(TaskId(0, 0))], [Instance("a")]).columns
     Traceback (most recent call last):
-    taskplace.errors.InputError: tasks: found '0_0', expected every task once
+    taskplace.errors.InputError: tasks: found '0_0', expected each task once
     """
 
     tasks: Sequence[Task]

@@ -338,7 +338,7 @@ def inputs_file(setting: Setting, subtopology: int) -> str:
     return f"{batch_dir(setting.batch)}/inputs/{subtopology}-{setting.run}.json"
 
 
-def called_off(setting: Setting, subtopology: int) -> str:
+def cancellation_mark(setting: Setting, subtopology: int) -> str:
     """Return the file with which a driver cancels a round of a stage."""
     return f"{reports_dir(setting.batch, subtopology)}/called-off-{setting.run}-{setting.round}"
 

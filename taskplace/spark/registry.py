@@ -271,7 +271,7 @@ def _table_join(
     if not isinstance(ordered, list | tuple) or not all(isinstance(column, str) for column in ordered):
         raise TopologyError(f"order_by: found {order_by!r}, expected a list of column names")
     if not isinstance(deleted, str | None):
-        raise TopologyError(f"deleted: found {deleted!r}, expected the name of a column of booleans")
+        raise TopologyError(f"deleted: found {deleted!r}, expected the name of a boolean column")
     kept = _columns("columns", columns)
     on = _columns("by", by)
     more: dict[str, Any] = {"order_by": ordered, "deleted": deleted, "ttl": ttl, "time": time}

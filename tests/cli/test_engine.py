@@ -132,7 +132,7 @@ def test_a_plan_that_lists_no_moves_is_judged_by_its_assignment(write, capsys):
     assert (
         main(["verify", problem, "--plan", write({**bare, "target": bare["assignment"]}, "plan.json")]) == 1
     )
-    assert "broken: minimal: 2 moves where 0 are enough" in capsys.readouterr().out
+    assert "violation: minimal: 2 moves, although 0 are enough" in capsys.readouterr().out
 
 
 def test_standard_input(monkeypatch, capsys):
@@ -147,7 +147,7 @@ def test_verify_takes_a_plan_from_elsewhere(write, capsys):
     capsys.readouterr()
     plan["assignment"]["b"]["active"] = plan["assignment"]["a"]["active"]
     assert main(["verify", problem, "--plan", write(plan, "plan.json")]) == 1
-    assert "broken: once: " in capsys.readouterr().out
+    assert "violation: once: " in capsys.readouterr().out
     assert main(["verify", problem, "--plan", write(plan, "plan.json"), "--output", "json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert not found["valid"]

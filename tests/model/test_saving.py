@@ -97,7 +97,7 @@ def test_needless_moves_of_a_wrong_flow_show_at_the_full_level() -> None:
     assert verify(PROBLEM, plan, level="quick") == ()
     found = {v.invariant: v.text for v in verify(PROBLEM, plan)}
     assert set(found) == {"minimal", "figures"}
-    assert found["minimal"] == "2 moves where 0 are enough"
+    assert found["minimal"] == "2 moves, although 0 are enough"
 
 
 def test_a_right_plan_passes_both_levels() -> None:

@@ -114,7 +114,7 @@ def test_counts_grow_by_word_or_by_asking_and_topics_can_begin_anew() -> None:
     told.update_partitions("b", 2)
     assert set(told.assign("a", [1] * 9).tolist()) == {0, 1, 2}
     assert set(told.assign("b", [1] * 4).tolist()) == {0, 1}
-    with pytest.raises(InputError, match=r"partitions.a: found 2, expected at least 3, as before"):
+    with pytest.raises(InputError, match=r"partitions.a: found 2, expected at least 3, the number so far"):
         told.update_partitions("a", 2)
     told.forget("a")
     with pytest.raises(InputError, match="topic: found 'a', expected one of 1 topics"):

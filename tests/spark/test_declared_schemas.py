@@ -17,7 +17,7 @@ def test_a_declared_schema_counts_from_the_start(world):
     stream = Stream(world, schema={"n": "int64", "f": "double"})
     stream.refused(table(n=[1.0], f=[1.0]), match="sinks.out.n: found 'double', expected int64, as declared")
     stream.refused(
-        table(n=[1], f=[2**53 + 1]), match="sinks.out.f: found 'int64 .*expected values that double holds"
+        table(n=[1], f=[2**53 + 1]), match="sinks.out.f: found 'int64 .*expected values that fit double"
     )
     stream.batch(table(f=[3], n=([1], pa.int8())), table(n=[2], f=[0.5]), table(n=pa.nulls(1), f=pa.nulls(1)))
     assert stream.sent() == {0: [(1, 3.0), (2, 0.5), (None, None)]}

@@ -47,7 +47,7 @@ def test_a_repartition_s_key_that_another_driver_finds_of_another_type_is_refuse
     for _ in range(2):
         with pytest.raises(
             CheckpointError,
-            match=r"the key of topic 'by-g-repartition' was of \['int32'\], is of \['int64'\].*cast it",
+            match=r"the key of topic 'by-g-repartition' had the types \['int32'\], found \['int64'\].*cast the key",
         ):
             world.batch(other, 1, **{"in": groups(some, INT64)})
         assert other.journal.last_batch == 0
@@ -67,7 +67,7 @@ def test_a_key_that_becomes_a_float_among_nulls_is_refused(world, keys, values):
     placed = world.open(by_g(world, through_pandas))
     world.batch(placed, 0, **{"in": groups([7, 7, 7, 7], INT64, "abcd")})
     with pytest.raises(
-        CheckpointError, match=r"topic 'by-g-repartition' was of \['int64'\], is of \['double'\]"
+        CheckpointError, match=r"topic 'by-g-repartition' had the types \['int64'\], found \['double'\]"
     ):
         world.batch(placed, 1, **{"in": groups(values, INT64, keys)})
     assert placed.journal.last_batch == 0
@@ -77,7 +77,7 @@ def test_a_key_that_becomes_a_float_among_nulls_is_refused(world, keys, values):
 
 def test_a_first_batch_whose_tasks_do_not_agree_on_the_type_of_a_key_is_refused(world):
     placed = world.open(by_g(world, through_pandas))
-    with pytest.raises(CheckpointError, match=r"topic 'by-g-repartition' was of \['(int64|double)'\]"):
+    with pytest.raises(CheckpointError, match=r"topic 'by-g-repartition' had the types \['(int64|double)'\]"):
         world.batch(placed, 0, **{"in": groups([7, None], INT64, "ab")})
     assert placed.journal.last_batch == -1
     assert world.sent("out") == {}
@@ -154,7 +154,8 @@ def test_collated_keys_are_refused():
     ).sink("o")
     built, number = topo.build(), IntegerType()
     with pytest.raises(
-        InputError, match=r"^sources\.in: found .a key of \['int', 'string collate UTF8_LCASE'\].*cast it"
+        InputError,
+        match=r"^sources\.in: found .a key of \['int', 'string collate UTF8_LCASE'\].*cast the column",
     ):
         sources.check_sources(built, {"in": described({"n": number, "k": StringType("UTF8_LCASE")})})
     sources.check_sources(

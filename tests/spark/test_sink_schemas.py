@@ -75,7 +75,7 @@ def test_a_column_that_one_task_lacks_is_refused(world):
         (table(x=[1]).select([]), "columns: none"),
         (table(x=pa.nulls(2)), "only nulls without a type"),
         (table(k=["a"], Batch_ID=[1]), "a column 'Batch_ID' beside the sink's own"),
-        (table(x=([[]], pa.list_(pa.null()))), r"list<null>.*declare it"),
+        (table(x=([[]], pa.list_(pa.null()))), r"list<null>.*declare the type"),
         (table(x=pa.StructArray.from_arrays([[1], [2]], names=["a", "A"])), "'a' and 'A'"),
         (
             table(x=pa.UnionArray.from_sparse(pa.array([0], pa.int8()), [pa.array([1])])),

@@ -112,7 +112,7 @@ def test_who_is_fenced_sends_no_followers_any_more(world):
     second = world.open(counts(world))
     world.batch(second, 1, **{"in": words("a")})
     assert [thread.ended for thread in world.threads] == [False, False]
-    with pytest.raises(Fenced, match="has taken this checkpoint over"):
+    with pytest.raises(Fenced, match="has taken over this checkpoint"):
         world.batch(first, 2, **{"in": words("a")})
     assert [thread.ended for thread in world.threads] == [True, False]
     world.batch(second, 2, **{"in": words("a")})
@@ -130,7 +130,7 @@ def test_copies_that_a_restored_backup_is_behind_are_named_with_what_to_remove(w
     for batch in (1, 2):
         shutil.rmtree(world.folder / "out" / f"batch_id={batch}")
     placed = world.open(counts(world))
-    with pytest.raises(Fenced, match=rf"put back from a backup: remove {placed.state_root}$"):
+    with pytest.raises(Fenced, match=rf"restored from a backup: remove {placed.state_root}$"):
         world.batch(placed, 1, **{"in": words("a")})
     shutil.rmtree(placed.state_root)
     world.restart(1)

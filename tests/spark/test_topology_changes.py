@@ -90,10 +90,10 @@ def committed(root, built):
     [
         ({"key": "other"}, "store 'counts': was keyed by (key), is now keyed by (other)"),
         ({"partitions": 3}, "topic 'events': 2 -> 3 partitions, but the keys of store 'counts'"),
-        ({"logged": False}, "store 'counts': was logged, is not logged"),
-        ({"store": "renamed"}, "store 'counts' went and store 'renamed' came"),
-        ({"repartitioned": True}, "store 'counts': was in subtopology 0, is in 1"),
-        ({"first": True}, "store 'counts': was in subtopology 0, is in 1"),
+        ({"logged": False}, "store 'counts': was logged, is now not logged"),
+        ({"store": "renamed"}, "store 'counts' removed and store 'renamed' added"),
+        ({"repartitioned": True}, "store 'counts': was in subtopology 0, is now in 1"),
+        ({"first": True}, "store 'counts': was in subtopology 0, is now in 1"),
     ],
 )
 def test_what_cannot_keep_the_state_is_refused_with_the_explanation(tmp_path, change, says):

@@ -114,7 +114,7 @@ BAD = [
     ),
     (
         {"topology__nodes__more": node("table-join", by={"id": "long"}, columns={"a": "int"}, deleted=True)},
-        "topology.nodes.more.options.deleted: found True, expected the name of a column of booleans",
+        "topology.nodes.more.options.deleted: found True, expected the name of a boolean column",
     ),
     (
         {"topology__nodes__more": node("per-key", function="x", by=1, state=1, output=1)},

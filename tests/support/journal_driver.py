@@ -102,7 +102,7 @@ class Driver:
         except Fenced as refusal:
             # When others have gone on, a driver cannot know whether its manifest came after them, and counts for
             # nothing, or before them, and they went on from it. It stops either way.
-            if "gone on" not in str(refusal):
+            if "and later ones" not in str(refusal):
                 self.world.tell(refused=attempts)
             raise
         self.world.tell(committed=attempts, batch=number)

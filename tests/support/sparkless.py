@@ -16,7 +16,7 @@ from topology import TaskId
 
 @dataclass
 class Job:
-    """A job that was begun: what each of its tasks is to do, and how it is called off."""
+    """A job that was begun: what each of its tasks is to do, and how it is cancelled."""
 
     attempt: Callable[[int], list[bytes]]
     on_lost: Callable[[], None] | None = None

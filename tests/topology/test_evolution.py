@@ -86,7 +86,7 @@ def test_renumbering_without_state_is_a_note() -> None:
             "store 'delays': was logged, is now not logged; its changelog would be incomplete",
         ),
         (base(store="lateness"), "subtopology 0: store 'delays' removed and store 'lateness' added, which"),
-        (base(name="again", store="lateness"), "store 'delays' went and store 'lateness' came"),
+        (base(name="again", store="lateness"), "store 'delays' removed and store 'lateness' added"),
     ],
 )
 def test_what_stands_against_keeping_state(new: Topology, reason: str) -> None:
@@ -117,7 +117,7 @@ def test_a_store_that_only_goes_or_forgets_otherwise_is_a_note() -> None:
     assert gone.notes == ("store 'delays' is removed: its state is no longer used",)
     other = compare(base().build(), base(retention_ms=5).build())
     assert other.compatible
-    assert other.notes == ("store 'delays': retention_ms was None, is 5",)
+    assert other.notes == ("store 'delays': retention_ms was None, is now 5",)
 
 
 def test_another_pipeline_in_the_place_of_a_removed_one_is_refused() -> None:
@@ -143,7 +143,7 @@ def test_two_parts_that_become_one_move_a_store() -> None:
     stats.merge(fleet)
     found = compare(joined.build(), topo.build())
     assert found.renumbered == ((1, 0),)
-    assert any("store 'fleet-store': was in subtopology 1, is in 0" in r for r in found.reasons)
+    assert any("store 'fleet-store': was in subtopology 1, is now in 0" in r for r in found.reasons)
 
 
 def test_unknown_counts_are_not_compared() -> None:

@@ -85,7 +85,7 @@ def test_clean_up_policies_are_compared_where_they_are_known() -> None:
             "cleanup.policy: found 'kompact', expected",
         ),
         ({"a": {"partitions": 1, "cleanup.policy": 3}}, "", "cleanup.policy: found 3, expected"),
-        ({}, None, "prefix: found None, expected text"),
+        ({}, None, "prefix: found None, expected a string"),
     ],
 )
 def test_bad_metadata_is_one_error(exists: Any, prefix: Any, message: str) -> None:

@@ -191,7 +191,7 @@ LOST: list[tuple[str, Describe, Describe, str]] = [
         "put behind a repartition",
         plain,
         lambda t: plain(t, behind=True),
-        "store 's': was in subtopology 0, is in 1",
+        "store 's': was in subtopology 0, is now in 1",
     ),
     (
         "renamed and put behind a repartition, store and node",

@@ -29,7 +29,7 @@ from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.time_due import TimeDue
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
-from taskplace.spark.worker.guard import told_when_full
+from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.hashing import HASH_VERSION
 
 
@@ -76,7 +76,7 @@ def _publisher(definition: StreamDefinition) -> Publisher:
     checkpoint = definition.checkpoint
     publisher = Publisher(checkpoint, definition.built)
     check_owner(checkpoint, "checkpoint")
-    with told_when_full(checkpoint):
+    with raising_disk_full(checkpoint):
         check_commits(checkpoint, "checkpoint")
         publisher.probe()
     return publisher

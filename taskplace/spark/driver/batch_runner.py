@@ -39,7 +39,7 @@ from taskplace.spark.driver.takeover import Takeover
 from taskplace.spark.driver.time_due import TimeDue
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest
-from taskplace.spark.worker.guard import told_when_full
+from taskplace.spark.worker.guard import raising_disk_full
 
 
 @dataclass(kw_only=True, eq=False)
@@ -155,7 +155,7 @@ class BatchRunner:
     def _commit(self, batch: Batch) -> Manifest:
         """Write the manifest, and update the driver's state to the committed changes."""
         journal = self.journal
-        with told_when_full(self.definition.checkpoint), self.rebalancer.lock:
+        with raising_disk_full(self.definition.checkpoint), self.rebalancer.lock:
             before = journal.last.changes if journal.last else {}
             journal.identity = {**journal.identity, SCHEMAS: batch.schemas}
             manifest = journal.commit(
@@ -176,7 +176,7 @@ class BatchRunner:
         return manifest
 
     def _publish(self, session: SparkSession, manifest: Manifest) -> None:
-        with told_when_full(self.definition.checkpoint):
+        with raising_disk_full(self.definition.checkpoint):
             self.publisher.publish(session, manifest, self.journal.check_epoch)
 
     def _prune(self) -> None:

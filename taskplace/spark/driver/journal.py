@@ -238,7 +238,9 @@ class Journal:
     def check_epoch(self) -> None:
         """Raise `Fenced` if a newer driver has taken over the checkpoint. It saves work; only the manifest decides."""
         if (newest := self._epochs.newest()) != self.epoch:
-            taken = f"driver {newest} has taken this checkpoint over, this is driver {self.epoch}"
+            taken = (
+                f"driver {newest} has taken over this checkpoint from driver {self.epoch}; this driver stops"
+            )
             raise Fenced(f"{self.root}: {taken}")
 
     def commit(
@@ -315,7 +317,7 @@ class Journal:
                 raise Fenced(f"{path}: another driver has committed this batch; this driver stops") from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # no driver reads it, and the next pruning would remove it
-            raise Fenced(f"{path}: other drivers have committed this batch and gone on; this one stops")
+            raise Fenced(f"{path}: other drivers have committed this batch and later ones; this driver stops")
 
     def _sync_above(self, manifest: Manifest) -> None:
         """Sync the directories above the files that a manifest names, so that they survive a crash of the host.

@@ -24,7 +24,7 @@ from taskplace.spark.messages import (
     History,
     Report,
     Setting,
-    called_off,
+    cancellation_mark,
     inputs_file,
     reports_dir,
     task_of,
@@ -32,7 +32,7 @@ from taskplace.spark.messages import (
 from taskplace.spark.state.files import private_directory
 from taskplace.spark.worker.attempt import run_stage
 from taskplace.spark.worker.boundary import write_listing
-from taskplace.spark.worker.guard import told_when_full
+from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 
@@ -74,7 +74,7 @@ def run(
     setting = replace(setting, run=uuid.uuid4().hex)
     root = Path(setting.checkpoint)
     if boundaries and len(idle) < len(tasks):
-        with told_when_full(root):
+        with raising_disk_full(root):
             file = inputs_file(setting, program.subtopology)
             setting = replace(setting, inputs=write_listing(root, file, boundaries))
     for round_ in range(MAX_LOSSES):
@@ -96,7 +96,11 @@ def run(
         watched = frozenset(owner.id for i in missing if (owner := owners.get(tasks[i])) is not None)
         try:
             for answer in bridge.run(
-                job, missing, tag=tag, watch=watched, on_lost=partial(call_off, setting, program.subtopology)
+                job,
+                missing,
+                tag=tag,
+                watch=watched,
+                on_lost=partial(mark_cancelled, setting, program.subtopology),
             ):
                 report = Report.decode(answer)
                 reports[report.task] = report
@@ -117,9 +121,9 @@ def run(
     return reports
 
 
-def call_off(setting: Setting, subtopology: int) -> None:
+def mark_cancelled(setting: Setting, subtopology: int) -> None:
     """Write the mark that cancels a round's attempts. Spark itself takes seconds to end a Python worker."""
-    mark = Path(setting.checkpoint) / called_off(setting, subtopology)
+    mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
     private_directory(mark.parent)
     mark.touch(mode=0o600)
 

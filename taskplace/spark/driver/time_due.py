@@ -23,7 +23,7 @@ from taskplace.spark.driver.idle import Idle
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.silence import Silence
 from taskplace.spark.driver.ticks import Ticks, carries_ticks
-from taskplace.spark.worker.guard import told_when_full
+from taskplace.spark.worker.guard import raising_disk_full
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class TimeDue:
             if self.due():
                 self._warn_without_ticks()
         elif self.due():
-            with told_when_full(self._definition.checkpoint):
+            with raising_disk_full(self._definition.checkpoint):
                 self.ticks.ask(self._journal.last_batch + 1)
         elif (last := self._journal.last) is not None:
             ask = partial(self.ticks.ask, last.batch + 1)

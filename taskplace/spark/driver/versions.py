@@ -39,7 +39,7 @@ def read_manifest(path: Path) -> Manifest:
     try:
         body = unsealed(data)
         if decoded(_Version, body).schema != SCHEMA:
-            body = encoded(brought_up(decoded(dict[str, Any], body), SCHEMA, path))
+            body = encoded(upgraded(decoded(dict[str, Any], body), SCHEMA, path))
         return Manifest.decode(body)
     except ValueError as error:
         raise damaged(path, "manifest", error) from None
@@ -52,7 +52,7 @@ STEPS: Mapping[int, Upgrade | str] = {**dict.fromkeys(range(1, 5), _NEVER_RELEAS
 _ANEW = "or start a new checkpoint in another directory"
 
 
-def brought_up(
+def upgraded(
     raw: Mapping[str, Any], own: str, path: Path, steps: Mapping[int, Upgrade | str] = STEPS
 ) -> dict[str, Any]:
     """Return a manifest's fields, without `schema`, in the form of the version `own` ("taskplace.manifest/6").
@@ -60,7 +60,7 @@ def brought_up(
     Errors: `CheckpointError` for a version that cannot be read; it names the readable versions and the way out.
     `KeyError` without a version.
 
-    >>> brought_up({"schema": "m/1", "n": 1}, "m/2", Path("f"), {1: lambda raw: {**raw, "more": 0}})
+    >>> upgraded({"schema": "m/1", "n": 1}, "m/2", Path("f"), {1: lambda raw: {**raw, "more": 0}})
     {'n': 1, 'more': 0}
     """
     fields = dict(raw)

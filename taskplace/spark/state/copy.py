@@ -223,8 +223,10 @@ class Copy:
         seen = meta.fence
         if self._fence is not None and self._fence < seen:
             self._abort()
-            here = f"{self.path.name}: this attempt belongs to {self._fence}, the copy has seen {seen}"
-            backup = f"the checkpoint was put back from a backup: remove {self.path.parent.parent}"
+            here = (
+                f"{self.path.name}: the fence of this attempt is {self._fence}, the copy has the newer {seen}"
+            )
+            backup = f"the checkpoint was restored from a backup: remove {self.path.parent.parent}"
             if (self._fence.epoch, self._fence.batch) == (seen.epoch, seen.batch):
                 raise Superseded(f"{here}; if the driver has not planned again since, {backup}")
             raise Fenced(f"{here}; if no other driver has taken over, {backup}")

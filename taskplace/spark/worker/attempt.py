@@ -34,7 +34,7 @@ from taskplace.spark.messages import (
     Setting,
     StagedFile,
     batch_dir,
-    called_off,
+    cancellation_mark,
     change_file,
     report_file,
 )
@@ -42,7 +42,7 @@ from taskplace.spark.state.copy import Copy, Superseded
 from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
-from taskplace.spark.worker.guard import guarded, seen, told_when_full
+from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs, Program
 from topology import TaskId
 
@@ -131,13 +131,13 @@ def run_attempt(
             behind=outputs.behind,
         )
 
-    with told_when_full(root, Path(setting.state_root)):
+    with raising_disk_full(root, Path(setting.state_root)):
         if program.stateful:
             _let_the_driver_decide(setting, subtopology, descriptor, instance)
             path = identity.home(Path(setting.state_root), setting.spark_app) / str(descriptor.task)
             fence = Fence(setting.epoch, setting.batch, setting.generation)
             with (
-                guarded(path, identity.executor()[1], root / called_off(setting, subtopology)),
+                guarded(path, identity.executor()[1], root / cancellation_mark(setting, subtopology)),
                 Copy(path, program.databases, fence=fence) as copy,
             ):
                 recovery = Recovery()  # one for all runs, so that work before a full map is counted
@@ -167,12 +167,12 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     home = identity.home(Path(setting.state_root), setting.spark_app)
     if seen(home / str(descriptor.task), identity.executor()[1]) is not None:
         return
-    mark = Path(setting.checkpoint) / called_off(setting, subtopology)
+    mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
     deadline = time.monotonic() + ELSEWHERE_SECONDS
     while time.monotonic() < deadline:
         if mark.exists():
             raise Superseded(
-                f"{descriptor.task}: round {setting.round} of batch {setting.batch} was called off"
+                f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
             )
         time.sleep(0.05)
 

@@ -26,7 +26,7 @@ from taskplace.spark.state.files import (
     write_records,
 )
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, seen, told_when_full
+from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from topology import TaskId
 
 
@@ -102,7 +102,7 @@ def _follow(
 ) -> None:
     try:
         with (
-            told_when_full(root, Path(orders.state_root)),
+            raising_disk_full(root, Path(orders.state_root)),
             guarded(path, identity.executor()[1]),
             Copy(path, _stores(orders, task)) as copy,
         ):
@@ -140,7 +140,7 @@ def _snapshot(path: Path, task: TaskId, history: History, root: Path, orders: Or
             }
             file = snapshot_file(task, at.version, at.attempt)
             staging = root / f"{file}.{uuid.uuid4().hex}.tmp"
-            with told_when_full(root), closing(pieces):
+            with raising_disk_full(root), closing(pieces):
                 made = write_records(staging, stores, batches, metadata, orders.compression)
         if (root / file).exists() and seal_of(root / file) != made.checksum:
             # The existing file is damaged, or from a topology with other stores that never committed. A manifest may

@@ -33,9 +33,9 @@ log = logging.getLogger(__name__)
 DEATHS = 2
 NEARLY_FULL = 64 << 20  # bytes
 _FULL = {
-    errno.ENOSPC: "no space is left",
+    errno.ENOSPC: "no space left",
     errno.EDQUOT: "the quota is used up",
-    errno.EFBIG: "the file is too big",
+    errno.EFBIG: "the file is too large",
 }
 
 
@@ -56,13 +56,13 @@ def seen(copy: Path, executor: Owner) -> Position | None:
 
 @contextmanager
 def guarded(
-    copy: Path, executor: Owner, called_off: Path | None = None, *, what: str = "opened"
+    copy: Path, executor: Owner, cancellation: Path | None = None, *, what: str = "opened"
 ) -> Iterator[None]:
     """Guard a block that opens a copy; first discard a copy that killed the last workers that opened it.
 
-    `called_off` is the file that marks a cancelled round. Spark ends the workers of a cancelled round, so such a death
-    does not count. `what` names the kind of access. Each kind has its own mark, because a worker that only reads the
-    position may survive where others die, and must not reset their count.
+    `cancellation` is the file that marks a cancelled round. Spark ends the workers of a cancelled round, so such a
+    death does not count. `what` names the kind of access. Each kind has its own mark, because a worker that only reads
+    the position may survive where others die, and must not reset their count.
     """
     mark = copy.with_name(f".{copy.name}.{what}")
     deaths = _deaths(mark, executor)
@@ -74,7 +74,7 @@ def guarded(
         deaths = 0
     private_directory(mark.parent)
     mark.touch(mode=0o600)
-    mark.write_bytes(Opened(_me(os.getpid()), executor, deaths, str(called_off or "")).encode())
+    mark.write_bytes(Opened(_me(os.getpid()), executor, deaths, str(cancellation or "")).encode())
     try:
         yield
     finally:
@@ -98,7 +98,7 @@ def _me(pid: int) -> Owner:  # cached by process id, because a forked process is
 
 
 @contextmanager
-def told_when_full(*folders: Path) -> Iterator[None]:
+def raising_disk_full(*folders: Path) -> Iterator[None]:
     """Turn errors of LMDB and of the system about a full disk into a `DiskFull` that names the disk."""
     try:
         yield

@@ -84,7 +84,7 @@ def test_a_node_that_knows_the_times_of_its_rows_takes_no_declaration(world):
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=1, event_time="at")
     source.process(Count("n", by=KEY, window=quarters(time="ends")), name="n", event_time="ends")
-    with pytest.raises(TopologyError, match="node 'n': found event_time, expected none"):
+    with pytest.raises(TopologyError, match="node 'n': found the option event_time, expected none"):
         world.open(topo)
 
 

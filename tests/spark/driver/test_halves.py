@@ -43,7 +43,7 @@ def test_a_start_says_what_is_missing_beside_the_checkpoint(cluster, tmp_path):
     for sources, message in (
         (("a", "b", "c"), "'c' is new"),
         (("a",), "'b' is missing"),
-        (("b", "a"), "in another order"),
+        (("b", "a"), "another order"),
     ):
         with pytest.raises(CheckpointError, match=message):
             opened(cluster, tmp_path, *sources)

@@ -1,4 +1,4 @@
-"""A stage, run by the driver's own code without Spark: executors that are lost, zombies, rounds called off."""
+"""A stage, run by the driver's own code without Spark: executors that are lost, zombies, cancelled rounds."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def test_a_zombie_of_an_earlier_run_of_the_batch_does_not_count(runtime, sparkle
     assert runtime.contents(TaskId(0, 0), "1") == runtime.contents(TaskId(0, 0), "2")
 
 
-def test_a_round_of_an_earlier_run_that_is_called_off_late_calls_off_nothing_else(
+def test_a_round_of_an_earlier_run_that_is_cancelled_late_cancels_nothing_else(
     runtime, sparkless, monkeypatch
 ):
-    """Every attempt lands on an executor without a copy, where it gives way if its round is called off."""
+    """Every attempt lands on an executor without a copy, where it gives way if its round is cancelled."""
     monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.1)
     runtime.run_batch(BATCHES[0], PLANES)
     sparkless.stage(0, BATCHES[1])

@@ -197,7 +197,7 @@ def test_an_older_mark_of_a_later_batch_removes_nothing(bench, tmp_path):
     [
         (
             {"deleted": "seats"},
-            r"TableJoin\('planes'\)\.deleted: found \"'seats', int64\", expected a column of boo",
+            r"TableJoin\('planes'\)\.deleted: found \"'seats', int64\", expected a boolean column",
         ),
         ({"deleted": "gone"}, r"\.deleted: found \['tail', 'seats', 'at'\], expected a column 'gone'"),
         ({"order_by": ["when"]}, r"\.order_by: found \['tail', 'seats', 'at'\], expected a column 'when'"),

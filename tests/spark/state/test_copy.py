@@ -135,7 +135,7 @@ def test_older_work_is_refused_and_changes_nothing(tmp_path, committed):
     for older in (Fence(1, 9), Fence(2, 0)):
         with (
             Copy(path, STORES, fence=older) as copy,
-            pytest.raises(Fenced, match=r"c: this attempt belongs to .*epoch"),
+            pytest.raises(Fenced, match=r"c: the fence of this attempt is .*epoch"),
         ):
             copy.bring_to(history, tmp_path)
     with Copy(path, STORES) as copy:

@@ -18,7 +18,7 @@ from taskplace.spark.messages import History, Orders, Owner
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import visit
-from taskplace.spark.worker.guard import DiskFull, guarded, told_when_full
+from taskplace.spark.worker.guard import DiskFull, guarded, raising_disk_full
 from topology import TaskId
 
 ME = identity.owner_of(psutil.Process())
@@ -54,7 +54,7 @@ def test_a_copy_that_killed_two_workers_in_a_row_is_discarded(copy, caplog):
         assert copy.exists()
     with guarded(copy, ME):
         assert not copy.exists()
-    assert "has ended 2 workers" in caplog.text
+    assert "crashed the last 2 workers" in caplog.text
     with guarded(copy, ME):
         pass
     assert not copy.with_name(".0_0.opened").exists()
@@ -179,7 +179,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
                 file.write(os.urandom(4096))
                 file.flush()
     many = [(f"N{i}-{'x' * 100}", i) for i in range(20_000)]
-    with pytest.raises(DiskFull, match=rf"no space is left .*{small_disk}.* MiB free\. Free space there"):
+    with pytest.raises(DiskFull, match=rf"no space left .*{small_disk}.* MiB free\. Free space there"):
         for p in range(2):
             runtime.attempt(TaskId(0, p), many, bytes_per_task=1 << 24)
     if which == "checkpoint":
@@ -193,7 +193,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(runtime, small_disk, which):
 
 
 def test_other_errors_pass_as_they_are(tmp_path):
-    with pytest.raises(PermissionError), told_when_full(tmp_path):
+    with pytest.raises(PermissionError), raising_disk_full(tmp_path):
         raise PermissionError(errno.EACCES, "no")
 
 
@@ -201,9 +201,9 @@ def test_a_worker_that_spark_ended_with_its_round_is_no_death_of_the_copy(copy, 
     with guarded(copy, ME):
         pass
 
-    def ended(called_off):
+    def ended(cancellation):
         def work():
-            with guarded(copy, ME, called_off):
+            with guarded(copy, ME, cancellation):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         worker = multiprocessing.get_context("fork").Process(target=work)

@@ -1,4 +1,4 @@
-"""Attempts that are not wanted: of an older epoch or generation, or elsewhere when their round is called off."""
+"""Attempts that are not wanted: of an older epoch or generation, or elsewhere when their round is cancelled."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from taskplace.errors import Fenced
-from taskplace.spark.messages import called_off
+from taskplace.spark.messages import cancellation_mark
 from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker import attempt as attempt_module
 from tests.support.attempts import BATCHES
@@ -25,13 +25,13 @@ def test_older_work_is_refused(runtime):
     assert runtime.files() == before
 
 
-def test_an_attempt_elsewhere_gives_way_when_its_round_is_called_off(runtime):
+def test_an_attempt_elsewhere_gives_way_when_its_round_is_cancelled(runtime):
     runtime.run_batch(BATCHES[0])
     task = next(t for t in runtime.history if t.subtopology == 0)
-    mark = runtime.checkpoint / called_off(runtime.setting(runtime.first), 0)
+    mark = runtime.checkpoint / cancellation_mark(runtime.setting(runtime.first), 0)
     mark.parent.mkdir(parents=True)
     mark.touch()
-    with pytest.raises(Superseded, match="called off"):
+    with pytest.raises(Superseded, match="was cancelled"):
         runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")
     assert runtime.attempt(task, BATCHES[1], executor="1").instance == "executor-1", "the planned one goes on"
 
@@ -46,7 +46,7 @@ def test_an_attempt_elsewhere_goes_on_when_nobody_calls_it_off(runtime, monkeypa
 
 
 def test_work_of_an_older_generation_is_refused(runtime):
-    """Its round was called off, and the task has been given out again."""
+    """Its round was cancelled, and the task was assigned again."""
     runtime.run_batch(BATCHES[0])
     runtime.attempt(TaskId(0, 0), BATCHES[1], generation=5)
     before = runtime.files()
