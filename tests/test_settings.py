@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.settings import DECLARED, SECTIONS, ChaosSettings, Settings
+from taskplace.settings import SECTIONS, YAML_APPLICATION, ChaosSettings, Settings
 
 APP = {"application": {"id": "demo", "class": "shop.orders:Orders"}}
 
@@ -133,7 +133,7 @@ def test_overrides_reach_into_free_sections_and_leave_the_file_as_it_is():
 def test_a_topology_needs_no_class():
     topology = {"sources": {"a": {"partitions": 4}}}
     found = Settings.from_mapping({"application": {"id": "x"}, "topology": topology})
-    assert (found.application.cls, found.topology) == (DECLARED, topology)
+    assert (found.application.cls, found.topology) == (YAML_APPLICATION, topology)
     assert settings(topology=topology).application.cls == "shop.orders:Orders"
     assert settings(topology=None).topology == {}
 

@@ -85,15 +85,21 @@ def make_it(manifest: Path, schema: object) -> None:
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        (f"{NAME}/{int(NOW) + 1}", "a newer taskplace has made it: go on with that one, or start a new"),
-        (f"{NAME}/999", "a newer taskplace has made it"),
-        (f"{NAME}/1", "version 1 cannot be continued: .*Go on with the taskplace that has made it, or start"),
-        (f"{NAME}/0", "version 0 cannot be continued: nothing is known of it"),
-        (f"{NAME}/-1", "nothing that taskplace has made"),
-        (f"{NAME}/x", "nothing that taskplace has made"),
-        ("another/5", "nothing that taskplace has made: name the right directory, or start a new"),
-        (None, "nothing that taskplace has made"),
-        (5, "nothing that taskplace has made"),
+        (
+            f"{NAME}/{int(NOW) + 1}",
+            "a newer taskplace wrote it: continue with that version of taskplace, or start a new",
+        ),
+        (f"{NAME}/999", "a newer taskplace wrote it"),
+        (
+            f"{NAME}/1",
+            "version 1 cannot be continued: .*Continue with the version of taskplace that wrote it, or start",
+        ),
+        (f"{NAME}/0", "version 0 cannot be continued: the version is unknown"),
+        (f"{NAME}/-1", "this is not a checkpoint of taskplace"),
+        (f"{NAME}/x", "this is not a checkpoint of taskplace"),
+        ("another/5", "this is not a checkpoint of taskplace: set the right directory, or start a new"),
+        (None, "this is not a checkpoint of taskplace"),
+        (5, "this is not a checkpoint of taskplace"),
     ],
 )
 def test_another_version_is_refused_with_what_was_found_what_is_read_and_a_way_out(
@@ -118,7 +124,7 @@ def test_a_driver_does_not_take_over_from_a_newer_version_that_has_come_meanwhil
     world = World(tmp_path, monkeypatch)
     placed = world.open(STREAMS["stores"].pipeline(tmp_path, 2).topology)
     make_it(manifest, f"{NAME}/{int(NOW) + 1}")
-    with pytest.raises(CheckpointError, match="a newer taskplace has made it"):
+    with pytest.raises(CheckpointError, match="a newer taskplace wrote it"):
         world.batch(placed, found.first, **{t: from_json(rows) for t, rows in found.batches[0].items()})
     assert [path.name for path in (tmp_path / "checkpoint" / "epochs").iterdir()] == ["0000000003"]
 

@@ -100,12 +100,14 @@ def test_schemas_as_columns_and_sinks_as_functions():
 
 def test_a_sink_s_schema():
     columns = {"customer": "string", "cents": "int64", "orders": "int64", "worst": "double"}
-    for change in (
-        {"topology__nodes__totals__schema": columns},
-        {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()},
+    nested = YamlApplication(settings(topology__nodes__totals__schema=columns))
+    assert staging.declared(nested.topology().build())["totals"].columns == tuple(columns.items())
+    dotted = {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()}
+    with pytest.raises(
+        ConfigError,
+        match=r"^topology\.nodes\.totals\.schema\.customer: found 'a dotted key', expected it nested",
     ):
-        built = YamlApplication(settings(**change)).topology().build()
-        assert staging.declared(built)["totals"].columns == tuple(columns.items())
+        settings(**dotted)
     with pytest.raises(
         ConfigError, match=r"^topology\.nodes\.totals\.schema\.cents: found 'int46', expected a type"
     ):

@@ -201,17 +201,17 @@ def test_a_running_total_of_floats_is_no_integer(bench, tmp_path, part):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        ("decimal(40, 2)", "38"),
-        ("decimal(9)", "found 1 parts"),
-        ("decimal", r"did you mean 'decimal\(9, 2\)'"),
-        ("integer64", "did you mean 'int64'"),
-        ("strin", "did you mean 'string'"),
-        ("list<", ""),
-        (5, ""),
+        ("decimal(40, 2)", "x: found '40 digits', expected a decimal of 1 to 38 digits"),
+        ("decimal(9, 2, 1)", "x: found "),
+        ("decimal", r"x: found 'the end of the type', expected '\(' behind 'decimal'"),
+        ("integer64", "x: found .*; did you mean 'int64'"),
+        ("strin", "x: found .*; did you mean 'string'"),
+        ("list<", r"x\.element: found 'the end of the type', expected a type behind 'list<'"),
+        (5, r"x: found .*'decimal\(9, 2\)'"),
     ],
 )
 def test_a_type_that_is_not_known_names_the_nearest(kind, message):
-    with pytest.raises(InputError, match=rf"^s\.x: found .*'decimal\(9, 2\)'.*{message}"):
+    with pytest.raises(InputError, match=rf"^s\.{message}"):
         arrow_schema({"x": kind}, "s")
 
 
