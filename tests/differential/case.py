@@ -90,6 +90,7 @@ class Shape:
     - `ordered`: whether its rows come in one order, whatever the operators do inside; `single`: columns of which a
       batch has each combination just once, so that order says nothing
     - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
+    - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
     """
 
@@ -100,6 +101,7 @@ class Shape:
     single: frozenset[str] | None = None
     moved: bool = False
     numbered: bool = True
+    mixed: bool = False
 
     def orders(self, by: list[str]) -> bool:
         """Return whether the rows of each combination of these columns come in one order."""
@@ -136,6 +138,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             ordered=all(other.ordered for other in inputs),
             moved=any(other.moved for other in inputs),
             numbered=all(other.numbered for other in inputs),
+            mixed=True,
         )
     if node.op == "where":
         return replace(first, times=_declared(options, first))
@@ -149,7 +152,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             single=first.single and frozenset(names.get(c, c) for c in first.single),
         )
     if node.op == "deduplicate":
-        return replace(first, moved=first.moved or bool(options.get("ttl")))
+        # Of mixed rows, another one may be the first of its key if the batches are cut otherwise.
+        return replace(first, moved=first.moved or first.mixed or bool(options.get("ttl")))
     if node.op == "join":
         return replace(
             first,
@@ -181,7 +185,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             times[name] = first.times[column]
     single = frozenset([*options["by"], *([WINDOW_START] if window else [])])
     final = bool(window) and window["emit"] == "final"
-    moved = first.moved or not final
+    placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
+    moved = first.moved or not final or (first.mixed and placed)
     return Shape(columns, first.key, times, ordered=False, single=single, moved=moved, numbered=False)
 
 

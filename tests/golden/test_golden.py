@@ -129,7 +129,7 @@ def test_a_driver_does_not_take_over_from_a_newer_version_that_has_come_meanwhil
     assert [path.name for path in (tmp_path / "checkpoint" / "epochs").iterdir()] == ["0000000003"]
 
 
-def test_older_versions_are_brought_up_step_by_step(words):
+def test_older_versions_are_upgraded_step_by_step(words):
     _, manifest = words
     now = read_manifest(manifest)
 
@@ -144,12 +144,12 @@ def test_older_versions_are_brought_up_step_by_step(words):
     raw["number"] = raw.pop("rows")
     for back, rows in ((2, now.rows + 1), (1, now.rows)):
         old = {**raw, "schema": f"{NAME}/{int(NOW) - back}"}
-        found = versions.brought_up(json.loads(json.dumps(old)), SCHEMA, manifest, steps)
+        found = versions.upgraded(json.loads(json.dumps(old)), SCHEMA, manifest, steps)
         assert found["rows"] == rows
         assert "schema" not in found
     assert readable(SCHEMA, steps) == [f"{NAME}/{int(NOW) - back}" for back in (2, 1, 0)]
     with pytest.raises(CheckpointError, match="cannot be continued: it has no name"):
-        versions.brought_up({"schema": f"{NAME}/{int(NOW) - 3}"}, SCHEMA, manifest, steps)
+        versions.upgraded({"schema": f"{NAME}/{int(NOW) - 3}"}, SCHEMA, manifest, steps)
 
 
 def test_a_manifest_without_a_version_is_damaged(words):
