@@ -223,7 +223,7 @@ def test_keys_of_different_types_are_refused(cluster):
         unite(built, {"a": longs, "b": ints})
     with pytest.raises(InputError, match=r"sources\.c: found 'c', expected a source of the topology"):
         unite(built, {"a": longs, "b": longs, "c": longs})
-    with pytest.raises(InputError, match=r"also \['b'\]"):
+    with pytest.raises(InputError, match=r"expected data frames for \['b'\] as well"):
         unite(built, {"a": longs})
 
 

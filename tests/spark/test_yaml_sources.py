@@ -32,16 +32,20 @@ def test_sources_in_yaml_become_streaming_data_frames(spark):
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("entry", "says"),
+    ("entry", "path", "says"),
     [
-        ({"format": "com.no.such.Source"}, "com.no.such.Source"),
-        ({"format": "rate", "select": ["valu as k"]}, "valu"),
-        ({"format": "rate", "options": {"rowsPerSecond": 0}}, "rowsPerSecond"),
-        ({"format": "json", "path": "in", "schema": "k string comment 'a', b strng"}, "STRNG"),
+        ({"format": "com.no.such.Source"}, r"input\.a", "com.no.such.Source"),
+        ({"format": "rate", "select": ["valu as k"]}, r"input\.a", "valu"),
+        ({"format": "rate", "options": {"rowsPerSecond": 0}}, r"input\.a", "rowsPerSecond"),
+        (
+            {"format": "json", "path": "in", "schema": "k string comment 'a', b strng"},
+            r"input\.a\.schema\.b",
+            "found 'strng', expected a Spark type; did you mean 'string'?",
+        ),
     ],
 )
-def test_what_spark_cannot_read_is_one_error_with_the_path(spark, entry, says):
-    with pytest.raises(ConfigError, match=r"^input\.a: found ") as caught:
+def test_what_spark_cannot_read_is_one_error_with_the_path(spark, entry, path, says):
+    with pytest.raises(ConfigError, match=rf"^{path}: found ") as caught:
         declared(entry).sources(spark)
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
