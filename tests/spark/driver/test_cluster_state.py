@@ -196,7 +196,8 @@ class Reports(RuleBasedStateMachine):
                 for task, position in self.state.members[instance.id].copies.items()
                 if position != EMPTY
             }
-        assert {name for _, name, _ in self.state.lags} <= self.state.members.keys()
+        for gone in {f"executor-{name}" for name in "123"} - self.state.members.keys():
+            assert self.state.lags.lags(gone) == {}
 
 
 TestReports = Reports.TestCase
