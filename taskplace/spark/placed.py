@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,7 +27,7 @@ from taskplace.errors import InputError
 from taskplace.explanation import Removal
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
-from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.cluster import Cluster
@@ -79,7 +79,7 @@ class Placed:
         options: PlacedOptions | None = None,
         reporter: Reporter | None = None,
         bridge: Cluster | None = None,
-        **keywords: Any,
+        **keywords: Unpack[PlacedKeywords],
     ) -> None:
         self.built, self.config = checks.built_topology(topology), checks.placement_config(config)
         self.options = checks.placed_options(options, keywords)
