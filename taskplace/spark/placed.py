@@ -49,9 +49,11 @@ from topology import BuiltTopology, TaskId, Topology
 class Placed:
     """Runs a topology's batches on placed state.
 
-    - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
+    - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors. Both are
+      paths or file:// URIs
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
-    - `options`, or its fields as keywords: `PlacedOptions`
+    - `options`, or its fields as keywords: `PlacedOptions`. Field names carry units (`locality_wait_ms`,
+      `snapshot_bytes`); a duration is a text with its unit ("10 minutes")
     - `reporter`: receives the events of the stream (`taskplace.report`)
     - `bridge`: the cluster to run on; None: that of `spark`. Tests pass a stand-in
 
@@ -116,9 +118,15 @@ class Placed:
     ) -> PlacedQuery[Placed]:
         """Start one streaming query over all sources and return its handle.
 
-        Spark's checkpoint is a subdirectory of this checkpoint. `trigger` has the arguments of
-        `DataStreamWriter.trigger`. Work that is due by event time also runs without rows, unless the checkpoint was
-        made without ticks; then a warning is logged.
+        - `sources`: by external topic, its streaming data frame
+        - `trigger`: the arguments of `DataStreamWriter.trigger`, such as {"processingTime": "10 seconds"}; None:
+          Spark's default
+        - `name`: the query's name, unique among the session's active queries
+
+        Spark's checkpoint is a subdirectory of this checkpoint. Work that is due by event time also runs without rows,
+        unless the checkpoint was made without ticks; then a warning is logged.
+        Errors: `InputError` for a wrong argument, or for a source that is missing, unknown or not streaming;
+        `CheckpointError` if Spark's checkpoint and the placed state are not of the same run.
         """
         triggered = read_trigger(trigger)
         if name is not None and (not isinstance(name, str) or not name):
@@ -141,6 +149,10 @@ class Placed:
         With `ticks`, the frame has one more source, which has no rows and makes Spark run a batch when work is due
         (`due`). This source belongs to Spark's checkpoint like any other: a checkpoint that was made without it refuses
         it.
+        Errors: `InputError` for a source that is missing, unknown, or has not the topic's columns.
+
+            united = placed.unite({"orders": orders, "customers": customers})
+            query = united.writeStream.foreachBatch(placed.process_batch).start()
         """
         checks.check_sources(sources)
         united = make.unite(self.built, sources)
@@ -182,7 +194,10 @@ class Placed:
         return self.unite(dict.fromkeys(topics, df))
 
     def close(self) -> None:
-        """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay."""
+        """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay.
+
+        May be called again. A query's `stop` calls it; call it yourself after `process_batch` by hand.
+        """
         self._no_data_batches.stop_waiting()
         self._runner.replicator.stop()
         self.bridge.close()
@@ -228,11 +243,15 @@ class Placed:
         return self._no_data_batches.due()
 
     def drain(self, executor: str | int) -> None:
-        """Move all tasks away from an executor ("3", 3 or "executor-3"). Warm-ups catch up first, so no task stalls."""
+        """Move all tasks away from an executor ("3", 3 or "executor-3"), from the next batch on.
+
+        Warm-ups catch up first, so no task stalls. `can_remove` says when the executor is empty.
+        Errors: `InputError` for an executor that is not there, naming the members.
+        """
         self.rebalancer.drain(executor)
 
     def undrain(self, executor: str | int) -> None:
-        """Revoke `drain`."""
+        """Revoke `drain`: the executor may run tasks again. Errors: as for `drain`."""
         self.rebalancer.drain(executor, on=False)
 
     def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
@@ -245,11 +264,17 @@ class Placed:
         return self.rebalancer.release(executor)
 
     def can_remove(self, executor: str | int) -> bool:
-        """Return whether an executor has no role, and no copy that the others lack."""
+        """Return whether an executor has no role, and no copy that the others lack; True once it is gone.
+
+        Errors: `InputError` for an executor that never was a member.
+        """
         return self.rebalancer.can_remove(executor)
 
     def removal(self, executor: str | int) -> Removal:
-        """Return the copies that must catch up elsewhere before an executor can be removed; `text` is one line."""
+        """Return the copies that must catch up elsewhere before an executor can be removed; `text` is one line.
+
+        For how a drain proceeds. Lags are in records. Errors: as for `can_remove`.
+        """
         return self.rebalancer.removal(executor)
 
     def placement(self) -> tuple[InstanceView, ...]:
@@ -260,14 +285,21 @@ class Placed:
         return self.rebalancer.placement()
 
     def store(self, name: str, **how: Any) -> StoreReader:
-        """Return a reader of a store's committed state. `how`: see `taskplace.spark.store_reader.StoreReader`."""
+        """Return a reader of a store's committed state.
+
+        `how`: `copies` ("active", or "standby" for reads that do not load the active copies), `max_lag` in records and
+        `max_batches`; see `taskplace.spark.store_reader.StoreReader`.
+        Errors: `InputError` for an unknown store or argument, with the nearest name.
+
+            placed.store("delays").get({"tailnum": "N14228"})
+        """
         validation.mapping(how, "store", ("copies", "max_lag", "max_batches"))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, sorted by partition."""
+        """Return a subtopology's tasks, sorted by partition. Errors: `KeyError` for an unknown subtopology."""
         return self._definition.tasks[subtopology]
 
     def summary(self, seconds: float = 0.0) -> Summary:
-        """Return the totals of the run so far."""
+        """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""
         return self.stats.summary(seconds)
