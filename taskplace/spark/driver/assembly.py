@@ -60,7 +60,7 @@ def assemble(
         takeover=Takeover(journal, publisher),
         rebalancer=rebalancer,
         followers=followers,
-        replicator=Replicator(bridge, followers.orders, followers.absorb, followers.visit),
+        replicator=Replicator(bridge, followers.requests, followers.absorb, followers.visit),
         stages=StageRunner(definition, rebalancer, schemas, idle, listeners),
         schemas=schemas,
         publisher=publisher,

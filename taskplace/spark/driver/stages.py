@@ -19,8 +19,8 @@ from msgspec.structs import replace
 from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.messages import (
+    AttemptDescriptor,
     Boundary,
-    Descriptor,
     History,
     Report,
     Setting,
@@ -83,7 +83,7 @@ def run(
         if not missing:
             break
         descriptors = [
-            Descriptor(task, _instance(owners.get(task)), histories.get(task, History()), held(task))
+            AttemptDescriptor(task, _instance(owners.get(task)), histories.get(task, History()), held(task))
             for task in tasks
         ]
         locations = [

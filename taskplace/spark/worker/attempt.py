@@ -21,12 +21,12 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import faults
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import (
     EMPTY,
+    AttemptDescriptor,
     Boundary,
     Change,
-    Descriptor,
     Fence,
     Position,
     Recovery,
@@ -60,11 +60,11 @@ def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> It
     """
     for element in elements:
         descriptor, batches = (element, ()) if setting.schema is None else element
-        yield run_attempt(program, setting, Descriptor.decode(bytes(descriptor)), batches).encode()
+        yield run_attempt(program, setting, AttemptDescriptor.decode(bytes(descriptor)), batches).encode()
 
 
 def run_attempt(
-    program: Program, setting: Setting, descriptor: Descriptor, batches: Sequence[bytes]
+    program: Program, setting: Setting, descriptor: AttemptDescriptor, batches: Sequence[bytes]
 ) -> Report:
     """Run one attempt and return its report, which it has also written to the checkpoint.
 
@@ -154,7 +154,9 @@ def run_attempt(
     return report
 
 
-def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descriptor, instance: str) -> None:
+def _let_the_driver_decide(
+    setting: Setting, subtopology: int, descriptor: AttemptDescriptor, instance: str
+) -> None:
     """Wait a moment before restoring a whole copy on an executor that was not planned for the task.
 
     When an executor dies, Spark at once restarts its tasks anywhere. The driver will cancel the round and promote
@@ -255,12 +257,12 @@ def _sealed_outputs(
         data = schemas.parquet(rows, sink)
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
         write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; its directory is private
-        sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))
+        sinks[sink] = StagedFile(file, rows.num_rows, data.size, checksum_of(data))
     return boundaries, sinks
 
 
 def _sealed_change(
-    setting: Setting, root: Path, descriptor: Descriptor, attempt: str, logged: Changes
+    setting: Setting, root: Path, descriptor: AttemptDescriptor, attempt: str, logged: Changes
 ) -> Change:
     base = descriptor.history.end
     records = sum(map(len, logged.values()))
@@ -276,4 +278,4 @@ def _sealed_change(
     data = encode_changes(logged, metadata, setting.compression)
     file = change_file(descriptor.task, setting.batch, attempt)
     write_file(root / file, data, sync=True)
-    return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, seal(data))
+    return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, checksum_of(data))
