@@ -41,7 +41,7 @@ from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT, check_spark_checkpoint
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
-from taskplace.spark.store_reader import StoreReader
+from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.spark.worker.attempt import TAG
 from topology import BuiltTopology, TaskId, Topology
 
@@ -284,7 +284,7 @@ class Placed:
         """
         return self.rebalancer.placement()
 
-    def store(self, name: str, **how: Any) -> StoreReader:
+    def store(self, name: str, **how: Unpack[ReadOptions]) -> StoreReader:
         """Return a reader of a store's committed state.
 
         `how`: `copies` ("active", or "standby" for reads that do not load the active copies), `max_lag` in records and
@@ -293,7 +293,7 @@ class Placed:
 
             placed.store("delays").get({"tailnum": "N14228"})
         """
-        validation.mapping(how, "store", ("copies", "max_lag", "max_batches"))
+        validation.mapping(how, "store", tuple(ReadOptions.__annotations__))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
