@@ -94,7 +94,7 @@ class _Loads:
         self.load[b] += difference
 
     def best_exchange(self) -> tuple[int, int] | None:
-        """Return the two tasks of the best exchange with the instance that is furthest from its share; None if none helps.
+        """Return the tasks of the best exchange with the instance that is furthest from its share; None if none helps.
 
         An exchange helps if it lowers the sum of squared distances from the shares. Then neither of the two distances
         becomes larger than the larger one was.
