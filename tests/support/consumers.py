@@ -25,5 +25,5 @@ class Odd(ConsumerProtocol):
 
     says = b""
 
-    def _said(self, *_: Any) -> bytes:
+    def _metadata(self, *_: Any) -> bytes:
         return self.says
