@@ -130,7 +130,7 @@ class _Why(IntEnum):
     GONE = 0, "the owner is gone"
     LAGS = 1, "the owner lags"
     RESUMES = 2, "start, with the copy that lacks least"
-    LACKS = 3, "nobody is caught up, and the owner lacks far more"
+    LACKS = 3, "no copy is caught up, and the owner lacks far more"
     STARTS = 4, "start"
     DRAINS = 5, "drain"
     FOR_NOW = 6, "balance for now"
