@@ -1,9 +1,9 @@
-"""Names the value of a wrong type in a problem that was made from values, not read from a dict.
+"""Finds the value of a wrong type in a problem that was built in Python, not read from a dict.
 
-**Idea.** Planning assumes well-formed values, which keeps it fast. If it fails because of one of them, this module
-checks all values one by one, and names the wrong one.
+**Idea.** Planning assumes values of the right types, which keeps it fast. If it fails because of a value, this module
+checks all values one by one, and names the first wrong one.
 
-Errors: `InputError` with the path; nothing happens if every value is of its type.
+Errors: `InputError` with the path. If all values have the right types, it does nothing.
 """
 
 from __future__ import annotations

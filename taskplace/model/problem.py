@@ -1,4 +1,4 @@
-"""The cluster as it is: the tasks, the instances with their copies, and the configuration."""
+"""The input of planning: the tasks, the instances with their copies, and the configuration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCHEMA = "taskplace.problem/1"
 class Problem:
     """A placement problem: the input of `plan`. The order of tasks and instances does not matter.
 
-    Errors: `InputError` naming the path, when the problem is built from a dict, or when it is first used.
+    Errors: `InputError` with the path, when the problem is read from a dict, or when `columns` is first used.
 
     >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a"), Instance("b")])
     >>> Problem.from_dict(problem.to_dict()) == problem
@@ -42,7 +42,7 @@ class Problem:
     config: PlacementConfig = field(default_factory=PlacementConfig)
 
     def __post_init__(self) -> None:
-        # Sorting gives the canonical order: everything after this is a function of the values alone.
+        # Sorting gives the canonical order, so results depend on the values alone.
         try:
             object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=attrgetter("id"))))
             object.__setattr__(self, "instances", tuple(sorted(self.instances, key=attrgetter("id"))))
@@ -52,7 +52,7 @@ class Problem:
 
     @cached_property
     def columns(self) -> Columns:
-        """The problem as numpy columns. Built once, on first use; this also checks the values."""
+        """The problem as numpy columns, built on first use. This also checks the values."""
         try:
             return build(self.tasks, self.instances, self.config)
         except InputError:
@@ -67,7 +67,7 @@ class Problem:
         return self.columns.fingerprint
 
     def instance(self, name: str) -> Instance:
-        """Return the instance of that id, or raise InputError naming the known ones."""
+        """Return the instance of that id. Errors: `InputError` with the known ids."""
         for found in self.instances:
             if found.id == name:
                 return found
@@ -115,13 +115,11 @@ class Problem:
         ]
         _once([i.id for i in instances], "instances", "instance")
         problem = cls(tuple(tasks), tuple(instances), config)
-        _ = problem.columns  # makes the checks that need the whole problem
+        _ = problem.columns  # checks that need the whole problem
         return problem
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the problem as a "taskplace.problem/1" dict; fields with their default value are left
-        out.
-        """
+        """Return the problem as a "taskplace.problem/1" dict. Some optional fields are left out if they are unset."""
         return {
             "schema": SCHEMA,
             "config": self.config.to_properties(),
@@ -155,7 +153,7 @@ _PLAIN_KEYS = _TASK_KEYS - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
-    """Return the tasks. Plainly written ones take a fast path; `read_task` reports errors."""
+    """Return the tasks. Values of exactly the expected types take a fast path; `_read_task` reads all others."""
     out = []
     for k, value in enumerate(values):
         if type(value) is dict and value.keys() <= _PLAIN_KEYS:
@@ -200,7 +198,7 @@ def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
 
 
 def read_task(value: Any, path: str) -> Task:
-    """Return the task that a dict describes, as in a problem."""
+    """Return the task that a dict describes, in the format of a problem."""
     return _read_task(value, path, {})
 
 
