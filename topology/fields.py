@@ -1,4 +1,4 @@
-"""Reads the entries of a written topology: mappings, options, and the path before an error.
+"""Reads the entries of a written topology: mappings and options. Adds the path to errors.
 
 Errors: `TopologyError` with the path, the value found, the values expected, and the nearest name.
 """
@@ -37,7 +37,7 @@ def read_entries(found: Any, path: str) -> list[tuple[str, Any]]:
 
 
 def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return an entry's fields. Refuses unknown ones."""
+    """Return an entry's fields. Errors: `TopologyError` for an unknown field."""
     fields = dict(read_entries(found, path))
     for name in fields:
         if name not in known:
@@ -49,7 +49,7 @@ def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any
 
 @contextmanager
 def placed(path: str) -> Iterator[None]:
-    """Put the entry's path before an error that does not have it."""
+    """Put the entry's path before the message of an error that lacks it."""
     try:
         yield
     except TopologyError as error:

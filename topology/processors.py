@@ -1,6 +1,6 @@
 """Refuses values that cannot be a processor: a class instead of an instance, and plain values.
 
-Any other object is kept unchanged: the runtime knows what a processor is. A text may be the name of one.
+Any other object is kept unchanged, because only the runtime knows processors. A string may be the name of one.
 
 Errors: `TopologyError` with the node, what was found, and the remedy.
 """
