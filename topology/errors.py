@@ -34,7 +34,7 @@ class TopologyNotReady(TopologyError):
     """
 
 
-def nearest(found: object, known: Iterable[str]) -> str:
+def nearest(name: object, known: Iterable[str]) -> str:
     """Return the hint for an unknown name: the nearest known name, or else a list of known names.
 
     >>> nearest("wether", ["flights", "weather"])
@@ -48,7 +48,7 @@ def nearest(found: object, known: Iterable[str]) -> str:
 
     names = sorted(known)
     # Python refuses to print very long integers.
-    word = "" if isinstance(found, int) and found.bit_length() > 64 else str(found)
+    word = "" if isinstance(name, int) and name.bit_length() > 64 else str(name)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]!r}?"

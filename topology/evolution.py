@@ -186,8 +186,8 @@ def _topics(inputs: Inputs) -> str:
     return ", then ".join(" + ".join(map(repr, sorted(side))) for side in inputs)
 
 
-def _splits(found: set[Inputs]) -> str:
-    return " and ".join(sorted(map(_topics, found)))
+def _splits(inputs: set[Inputs]) -> str:
+    return " and ".join(sorted(map(_topics, inputs)))
 
 
 def _other_logging(old: Layout, new: Layout) -> Iterator[str]:

@@ -115,14 +115,14 @@ def damage(structure: Mapping[str, Any]) -> Iterator[str]:
 
 Rule = tuple[Callable[[Any], bool], str]
 
-_TEXT: Rule = (lambda found: isinstance(found, str), "text")
+_TEXT: Rule = (lambda value: isinstance(value, str), "text")
 _TEXTS: Rule = (
-    lambda found: isinstance(found, list | tuple) and all(isinstance(each, str) for each in found),
+    lambda value: isinstance(value, list | tuple) and all(isinstance(each, str) for each in value),
     "a list of texts",
 )
-_TRUTH: Rule = (lambda found: isinstance(found, bool), "true or false")
-_WHOLE: Rule = (lambda found: type(found) is int and found >= 0, "a whole number >= 0")
-_COUNT: Rule = (lambda found: found is None or (type(found) is int and found >= 1), "a whole number >= 1")
+_TRUTH: Rule = (lambda value: isinstance(value, bool), "true or false")
+_WHOLE: Rule = (lambda value: type(value) is int and value >= 0, "a whole number >= 0")
+_COUNT: Rule = (lambda value: value is None or (type(value) is int and value >= 1), "a whole number >= 1")
 
 
 def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> I
             yield f"{path}.{field}: found {entry[field]!r}, expected {expected}"
 
 
-def _twice(seen: set[tuple[str, object]], what: str, found: object, path: str) -> Iterator[str]:
-    if (what, found) in seen:
-        yield f"{path}: {found!r} is there twice"
-    seen.add((what, found))
+def _twice(seen: set[tuple[str, object]], what: str, value: object, path: str) -> Iterator[str]:
+    if (what, value) in seen:
+        yield f"{path}: {value!r} is there twice"
+    seen.add((what, value))

@@ -152,10 +152,10 @@ def _best(copies: Sequence[Copy]) -> dict[TaskId, Copy]:
         (task_at[copy.task], _lag(copy), not copy.caught_up, name_at[copy.instance]) for copy in copies
     ]
     task, lag, ranks, inst = np.array(columns, np.int64).reshape(-1, 4).T
-    found: dict[TaskId, Copy] = {}
+    best: dict[TaskId, Copy] = {}
     for k in best_first(task, lag, ranks, inst).tolist():
-        found.setdefault(copies[k].task, copies[k])
-    return found
+        best.setdefault(copies[k].task, copies[k])
+    return best
 
 
 def _lag(copy: Copy) -> int:

@@ -103,11 +103,11 @@ class LagIndex:
 
     def restore_rate(self, instance: str, rate: float | None) -> None:
         """Record how many records per second copies on `instance` restore; None if unknown. O(1)."""
-        found = positive(rate, f"instances[{instance}].restore_rate", optional=True)
-        if found is None:
+        known = positive(rate, f"instances[{instance}].restore_rate", optional=True)
+        if known is None:
             self._rates.pop(instance, None)
         else:
-            self._rates[instance] = found
+            self._rates[instance] = known
 
     # -- reported lags
 
@@ -156,7 +156,7 @@ class LagIndex:
     def caught_up(self, task: TaskId) -> tuple[str, ...]:
         """Return the instances whose copies of `task` are caught up, by lag. O(log copies + copies of the task)."""
         names, _, rank = self._ranked(task)
-        return tuple(name for name, found in zip(names, rank.tolist(), strict=True) if found == 0)
+        return tuple(name for name, its_rank in zip(names, rank.tolist(), strict=True) if its_rank == 0)
 
     def most_caught_up(self, task: TaskId, owner: str | None = None) -> tuple[str, ...]:
         """Return the instances whose copies of `task` have the least rank, by lag.
@@ -194,10 +194,10 @@ class LagIndex:
 
     def _ranked(self, task: TaskId) -> tuple[list[str], ranking.Ints, ranking.Ints]:
         """Return the instances with a copy of `task`, by lag; the acceptable lag of each; and their ranks."""
-        found = list(self.by_lag(task))
-        acceptable = np.array([self._acceptable_on(name) for name, _ in found], np.int64)
-        lags = np.array([lag for _, lag in found], np.int64)
-        return [name for name, _ in found], acceptable, self._ranks(task, lags, acceptable)
+        copies = list(self.by_lag(task))
+        acceptable = np.array([self._acceptable_on(name) for name, _ in copies], np.int64)
+        lags = np.array([lag for _, lag in copies], np.int64)
+        return [name for name, _ in copies], acceptable, self._ranks(task, lags, acceptable)
 
 
 def _least(value: int, path: str) -> int:

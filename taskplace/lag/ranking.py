@@ -124,8 +124,8 @@ def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
     It is the length of the changelog, and at least one more than the acceptable lag. So the instance is never caught
     up.
     """
-    found: Ints = np.maximum(whole(end), np.minimum(acceptable, MOST - 1) + 1)
-    return found
+    length: Ints = np.maximum(whole(end), np.minimum(acceptable, MOST - 1) + 1)
+    return length
 
 
 def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Bools | bool) -> Ints:

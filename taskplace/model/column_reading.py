@@ -122,11 +122,11 @@ def integers(
 
 
 def _weights(ids: Sequence[TaskId], weights: Sequence[float]) -> npt.NDArray[np.float64]:
-    found = np.fromiter(weights, np.float64, len(ids))
+    column = np.fromiter(weights, np.float64, len(ids))
     light, heavy = validation.LEAST_WEIGHT, validation.MOST_WEIGHT
-    bad = np.flatnonzero(~((found >= light) & (found <= heavy)))
+    bad = np.flatnonzero(~((column >= light) & (column <= heavy)))
     if len(bad):
         k = int(bad[0])
         expected = f"a weight from {light:g} to {heavy:g}"
-        raise InputError(f"tasks[{ids[k]}].weight", found=found[k].item(), expected=expected)
-    return found
+        raise InputError(f"tasks[{ids[k]}].weight", found=column[k].item(), expected=expected)
+    return column

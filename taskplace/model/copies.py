@@ -108,8 +108,8 @@ def _roles(
         k = int(twice[0])
         name = instances[int(pair[k] % m)].id
         a, b = (ROLE_NAMES[int(role[j])] for j in (k, k + 1))
-        found = f"{tasks[int(pair[k] // m)]} as {a} and {b}"
-        raise InputError(f"instances[{name}]", found=found, expected="one role per task")
+        both = f"{tasks[int(pair[k] // m)]} as {a} and {b}"
+        raise InputError(f"instances[{name}]", found=both, expected="one role per task")
     return pair, role, unknown
 
 

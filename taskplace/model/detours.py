@@ -33,12 +33,12 @@ def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: 
     more, fewer = _slack(c, active, task, inst)
     near, sink = np.zeros(c.m, np.int64), 0
     for _ in range(c.m + 2):
-        found = np.minimum(near, (near[:, None] + cost).min(axis=0))
-        end = min([sink, *found[more].tolist()])
-        found[fewer] = np.minimum(found[fewer], end)
-        if end == sink and (found == near).all():
+        nearer = np.minimum(near, (near[:, None] + cost).min(axis=0))
+        end = min([sink, *nearer[more].tolist()])
+        nearer[fewer] = np.minimum(nearer[fewer], end)
+        if end == sink and (nearer == near).all():
             return False
-        near, sink = found, end
+        near, sink = nearer, end
     return True  # Bellman-Ford: a path that still becomes cheaper contains a cycle that saves
 
 

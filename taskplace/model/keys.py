@@ -219,11 +219,11 @@ class Configuration:
             cls.SECTION = section
 
     def __post_init__(self) -> None:
-        for found in self.declared_keys():
-            value = getattr(self, found.field)
-            if value is not found.default:
-                value = found.type.read(f"{self.SECTION}.{found.name}", value)
-                object.__setattr__(self, found.field, value)
+        for declared in self.declared_keys():
+            value = getattr(self, declared.field)
+            if value is not declared.default:
+                value = declared.type.read(f"{self.SECTION}.{declared.name}", value)
+                object.__setattr__(self, declared.field, value)
         self._agree(self.SECTION)
 
     def _agree(self, path: str) -> None:
@@ -250,7 +250,7 @@ class Configuration:
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
         """Return the names of all keys, sorted."""
-        return tuple(sorted(found.name for found in cls.declared_keys()))
+        return tuple(sorted(declared.name for declared in cls.declared_keys()))
 
     @classmethod
     def from_properties(cls: type[C], mapping: Mapping[str, Any], path: str | None = None) -> C:
@@ -261,21 +261,23 @@ class Configuration:
         path = cls.SECTION if path is None else path
         if not isinstance(mapping, Mapping):
             raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
-        by_name = {found.name: found for found in cls.declared_keys()}
-        by_name |= {found.second_name: found for found in cls.declared_keys() if found.second_name}
+        by_name = {declared.name: declared for declared in cls.declared_keys()}
+        by_name |= {
+            declared.second_name: declared for declared in cls.declared_keys() if declared.second_name
+        }
         values: dict[str, Any] = {}
         for name, value in mapping.items():
             if name not in by_name:
                 raise _unknown(path, name, value, by_name, cls.known_keys())
-            found = by_name[name]
-            if found.field in values:
+            declared = by_name[name]
+            if declared.field in values:
                 raise ConfigError(
                     f"{path}.{name}", found="a key given twice", expected="one of its two names"
                 )
-            values[found.field] = found.type.read(f"{path}.{name}", value)
-        for found in cls.declared_keys():
-            if found.required and found.field not in values:
-                found.type.read(f"{path}.{found.name}", NOTHING)
+            values[declared.field] = declared.type.read(f"{path}.{name}", value)
+        for declared in cls.declared_keys():
+            if declared.required and declared.field not in values:
+                declared.type.read(f"{path}.{declared.name}", NOTHING)
         try:
             return cls(**values)
         except ConfigError as error:  # each value is valid separately, so the error is from `_agree`
@@ -287,21 +289,21 @@ class Configuration:
     def reference(cls) -> str:
         """Return the keys as a table in Markdown: name, default, unit, values, meaning."""
         lines = ["| key | default | unit | value | |", "|---|---|---|---|---|"]
-        for found in cls.declared_keys():
-            if found.required:
+        for declared in cls.declared_keys():
+            if declared.required:
                 default = "required"
             else:
-                default = "none" if found.default in (None, "", ()) else f"`{as_yaml(found.default)}`"
-            cells = (f"`{found.name}`", default, found.unit, str(found.type), found.doc)
+                default = "none" if declared.default in (None, "", ()) else f"`{as_yaml(declared.default)}`"
+            cells = (f"`{declared.name}`", default, declared.unit, str(declared.type), declared.doc)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join(lines)
 
     def to_properties(self) -> dict[str, Any]:
         """Return every key with its value, sorted, as JSON values. `from_properties` reads them back."""
         out: dict[str, Any] = {}
-        for found in sorted(self.declared_keys(), key=attrgetter("name")):
-            value = getattr(self, found.field)
-            out[found.name] = list(value) if isinstance(value, tuple) else value
+        for declared in sorted(self.declared_keys(), key=attrgetter("name")):
+            value = getattr(self, declared.field)
+            out[declared.name] = list(value) if isinstance(value, tuple) else value
         return out
 
 

@@ -68,9 +68,9 @@ class Problem:
 
     def instance(self, name: str) -> Instance:
         """Return the instance of that id. Errors: `InputError` with the known ids."""
-        for found in self.instances:
-            if found.id == name:
-                return found
+        for each in self.instances:
+            if each.id == name:
+                return each
         known = ", ".join(i.id for i in self.instances[:20])
         raise InputError(
             "instance", found=name, expected=f"one of the {len(self.instances)} instances", hint=known
@@ -165,10 +165,10 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
                 and (type(end) is int and 0 <= end < 2**63)
                 and (type(weight) is float and validation.LEAST_WEIGHT <= weight <= validation.MOST_WEIGHT)
             ):
-                found = known.get(name)
-                if found is None:
-                    found = known[name] = validation.task_id(name, f"tasks[{k}].id")
-                out.append(Task(found, stateful, end, weight, logged))
+                task = known.get(name)
+                if task is None:
+                    task = known[name] = validation.task_id(name, f"tasks[{k}].id")
+                out.append(Task(task, stateful, end, weight, logged))
                 continue
         out.append(_read_task(value, f"tasks[{k}]", known))
     return out
@@ -214,9 +214,9 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
     def ids(name: str) -> tuple[TaskId, ...]:
         values = validation.listing(get(name, ()), f"{path}.{name}")
         if all(type(v) is str for v in values):
-            found = tuple(t for t in map(known.get, values) if t is not None)
-            if len(found) == len(values):
-                return found
+            known_ids = tuple(t for t in map(known.get, values) if t is not None)
+            if len(known_ids) == len(values):
+                return known_ids
         return tuple(_read_id(v, f"{path}.{name}[{k}]", known) for k, v in enumerate(values))
 
     tags = validation.mapping(get("tags", {}), f"{path}.tags")
@@ -250,10 +250,10 @@ def _read_lags(value: Mapping[str, Any], path: str, known: dict[str, TaskId]) ->
 
 
 def _read_id(value: Any, path: str, known: dict[str, TaskId]) -> TaskId:
-    found = known.get(value) if isinstance(value, str) else None
-    if found is None:
-        found = known[value] = validation.task_id(value, path)
-    return found
+    task = known.get(value) if isinstance(value, str) else None
+    if task is None:
+        task = known[value] = validation.task_id(value, path)
+    return task
 
 
 def _once(names: Iterable[str], path: str, what: str) -> None:

@@ -95,10 +95,10 @@ class _Exchanges:
         for _ in range(sink + 2):
             changed = False
 
-            def improve(nodes: Ints, found: Ints, by: Ints) -> None:
+            def improve(nodes: Ints, distance: Ints, by: Ints) -> None:
                 nonlocal changed
-                better = found < near[nodes]
-                near[nodes[better]], before[nodes[better]] = found[better], by[better]
+                better = distance < near[nodes]
+                near[nodes[better]], before[nodes[better]] = distance[better], by[better]
                 changed |= bool(better.any())
 
             at = np.arange(p)
@@ -114,8 +114,8 @@ class _Exchanges:
             improve(back, np.full(len(back), near[sink]), np.full(len(back), sink))
             if not changed:
                 return None
-            if (found := _circle(before)) is not None:
-                return found
+            if (circle := _circle(before)) is not None:
+                return circle
         raise AssertionError("Bellman and Ford: no end and no cycle")
 
     def carry_out(self, cycle: list[int]) -> None:
@@ -135,11 +135,11 @@ def _homes(c: Columns, base: Ints, task: int, position: Ints) -> frozenset[int] 
     if base[task] == OPEN:
         return None
     if base[task] == FIXED:
-        found: Iterable[int] = [int(c.owner[task])]
+        homes: Iterable[int] = [int(c.owner[task])]
     else:
         rows = slice(int(c.start[task]), int(c.start[task + 1]))
-        found = c.inst[rows][c.best[rows]].tolist()
-    return frozenset(int(position[i]) for i in found if position[i] >= 0)
+        homes = c.inst[rows][c.best[rows]].tolist()
+    return frozenset(int(position[i]) for i in homes if position[i] >= 0)
 
 
 def _circle(before: Ints) -> list[int] | None:

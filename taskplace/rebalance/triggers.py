@@ -113,9 +113,9 @@ def drain(now: Situation) -> Iterator[Trigger]:
 
 def tasks(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan if the tasks differ from those of the last plan."""
-    found = frozenset(task.id for task in now.tasks)
-    if now.plan is not None and found != now.planned_tasks:
-        added, gone = len(found - now.planned_tasks), len(now.planned_tasks - found)
+    present = frozenset(task.id for task in now.tasks)
+    if now.plan is not None and present != now.planned_tasks:
+        added, gone = len(present - now.planned_tasks), len(now.planned_tasks - present)
         yield Trigger("tasks", f"{added} appeared, {gone} disappeared")
 
 
