@@ -29,9 +29,9 @@ import numpy as np
 
 from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network
-from taskplace.model.columns import NONE, Columns, Ints
 from taskplace.model.groups import group_starts
 from taskplace.model.placement import FIXED, OPEN, moved
+from taskplace.model.problem_columns import NONE, Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from taskplace.assign.flow import cost_budget
-from taskplace.model.columns import NONE, WARMUP, Columns, Ints
 from taskplace.model.placement import FIXED, OPEN
+from taskplace.model.problem_columns import NONE, WARMUP, Columns, Ints
 
 STILL = 20_000
 """Up to this number of nodes, costs do not depend on which tasks have their own node."""

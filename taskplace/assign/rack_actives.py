@@ -23,9 +23,9 @@ from taskplace.assign.active import ActiveTarget, Placement, Ways, place_actives
 from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.reads import RACK_TAG, costs, cross_rack_reads, reduced_costs
 from taskplace.model.shares import StatelessShares, stateless_shares
 

@@ -32,7 +32,7 @@ import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.assign.standby_costs import StandbyCosts, Traffic
-from taskplace.model.columns import STANDBY, Columns, Ints
+from taskplace.model.problem_columns import STANDBY, Columns, Ints
 from taskplace.model.shares import level_loads
 
 FULL_NETWORK = 400_000

@@ -28,10 +28,10 @@ from taskplace import named_objects, validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
-from taskplace.model.columns import STANDBY, Bools, Columns, Ints
 from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import STANDBY, Bools, Columns, Ints
 from topology.ids import TaskId
 
 GROUP = "taskplace.assignors"

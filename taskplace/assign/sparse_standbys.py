@@ -25,8 +25,8 @@ import numpy as np
 
 from taskplace.assign.flow import Network
 from taskplace.assign.standby_costs import StandbyCosts, sink_arcs
-from taskplace.model.columns import STANDBY, Bools, Ints
 from taskplace.model.groups import group_starts, rank_in_group
+from taskplace.model.problem_columns import STANDBY, Bools, Ints
 
 TRIES = 10_000
 """The most exchanges that are tried for one wrong place."""

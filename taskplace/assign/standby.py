@@ -33,7 +33,7 @@ import numpy as np
 from taskplace.assign.flow import Network
 from taskplace.assign.sparse_standbys import place_sparse_standbys
 from taskplace.assign.standby_costs import StandbyCosts, Traffic, sink_arcs
-from taskplace.model.columns import Columns, Ints
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import level_loads
 
 FULL_NETWORK = 4_000

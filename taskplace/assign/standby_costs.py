@@ -11,9 +11,9 @@ import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
-from taskplace.model.columns import NONE, STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.groups import rank_in_group
+from taskplace.model.problem_columns import NONE, STANDBY, Columns, Ints
 from taskplace.model.reads import changelog_reads, reduced_costs
 
 

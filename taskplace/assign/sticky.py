@@ -30,8 +30,8 @@ import numpy as np
 from taskplace.assign.active import ActiveTarget, place_actives
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, replicas_possible
-from taskplace.model.columns import STANDBY, Columns, Ints, Role
 from taskplace.model.placement import moved
+from taskplace.model.problem_columns import STANDBY, Columns, Ints, Role
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
 

@@ -15,10 +15,10 @@ from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_pos
 from taskplace.assign.standby_costs import Traffic
 from taskplace.assign.stateless import place_stateless
 from taskplace.assign.sticky import place_sticky
-from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import FIXED, Target, bases, moved
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.reads import RACK_TAG
 from taskplace.model.shares import floors_and_ceilings, level_loads
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from taskplace.model.columns import Columns, Ints
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 PARTNERS = 8

@@ -21,8 +21,8 @@ import numpy as np
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.lag.ranking import best_first, lacking
-from taskplace.model.columns import NO_COPY, ROLE_NAMES
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES
 from taskplace.validation import MOST
 from topology.ids import TaskId
 

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from taskplace.errors import InputError
 from taskplace.explanation.binding import Binding
 from taskplace.lag.ranking import lacking
-from taskplace.model.columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.validation import of_type
 from topology.ids import TaskId
 

@@ -15,10 +15,10 @@ import numpy as np
 from taskplace.lag import ranking
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.column_reading import InstanceColumns, TaskColumns, read_instances, read_tasks
-from taskplace.model.columns import ACTIVE, NONE, Bools, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.copies import Copies, Roles, read_copies, read_parked
 from taskplace.model.locate import Locator
+from taskplace.model.problem_columns import ACTIVE, NONE, Bools, Columns, Ints
 
 
 def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model.cluster import Instance, Task
-from taskplace.model.columns import UNKNOWN, Bools, Ints
 from taskplace.model.locate import pairs_of
+from taskplace.model.problem_columns import UNKNOWN, Bools, Ints
 from topology.ids import TaskId
 
 

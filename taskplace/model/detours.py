@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskplace.model.columns import STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
+from taskplace.model.problem_columns import STANDBY, Columns, Ints
 from taskplace.model.reads import changelog_reads, costs
 from taskplace.model.shares import level_loads
 

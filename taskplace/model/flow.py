@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.errors import TaskplaceError
-from taskplace.model.columns import Ints
+from taskplace.model.problem_columns import Ints
 
 
 class Network:

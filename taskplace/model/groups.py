@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskplace.model.columns import Ints
+from taskplace.model.problem_columns import Ints
 
 
 def group_starts(*keys: Ints) -> Ints:

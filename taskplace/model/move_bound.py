@@ -16,9 +16,9 @@ from collections import Counter
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 

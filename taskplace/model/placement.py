@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from taskplace.model.columns import Bools, Columns, Ints
+from taskplace.model.problem_columns import Bools, Columns, Ints
 
 
 class Base(IntEnum):

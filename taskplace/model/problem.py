@@ -15,9 +15,9 @@ from taskplace.lag import LagIndex
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
 from taskplace.model.column_building import build
-from taskplace.model.columns import Columns
 from taskplace.model.config import PlacementConfig
 from taskplace.model.judge import judge
+from taskplace.model.problem_columns import Columns
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.problem/1"

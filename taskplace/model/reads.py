@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
+from taskplace.model.problem_columns import Columns, Ints
 
 RACK_TAG = "rack"
 

@@ -18,8 +18,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.placement import FIXED, OPEN
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 FAR = 1 << 20  # the cost of an impossible exchange, above any sum of costs

@@ -9,8 +9,8 @@ from itertools import chain
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.flow import Network
+from taskplace.model.problem_columns import Columns, Ints
 from topology.ids import TaskId
 
 

@@ -24,9 +24,9 @@ import numpy as np
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
 from taskplace.partitions import classic, optimal
-from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import PartitionAssignment, make
+from taskplace.partitions.subscription_columns import Columns, Ints
 from taskplace.partitions.subscriptions import Subscriptions, check_rack_priority
 
 MODES: dict[str, Callable[[Columns], Ints]] = {

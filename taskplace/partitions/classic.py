@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.rack_range import range_near_racks
+from taskplace.partitions.subscription_columns import Columns, Ints
 
 
 def range_(c: Columns) -> Ints:

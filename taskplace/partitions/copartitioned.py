@@ -41,9 +41,9 @@ import numpy as np
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.partitions.columns import Bools, Columns, Ints, locate
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
+from taskplace.partitions.subscription_columns import Bools, Columns, Ints, locate
 from taskplace.partitions.subscriptions import Subscriptions
 from taskplace.partitions.together import open_questions, settle, settle_everywhere
 from taskplace.planner import plan

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.model.groups import rank_in_group
-from taskplace.partitions.columns import Ints
+from taskplace.partitions.subscription_columns import Ints
 
 
 class Returns(NamedTuple):

@@ -34,9 +34,9 @@ import numpy as np
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.flow import Network, cost_budget
-from taskplace.partitions.columns import Bools, Columns, Ints
 from taskplace.partitions.deal import Returns, deal
 from taskplace.partitions.loads import best_loads
+from taskplace.partitions.subscription_columns import Bools, Columns, Ints
 
 
 class Classes(NamedTuple):
@@ -64,7 +64,7 @@ class Costs(NamedTuple):
 def fair_sticky(c: Columns, *, racks_first: bool = False) -> Ints:
     """Return [n] the member of each partition, or -1: the best balance, then the fewest moves (see the module's table).
 
-    `racks_first`: minimise rack misses before moves, if racks can differ (`columns.racks_matter`).
+    `racks_first`: minimise rack misses before moves, if racks can differ (`Columns.racks_matter`).
     """
     base = np.zeros(c.m, np.int64)
     return _assign(c, c.keeper, c.previous, base, racks_first=racks_first and c.racks_matter)

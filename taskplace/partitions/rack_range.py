@@ -33,7 +33,7 @@ import numpy as np
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.flow import Network
-from taskplace.partitions.columns import Bools, Columns, Ints
+from taskplace.partitions.subscription_columns import Bools, Columns, Ints
 
 
 class Together(NamedTuple):

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.holders import SCHEMA, Holders
 from taskplace.partitions.loads import balance_score
+from taskplace.partitions.subscription_columns import Columns, Ints
 from topology.node import TopicPartition
 
 Held = tuple[TopicPartition, ...]

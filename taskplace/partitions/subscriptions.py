@@ -16,7 +16,7 @@ from taskplace.partitions.members import Pair as Pair
 from taskplace.partitions.members import topic_partitions
 
 if TYPE_CHECKING:
-    from taskplace.partitions.columns import Columns
+    from taskplace.partitions.subscription_columns import Columns
 
 SCHEMA = "taskplace.subscriptions/1"
 RACK_PRIORITIES = ("stickiness", "racks")
@@ -112,9 +112,9 @@ class Subscriptions:
     @cached_property
     def columns(self) -> Columns:
         """The subscriptions as numpy columns; computed once."""
-        from taskplace.partitions import columns  # imported late, because it needs numpy
+        from taskplace.partitions import subscription_columns  # imported late, because it needs numpy
 
-        return columns.build(self.topics, self.members, self.racks)
+        return subscription_columns.build(self.topics, self.members, self.racks)
 
     @property
     def urls(self) -> dict[str, str]:

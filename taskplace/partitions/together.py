@@ -25,7 +25,7 @@ import numpy as np
 from taskplace.errors import TaskplaceError
 from taskplace.model.flow import Network, cost_budget
 from taskplace.model.shares import floors_and_ceilings
-from taskplace.partitions.columns import Bools, Ints
+from taskplace.partitions.subscription_columns import Bools, Ints
 
 
 def settle(

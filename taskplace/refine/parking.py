@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from taskplace.errors import InputError
-from taskplace.model.columns import ACTIVE, NONE
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import ACTIVE, NONE
 from topology.ids import TaskId
 
 Copy = tuple[str, TaskId]

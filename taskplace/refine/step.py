@@ -29,10 +29,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taskplace.lag.ranking import lacking, whole
-from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.flow import Network, cost_budget
 from taskplace.model.groups import rank_in_group
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
+from taskplace.model.problem_columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
 from taskplace.refine.budget import Want, within_budget
 
 FINE = 1 << 10

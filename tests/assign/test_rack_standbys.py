@@ -13,8 +13,8 @@ from taskplace.assign.standby import place_standbys
 from taskplace.assign.standby_costs import StandbyCosts, Traffic
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Explainer
-from taskplace.model.columns import STANDBY
 from taskplace.model.judge import judge
+from taskplace.model.problem_columns import STANDBY
 from taskplace.verify import verify
 from tests.support.standby_racks import STRATEGIES, configured
 

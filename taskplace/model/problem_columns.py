@@ -3,8 +3,8 @@
 Tasks and instances are numbered by their position in sorted order. A *copy row* is one (task, instance) pair with a
 role, a lag, or both. Rows are sorted by task, then by instance.
 
-Reading order: `columns` (this module); `column_reading` (reads tasks and instances); `copies` (joins lags with roles);
-`column_building` (ranks the copies by `taskplace.lag.ranking`, and combines everything).
+Reading order: `problem_columns` (this module); `column_reading` (reads tasks and instances); `copies` (joins lags with
+roles); `column_building` (ranks the copies by `taskplace.lag.ranking`, and combines everything).
 """
 
 from __future__ import annotations
