@@ -1,4 +1,4 @@
-"""A case as taskplace sees it: the topology with its processors, rows as Arrow tables, and both as plain values."""
+"""A case for taskplace: the topology with its processors, rows as Arrow tables, and tables as plain values."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def table(columns: dict[str, str], rows: list[Row]) -> pa.Table:
 
 
 def plain(rows: pa.Table) -> list[Row]:
-    """Return an Arrow table as rows of plain values; zeros and NaNs are told apart no more."""
+    """Return an Arrow table as rows of plain values. All zeros are equal, and so are all NaNs."""
     columns = {}
     for field in rows.schema:
         column = rows[field.name]
@@ -90,7 +90,7 @@ class Rename:
 
 
 class Running:
-    """For `PerKey`: counts the rows of each key and keeps their newest time; begins anew above a limit."""
+    """For `PerKey`: counts the rows of each key and keeps their newest time. Starts again above a limit."""
 
     def __init__(self, column: str | None, limit: int) -> None:
         self.column, self.limit = column, limit
@@ -111,7 +111,7 @@ def microseconds(duration: int) -> timedelta:
 
 
 def topology(case: Case, folder: Path) -> Topology:
-    """Return the topology of a case; its sinks are directories of `folder`, named after the nodes."""
+    """Return the topology of a case. Its sinks are directories in `folder`, with the names of the nodes."""
     topo, shape = Topology("case"), shapes(case)
     streams: dict[str, Stream] = {}
     for name, source in case.sources.items():

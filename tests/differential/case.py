@@ -1,7 +1,7 @@
-"""One case: a pipeline, its data cut into batches, and what dies on the way. Plain data, in and out of JSON.
+"""One case: a pipeline, its data in batches, and its faults. Plain data, convertible from and to JSON.
 
-From it both sides are built: `build.py` makes the topology of taskplace's processors, `model.py` says in plain Python
-what has to come of it. What a stream looks like at each node (`Shape`) is worked out here, once for both.
+Both sides are built from it: `build.py` makes the topology of taskplace's processors, and `model.py` computes the
+expected results in plain Python. The `Shape` of the stream at each node is computed here, for both.
 
 Values: timestamps are microseconds since 1970 (UTC), dates are days, decimals are `Decimal`, binaries are `bytes`.
 """
@@ -36,13 +36,13 @@ class Source:
 
 
 def time_of(source: Source) -> str | None:
-    """Return the column of a source that has its rows' times, be it declared or not."""
+    """Return the column of a source that has its rows' times, declared as event time or not."""
     return next((c for c in source.columns if c.startswith("at")), None)
 
 
 @dataclass(frozen=True)
 class Node:
-    """A step of the pipeline. `options` are those of its `op`; durations in microseconds.
+    """A step of the pipeline. Its `options` depend on its `op`; durations are in microseconds.
 
     - where: `column`, `less` (a number; rows with nulls go), also `event_time`, `delay`
     - rename: `names` (old -> new), also `event_time`, `delay`
@@ -65,11 +65,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline and a life of it.
+    """A pipeline, its data, and its faults.
 
-    `sinks`: the nodes whose rows are written. `events`: per batch what happens, as `lives.py` understands it.
-    `settings`: `executors`, `standbys`, `snapshot_interval`, and `limit`: how many entries a store may remove in a
-    batch.
+    - `sinks`: the nodes whose rows are written
+    - `events`: the faults of each batch, in the form of `lives.py`
+    - `settings`: `executors`, `standbys`, `snapshot_interval`, and `limit` (the most entries that a store removes per
+      batch)
     """
 
     sources: dict[str, Source]
@@ -83,15 +84,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Shape:
-    """What is known of a stream: its columns, and the columns of event time with how far each may lie behind.
+    """The known properties of a stream.
 
-    - `key`: the columns that its rows are split by; None: not known
-    - `times`: by column, the lag: in rows that are not late it is at least the watermark less that
-    - `ordered`: whether its rows come in one order, whatever the operators do inside; `single`: columns of which a
-      batch has each combination just once, so that order says nothing
-    - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
-    - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
-    - `moved`: whether it depends on how the data is cut into batches, but for late rows
+    - `columns`: its columns with their types
+    - `key`: the columns by which its rows are partitioned; None if unknown
+    - `times`: event-time column -> lag. In rows that are not late, its value is at least the watermark minus the lag
+    - `ordered`: whether the order of its rows is defined
+    - `single`: columns of which a batch has each combination only once, so that the order does not matter
+    - `numbered`: whether its column "i", if it has one, differs between the rows of a key, as in sources
+    - `mixed`: whether its rows come from several sources, which each batch concatenates
+    - `moved`: whether it depends on the cuts between batches, apart from late rows
     """
 
     columns: dict[str, str]
@@ -104,7 +106,7 @@ class Shape:
     mixed: bool = False
 
     def orders(self, by: list[str]) -> bool:
-        """Return whether the rows of each combination of these columns come in one order."""
+        """Return whether the order of the rows of each combination of these columns is defined."""
         return self.ordered or (self.single is not None and self.single <= set(by))
 
 
@@ -123,10 +125,10 @@ def shapes(case: Case) -> dict[str, Shape]:
 
 
 def shape(node: Node, inputs: list[Shape]) -> Shape:
-    """Return the shape behind a node."""
+    """Return the shape of a node's output."""
     first, options = inputs[0], node.options
     if node.op == "repartition":
-        # Rows of several tasks come together: in the order of the tasks.
+        # Rows of several tasks are concatenated in the order of the tasks.
         return replace(
             first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"])
         )
@@ -152,7 +154,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             single=first.single and frozenset(names.get(c, c) for c in first.single),
         )
     if node.op == "deduplicate":
-        # Of mixed rows, another one may be the first of its key if the batches are cut otherwise.
+        # With other cuts between batches, another one of the mixed rows may be the first of its key.
         return replace(first, moved=first.moved or first.mixed or bool(options.get("ttl")))
     if node.op == "join":
         return replace(
@@ -196,7 +198,7 @@ def kept_as(node: Node, before: Shape, column: str) -> str:
 
 
 def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
-    """Return the event time that a processor of one's own declares: so far behind the slowest column before it."""
+    """Return the event time that a custom processor declares, relative to the slowest column of its input."""
     column = options.get("event_time")
     return {column: max(before.times.values()) + options.get("delay", 0)} if column and before.times else {}
 
@@ -205,14 +207,14 @@ def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
 
 
 def canonical(value: Any) -> Any:
-    """Return a value such that equal keys are equal: one NaN, and one zero."""
+    """Return the canonical form of a key's value, with only one NaN and one zero."""
     if isinstance(value, float):
         return NAN if value != value else value + 0.0
     return value
 
 
 def to_json(case: Case) -> str:
-    """Return a case as text, a row a line."""
+    """Return a case as text, with one row per line."""
     raw = {
         "note": case.note,
         "sources": {name: vars(source) for name, source in case.sources.items()},
@@ -271,17 +273,17 @@ def _heard(value: Any) -> Any:
 
 
 def canonical_nan(value: float) -> float:
-    """Return the one NaN for any; -0.0 stays what it is."""
+    """Return the canonical NaN for any NaN. -0.0 stays unchanged."""
     return NAN if value != value else value
 
 
 def stateful(node: Node) -> bool:
-    """Return whether a node keeps state, in a store of its name."""
+    """Return whether a node keeps state, in a store with its name."""
     return node.op in ("deduplicate", "aggregate", "join", "per_key")
 
 
 def options_by(node: Node) -> list[str]:
-    """Return the columns that a node keeps its state by, but for a window's."""
+    """Return the columns by which a node keeps its state, without that of a window."""
     return list(node.options.get("by") or node.options["on"])
 
 

@@ -1,6 +1,6 @@
-"""Random cases: pipelines out of everything there is, data of every type, late and without order, and what dies.
+"""Random cases: pipelines of all kinds of nodes, data of every type, late and unordered rows, and faults.
 
-All is drawn from one `random.Random`, so that a seed says it all, and hypothesis can put one of its own in its place.
+Everything is drawn from one `random.Random`. So a seed determines the case, and hypothesis can supply its own.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
 
 
 def case(draw: Random, wanted: Wanted = ANYTHING) -> Case:
-    """Return a random case; it may be one that the topology refuses."""
+    """Return a random case. The topology may refuse it."""
     return _Drawn(draw, wanted).case()
 
 
 def spark_case(draw: Random) -> Case:
-    """Return a case that a query of plain Spark says as well (`plain_spark.py`): a chain with one sink.
+    """Return a case that plain Spark can compute too (`plain_spark.py`): a chain with one sink.
 
-    Whole milliseconds after 1970, no grace; with a de-duplication no row is late: Spark drops some that are kept here.
+    Times are whole milliseconds after 1970, and there is no grace. With a de-duplication, no row is late, because Spark
+    drops some late rows that taskplace keeps.
     """
     return SparkDrawing(draw, Wanted(events=False, batches=8)).case()
 
@@ -75,7 +76,7 @@ class _Drawn(NodeDrawing):
         return Case(self.sources, self.nodes, sinks, batches, events, settings)
 
     def _fits(self, node: Node) -> bool:
-        """Return whether there can be such a node here: no cycle, equal partitions where streams meet."""
+        """Return whether such a node is possible here: no cycle, and equal partition counts of joined streams."""
         case = Case(self.sources, [*self.nodes, node], [])
         try:
             programs(build.topology(case, Path("unused")).build())

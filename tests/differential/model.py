@@ -1,17 +1,16 @@
-"""What a pipeline has to send, keep and drop, batch by batch: by definition, in plain Python.
+"""The expected output, state and dropped rows of a pipeline, batch by batch, in plain Python.
 
-No Arrow, no store, no processor of the project is used here; a batch is lists of dicts, state is a dict per task.
+It uses no Arrow, store or processor of the project. A batch is lists of dicts, and state is a dict per task.
 
-**Time.** W(N) is the watermark of batch N: of the sources that declare an event time, the least of (newest time in the
-batches before N, less the delay); None until each of them has brought a time; it never goes back. In batch N
+**Time.** W(N) is the watermark of batch N: the least (newest time in the batches before N, minus the delay) of the
+sources with an event time; None until each of them has had a time. It never decreases. In batch N
 
-- W(N-1) says which rows come too late, and what of the state can be seen;
-- W(N) says what has had its time *after* the rows of batch N were taken: it goes, and closed windows are sent.
+- W(N-1) decides which rows are late, and which state has expired;
+- W(N) decides what expires *after* the rows of batch N: it is removed, and closed windows are sent.
 
-A node that goes by a column with a lag (`case.Shape.times`) goes by the watermark less that lag.
+A node whose time column has a lag (`case.Shape.times`) uses the watermark minus that lag.
 
-**Order.** Within a task rows are taken in the order in which they come; a repartition brings those of the writing
-tasks one after the other.
+**Order.** A task processes rows in their order. A repartition concatenates the rows of the writing tasks.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tests.differential.case import (
 from tests.differential.hashing import partition
 from tests.differential.values import DAY, Key, aggregated, cast, micros, order
 
-#: Beside the start of its window, a row as it came: it may have a column of that name, of the windows behind it.
+#: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
 
 #: The rows of a stream in one batch, by partition.
@@ -45,14 +44,14 @@ Rows = dict[int, list[Row]]
 
 @dataclass
 class Sent:
-    """What one batch gives: the rows of each sink, and how many came too late."""
+    """The results of one batch: the rows of each sink, and the number of late rows."""
 
     sinks: dict[str, list[Row]] = field(default_factory=dict)
     late: int = 0
 
 
 class Model:
-    """The pipeline of a case, from its first batch on."""
+    """The pipeline of a case, from its first batch."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.shapes = case, shapes(case)
@@ -60,14 +59,14 @@ class Model:
         self.late: int | None = None  # W(N-1)
         self.now: int | None = None  # W(N)
         self.batches = 0
-        #: Of each node with state, by task: key -> values.
+        #: node with state -> task -> key -> values
         self.state: dict[str, dict[int, dict[Key, Row]]] = {
             node.name: defaultdict(dict) for node in case.nodes if stateful(node)
         }
         self._dropped = 0
 
     def batch(self, topics: Batch) -> Sent:
-        """Take the rows of a batch, and return what it gives."""
+        """Process the rows of a batch, and return its results."""
         self.late, self.now, self._dropped = self.now, self.watermark(), 0
         streams: dict[str, Rows] = {}
         for name, source in self.case.sources.items():
@@ -94,7 +93,7 @@ class Model:
         return max((w for w in (found, self.now) if w is not None), default=None)
 
     def store(self, name: str) -> list[Row]:
-        """Return what can be read of a node's state after the last batch."""
+        """Return the readable state of a node after the last batch."""
         node = next(node for node in self.case.nodes if node.name == name)
         late = self._less(self.now, self._lag(node))
         keys = key_columns(node)
@@ -120,7 +119,7 @@ class Model:
             return self._split(rows, options["key"], before.columns, options["partitions"])
         run = getattr(self, f"_{node.op}")
         found: Rows = defaultdict(list)
-        # State that a task has kept may have to go although no rows come.
+        # State may expire in a task without rows.
         for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(node.name, ()))):
             parts = [rows.get(task, []) for rows in inputs]
             if not stateful(node):
@@ -135,7 +134,7 @@ class Model:
         return found
 
     def _expire(self, node: Node, state: dict[Key, Row], now: int | None) -> dict[Key, Row]:
-        """Remove what has had its time from a task's state, and return it."""
+        """Remove the expired entries from a task's state, and return them."""
         gone = {key: values for key, values in state.items() if self._expired(node, key, values, now)}
         for key in gone:
             del state[key]
@@ -177,7 +176,7 @@ class Model:
         table: list[Row],
     ) -> Iterator[Row]:
         on, columns, order_by = (node.options[name] for name in ("on", "columns", "order_by"))
-        kept = set(order_by) <= {*on, *columns}  # then the stored row has an order, too
+        kept = set(order_by) <= {*on, *columns}  # then the stored row has an order too
         for row in sorted(table, key=lambda row: order(row, order_by)):
             key, values = self._key(node, row), {c: row[c] for c in columns}
             seen = self._seen(node, state, key, late)
@@ -202,7 +201,7 @@ class Model:
     def _per_key(
         self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
     ) -> Iterator[Row]:
-        """Count the rows of each key and keep their newest time; a key with more than `limit` rows begins anew."""
+        """Count the rows of each key and keep their newest time. A key with more than `limit` rows starts again."""
         by, column = node.options["by"], node.options["column"]
         for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
@@ -241,7 +240,7 @@ class Model:
             yield self._shown(node, key, values)
 
     def _windowed(self, window: Row, before: Shape, late: int | None, rows: list[Row]) -> Iterator[Row]:
-        """Yield the rows of windows that are open, with the start of the window."""
+        """Yield the rows of open windows, with the starts of the windows."""
         for row in rows:
             time = micros(row[window["column"]], before.columns[window["column"]])
             start = None if time is None else time - time % window["size"]
@@ -253,9 +252,9 @@ class Model:
     # -- state
 
     def _lag(self, node: Node) -> int:
-        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest.
+        """Return the lag of a node's time column; the largest one if the column is unknown.
 
-        A date in the state stands for its whole day: it lies up to a day before the times of its rows.
+        A date in the state stands for its whole day, so it is up to a day before the times of its rows.
         """
         options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
         if options.get("window"):
@@ -269,7 +268,7 @@ class Model:
         return lag + (DAY - 1 if self._kept_as(node, column) == "date" else 0)
 
     def _kept_as(self, node: Node, column: str | None) -> str:
-        """Return the type of the time that a node's state goes by."""
+        """Return the type of the time of a node's state."""
         if column is None or (node.op != "join" and column not in options_by(node)):
             return "timestamp"
         return node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
@@ -279,7 +278,7 @@ class Model:
         return None if watermark is None else watermark - lag
 
     def _expired(self, node: Node, key: Key, values: Row, watermark: int | None) -> bool:
-        """Return whether an entry has had its time; one without a time never has."""
+        """Return whether an entry has expired. An entry without a time never does."""
         window, ttl = node.options.get("window"), node.options.get("ttl")
         if watermark is None or not (window or ttl):
             return False
@@ -296,7 +295,7 @@ class Model:
         return None if values is None or self._expired(node, key, values, late) else values
 
     def _key(self, node: Node, row: Row) -> Key:
-        """Return the key of a row's state, each value as the type that it is kept in."""
+        """Return the key of a row's state, with values in the types in which they are kept."""
         kinds, kept = self.shapes[node.inputs[0]].columns, node.options.get("kept", {})
         return tuple(
             canonical(cast(row[c], kinds.get(c, "timestamp"), kept.get(c))) for c in key_columns(node)

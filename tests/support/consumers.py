@@ -21,7 +21,7 @@ def numbers(network: Network) -> dict[str, list[int]]:
 
 
 class Odd(ConsumerProtocol):
-    """A consumer whose metadata nobody can read."""
+    """A consumer with metadata that no member can read."""
 
     says = b""
 

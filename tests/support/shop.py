@@ -1,4 +1,4 @@
-"""An application that is YAML alone, and the module of its own functions."""
+"""An application in YAML alone, and a module with its custom functions."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ HERE = "shop_processors"
 
 
 def settings(**changes) -> Settings:
-    """`ORDERS` with values changed: dotted paths with __ between the keys."""
+    """Return `ORDERS` with changed values. Keywords are paths, with __ between the keys."""
     document = copy.deepcopy(yaml.safe_load(ORDERS))
     for path, value in changes.items():
         *way, last = path.split("__")
