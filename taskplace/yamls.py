@@ -103,10 +103,10 @@ class _Check:
                 inner = node.value
             else:
                 self._scalar(node)
-            sizes = [self.values(part, (*above, id(node)), room - 1) for part in inner]
+            found = [self.values(part, (*above, id(node)), room - 1) for part in inner]
             size, depth = (
-                1 + sum(size for size, _ in sizes),
-                max((1 + depth for _, depth in sizes), default=0),
+                1 + sum(size for size, _ in found),
+                max((1 + depth for _, depth in found), default=0),
             )
             if size > MOST:
                 raise self._error(node, f"{size} values, aliases followed", f"at most {MOST}")

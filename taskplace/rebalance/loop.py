@@ -97,7 +97,7 @@ class RebalanceLoop:
         because: Sequence[Trigger] = (),
         lags: LagIndex | None = None,
     ) -> Decision | None:
-        """Plan if there is a reason. Return the decision, or None.
+        """Plan if there is a reason; return the decision, or None.
 
         `instances` have capacity, tags, draining and lags; their roles are filled in from the plan in force.
         `because` has reasons from the caller, such as an executor lost within a batch; with one, the loop always plans.

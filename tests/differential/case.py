@@ -84,16 +84,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Shape:
-    """The known properties of a stream.
+    """What is known of a stream: its columns, and the columns of event time with how far each may lie behind.
 
-    - `columns`: its columns with their types
-    - `key`: the columns by which its rows are partitioned; None if unknown
-    - `times`: event-time column -> lag. In rows that are not late, its value is at least the watermark minus the lag
-    - `ordered`: whether the order of its rows is defined
-    - `single`: columns of which a batch has each combination only once, so that the order does not matter
-    - `numbered`: whether its column "i", if it has one, differs between the rows of a key, as in sources
-    - `mixed`: whether its rows come from several sources, which each batch concatenates
-    - `moved`: whether it depends on the cuts between batches, apart from late rows
+    - `key`: the columns that its rows are split by; None: not known
+    - `times`: by column, the lag: in rows that are not late it is at least the watermark less that
+    - `ordered`: whether its rows come in one order, whatever the operators do inside; `single`: columns of which a
+      batch has each combination just once, so that order says nothing
+    - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
+    - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
+    - `moved`: whether it depends on how the data is cut into batches, but for late rows
     """
 
     columns: dict[str, str]
@@ -154,7 +153,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             single=first.single and frozenset(names.get(c, c) for c in first.single),
         )
     if node.op == "deduplicate":
-        # With other cuts between batches, another one of the mixed rows may be the first of its key.
+        # Of mixed rows, another one may be the first of its key if the batches are cut otherwise.
         return replace(first, moved=first.moved or first.mixed or bool(options.get("ttl")))
     if node.op == "join":
         return replace(
@@ -283,7 +282,7 @@ def stateful(node: Node) -> bool:
 
 
 def options_by(node: Node) -> list[str]:
-    """Return the columns by which a node keeps its state, without that of a window."""
+    """Return the columns that a node keeps its state by, but for a window's."""
     return list(node.options.get("by") or node.options["on"])
 
 

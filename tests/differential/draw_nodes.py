@@ -240,6 +240,6 @@ class NodeDrawing(DataDrawing):
         }
 
     def _by(self, before: Shape) -> list[str]:
-        """Return columns for a state key: those by which the rows are partitioned, and possibly more."""
+        """Return columns to keep state by: those that the rows are split by, and maybe more."""
         more = [c for c in before.columns if c not in (before.key or ()) and c != "i"]
         return [*(before.key or ()), *self.some(more, 0, 1)]

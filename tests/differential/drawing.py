@@ -57,7 +57,7 @@ WIDER = {
     "float32": ["float64"],
     "date": ["timestamp"],
 }
-#: The types of topic keys. Decimals are not supported.
+#: Decimals are no keys of a topic.
 SPLITTING = [kind for kind in KEYS if kind != "decimal"]
 SUMS = {
     "float32": "float64",
@@ -69,10 +69,9 @@ SUMS = {
 
 @dataclass(frozen=True)
 class Wanted:
-    """Requirements of cases.
+    """What cases are to have. `calm`: rows come in the order of their times, and all have one.
 
-    - `calm`: all rows have times and come in their order
-    - `orderless`: no step after a repartition depends on the order of rows
+    `orderless`: nothing behind a repartition depends on the order of rows.
     """
 
     time: bool = True

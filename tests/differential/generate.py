@@ -24,7 +24,7 @@ DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
 
 
 def case(draw: Random, wanted: Wanted = ANYTHING) -> Case:
-    """Return a random case. The topology may refuse it."""
+    """Return a random case; it may be one that the topology refuses."""
     return _Drawn(draw, wanted).case()
 
 
@@ -76,7 +76,7 @@ class _Drawn(NodeDrawing):
         return Case(self.sources, self.nodes, sinks, batches, events, settings)
 
     def _fits(self, node: Node) -> bool:
-        """Return whether such a node is possible here: no cycle, and equal partition counts of joined streams."""
+        """Return whether there can be such a node here: no cycle, equal partitions where streams meet."""
         case = Case(self.sources, [*self.nodes, node], [])
         try:
             programs(build.topology(case, Path("unused")).build())

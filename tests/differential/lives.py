@@ -60,7 +60,7 @@ def comparable(rows: list[Row]) -> list[Any]:
 
 
 def live(case: Case, folder: Path, *, model: bool = True) -> Told:
-    """Run a case to its end. Errors: `Mismatch` for a difference from the model, and any error of the run."""
+    """Live a case to its end. Errors: `Mismatch` where it is not what the model says, and whatever is raised in it."""
     with pytest.MonkeyPatch.context() as patch:
         return _Life(case, folder, patch).run(model)
 

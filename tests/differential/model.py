@@ -59,7 +59,7 @@ class Model:
         self.late: int | None = None  # W(N-1)
         self.now: int | None = None  # W(N)
         self.batches = 0
-        #: node with state -> task -> key -> values
+        #: Of each node with state, by task: key -> values.
         self.state: dict[str, dict[int, dict[Key, Row]]] = {
             node.name: defaultdict(dict) for node in case.nodes if stateful(node)
         }
@@ -93,7 +93,7 @@ class Model:
         return max((w for w in (found, self.now) if w is not None), default=None)
 
     def store(self, name: str) -> list[Row]:
-        """Return the readable state of a node after the last batch."""
+        """Return what can be read of a node's state after the last batch."""
         node = next(node for node in self.case.nodes if node.name == name)
         late = self._less(self.now, self._lag(node))
         keys = key_columns(node)
@@ -119,7 +119,7 @@ class Model:
             return self._split(rows, options["key"], before.columns, options["partitions"])
         run = getattr(self, f"_{node.op}")
         found: Rows = defaultdict(list)
-        # State may expire in a task without rows.
+        # State that a task has kept may have to go although no rows come.
         for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(node.name, ()))):
             parts = [rows.get(task, []) for rows in inputs]
             if not stateful(node):
@@ -134,7 +134,7 @@ class Model:
         return found
 
     def _expire(self, node: Node, state: dict[Key, Row], now: int | None) -> dict[Key, Row]:
-        """Remove the expired entries from a task's state, and return them."""
+        """Remove what has had its time from a task's state, and return it."""
         gone = {key: values for key, values in state.items() if self._expired(node, key, values, now)}
         for key in gone:
             del state[key]
@@ -252,9 +252,9 @@ class Model:
     # -- state
 
     def _lag(self, node: Node) -> int:
-        """Return the lag of a node's time column; the largest one if the column is unknown.
+        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest.
 
-        A date in the state stands for its whole day, so it is up to a day before the times of its rows.
+        A date in the state stands for its whole day: it lies up to a day before the times of its rows.
         """
         options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
         if options.get("window"):
@@ -268,7 +268,7 @@ class Model:
         return lag + (DAY - 1 if self._kept_as(node, column) == "date" else 0)
 
     def _kept_as(self, node: Node, column: str | None) -> str:
-        """Return the type of the time of a node's state."""
+        """Return the type of the time that a node's state goes by."""
         if column is None or (node.op != "join" and column not in options_by(node)):
             return "timestamp"
         return node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
@@ -278,7 +278,7 @@ class Model:
         return None if watermark is None else watermark - lag
 
     def _expired(self, node: Node, key: Key, values: Row, watermark: int | None) -> bool:
-        """Return whether an entry has expired. An entry without a time never does."""
+        """Return whether an entry has had its time; one without a time never has."""
         window, ttl = node.options.get("window"), node.options.get("ttl")
         if watermark is None or not (window or ttl):
             return False
