@@ -47,10 +47,11 @@ _COST = Integer(0, MOST_COST, optional=True, written=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig(Configuration):
-    """The settings of the placement. Each key is an attribute, with underscores for dots.
+    """The settings of the placement.
 
-    Values may be numbers, or strings as in a properties file. `probing.rebalance.interval.ms` may be shorter than
-    Kafka's minimum of a minute, because planning stops no consumer group here. docs/configuration.md lists the keys.
+    Each key is an attribute, with underscores for dots. Values may be numbers, or strings as in a properties file.
+    `probing.rebalance.interval.ms` may be shorter than Kafka's minimum of a minute, because planning stops no consumer
+    group here. docs/configuration.md lists the keys.
 
     Errors: `ConfigError` with the path of the key, the value found, and the values expected.
 
