@@ -92,7 +92,7 @@ def main(argv: list[str] | None = None) -> int:
             failed += bool(kind)
         return 1 if failed else 0
     started, seed, totals, kinds = time.monotonic(), options.seed, Counter[str](), Counter[str]()
-    # A long run that is interrupted still reports what it has tried.
+    # A long run that is interrupted still says what it has tried.
     with contextlib.suppress(KeyboardInterrupt):
         while time.monotonic() - started < options.seconds:
             case, way = drawn(seed)

@@ -72,10 +72,10 @@ class IdleTasks:
 
 def rows_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
     """Return the number of rows that the internal `topics` bring to each partition, without empty partitions."""
-    found: dict[int, int] = {}
+    rows: dict[int, int] = {}
     for report in reports:
         for topic in topics:
             boundary = report.boundaries.get(topic)
             for partition, piece in boundary.slices.items() if boundary is not None else ():
-                found[partition] = found.get(partition, 0) + piece.rows
-    return found
+                rows[partition] = rows.get(partition, 0) + piece.rows
+    return rows

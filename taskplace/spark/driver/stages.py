@@ -134,12 +134,12 @@ def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId])
     If two attempts of one task have finished, either may win; the first by name does. Attempts of earlier runs are
     ignored: they may report at any time, and may have had other rows from the subtopologies before.
     """
-    found: dict[TaskId, Report] = {}
+    reports: dict[TaskId, Report] = {}
     for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.run}-*.json")):
         task = task_of(path.name)
-        if task in tasks and task not in found:
-            found[task] = Report.decode(path.read_bytes())
-    return found
+        if task in tasks and task not in reports:
+            reports[task] = Report.decode(path.read_bytes())
+    return reports
 
 
 def _instance(owner: Executor | None) -> str:
