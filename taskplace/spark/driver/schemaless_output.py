@@ -95,8 +95,8 @@ def _united(sink: str, batch: int, staged: Sequence[StagedFile], schemas: Sequen
 def _stuck(sink: str, batch: int, column: str, problem: str) -> CheckpointError:
     return CheckpointError(
         f"batch {batch} is committed but cannot be published: sink {sink!r}, column {column!r}: found {problem}; "
-        f"declare the type of every column in the sink's schema, sink({sink!r}, schema={{{column!r}: 'string', ...}}), and "
-        "restart; 'string' accepts all values"
+        f"declare the type of every column in the sink's schema, sink({sink!r}, schema={{{column!r}: 'string', ...}}), "
+        "and restart; 'string' accepts all values"
     )
 
 
