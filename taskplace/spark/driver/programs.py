@@ -18,7 +18,7 @@ from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
-from taskplace.spark.key_checks import check_keys, splits
+from taskplace.spark.key_checks import check_keys, owned, splits
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.attempt import TAG
@@ -128,6 +128,7 @@ def _program(
         for node in sub.nodes
     )
     stores = stores_of(sub)
+    keys_of_stores = {name: store.key for name, store in stores.items()}
     for node in sub.nodes:
         if node.processor is not None or node.kind in ("sink", "merge", "repartition"):
             check_options(node)
@@ -148,7 +149,9 @@ def _program(
             for group in groups
             if sum(topic in keys for topic in group) > 1
         ),
-        splits=splits(sub, {name: store.key for name, store in stores.items()}),
+        splits=splits(sub, keys_of_stores),
+        owned=owned(sub, keys_of_stores),
+        partitions=sub.partitions,
     )
 
 

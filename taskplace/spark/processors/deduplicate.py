@@ -43,7 +43,7 @@ class Deduplicate:
 
     traits = Traits(
         keeps_state_by_key=True,
-        by_has_split_key=False,  # an id mostly belongs to one key of the input
+        by_has_split_key=True,
         keeps_key_columns=True,
         passes_keys_on=True,
         owns_its_store=True,
