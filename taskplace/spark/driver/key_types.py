@@ -35,8 +35,8 @@ class KeyTypes:
     >>> check({"a": ["bigint"], "b": ["int"]})
     Traceback (most recent call last):
     taskplace.errors.InputError: topics a, b: found "co-partitioned keys of different types: {'a': ['int64'], \
-'b': ['int32']}", expected equal types; otherwise equal keys reach different tasks; cast the keys before the topics are \
-partitioned
+'b': ['int32']}", expected equal types; otherwise equal keys reach different tasks; cast the keys before the topics \
+are partitioned
     """
 
     def __init__(self, built: BuiltTopology) -> None:

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import targets
+from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources, hashable, source_key
@@ -40,6 +41,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store without a layout."""
     check_forms(built)
     check_keys(built)
+    check_changes(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
     found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)

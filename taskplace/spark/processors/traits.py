@@ -90,7 +90,7 @@ def states_traits(processor: object) -> bool:
 
 
 def renamed_keys(processor: object) -> Mapping[str, str]:
-    """Return the new names that a processor gives to key columns, by old name. Errors: `InputError` for other values."""
+    """Return the new names of key columns in a processor's output, by old name. Errors: `InputError`."""
     found = getattr(processor, "keys_renamed", None) if traits_of(processor).passes_keys_on else None
     if found is None:
         return {}

@@ -11,8 +11,8 @@ Properties:
 - nothing is written: the check comes before the access, and a batch's writes stay in memory until all nodes have run;
 - it costs nothing where all nodes declare what they pass on, because then there is no such store.
 
-Errors: `InputError` with the node, the columns, the types, the node that may have changed them, and the remedy. It shows
-no values.
+Errors: `InputError` with the node, the columns, the types, the node that may have changed them, and the remedy. It
+shows no values.
 """
 
 from __future__ import annotations

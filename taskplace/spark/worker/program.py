@@ -154,7 +154,8 @@ class Program:
     ) -> Outputs:
         """Run all operators on a batch's rows of one task; `watermarks` are those of the topics that it reads.
 
-        `bound`: the key types of internal topics that the checkpoint is bound to. Expired entries of a store are removed after the last operator that uses it has run.
+        `bound`: the key types of internal topics that the checkpoint is bound to. Expired entries of a store are
+        removed after the last operator that uses it has run.
         """
         rows: dict[str, pa.Table] = {}
         sinks: dict[str, pa.Table] = {}
