@@ -300,16 +300,16 @@ class Aggregate:
         if rows is None or self._over_changes:
             return
         path = f"Aggregate({self.store!r})"
-        for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
-            raise rows.refused(f"{path}.by.{name}", f"a key column {name!r} that changes in rows of")
-        if self._window is not None and rows.moving([self._window.column]):
-            raise rows.refused(f"{path}.window.column", f"a time {self._window.column!r} that changes in rows of")
         kinds = arrow_schema({name: part.type for name, part in self._parts.items()})
         for name, whole in self._aggregates.items():
             for part, how in whole.parts(name).items():
                 if not rows.harmless(how.function, how.column, kinds.field(part).type, list(self._by)):
                     what = "a count" if how.column is None else f"a {how.function} of {how.column!r}"
                     raise rows.refused(f"{path}.{name}", f"{what} over rows of")
+        for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
+            raise rows.refused(f"{path}.by.{name}", f"a key column {name!r} that may change in rows of")
+        if self._window is not None and rows.moving([self._window.column]):
+            raise rows.refused(f"{path}.window.column", f"a time {self._window.column!r} that may change in rows of")
 
     def output_changes(self, node: str, rows: Changes | None) -> Changes | None:
         """Return how the output's columns change until a key's last row; None if each row is final."""

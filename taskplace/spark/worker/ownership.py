@@ -100,8 +100,8 @@ class Ownership:
             hint = f"repartition the rows by ({by}) before the node; or state `traits` of its class"
         else:
             hint = (
-                f"{owned.changed_by!r} has changed the column: give new values a new name, or repartition its rows by "
-                f"({by}) before the node"
+                f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
+                f"repartition the rows by ({by}) before the node"
             )
         return InputError(f"node {owned.node!r}, column {column!r}", found=found, expected=expected, hint=hint)
 
