@@ -70,7 +70,9 @@ by (origin), so rows of one key reach several tasks; repartition the input by (t
 
 def _check(sub: Subtopology, node: Node, found: Mapping[str, Routes]) -> None:
     """Refuse a state key that lacks a column by which one of the node's inputs is split."""
-    reaching = {route: parent for parent in reversed(node.parents) for route in found[parent] if route.columns}
+    reaching = {
+        route: parent for parent in reversed(node.parents) for route in found[parent] if route.columns
+    }
     for store, by in _keys(sub, node):
         for route, parent in sorted(reaching.items()):
             lacking = [column for column in route.columns if column not in by]

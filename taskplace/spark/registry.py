@@ -250,7 +250,12 @@ _FORM = "'count', or a function and its column like {max: dep_delay, type: int64
 
 
 def _count(
-    store: str, by: object, window: object = None, ttl: Any = None, time: Any = None, over_changes: Any = False
+    store: str,
+    by: object,
+    window: object = None,
+    ttl: Any = None,
+    time: Any = None,
+    over_changes: Any = False,
 ) -> Count:
     kept = _columns("by", by)
     return Count(store, by=kept, window=_window(window), ttl=ttl, time=time, over_changes=over_changes)

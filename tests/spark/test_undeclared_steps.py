@@ -112,7 +112,9 @@ def test_a_declaration_of_other_than_names_is_refused():
 
 @pytest.mark.parametrize("processor", [MyCount("s", by=by("t")), Deduplicate("s", by=by("t")), Own("t")])
 def test_subclasses_deduplication_and_classes_without_traits_are_judged(processor):
-    refused(source().process(processor, name="node"), r"^node 'node': keeps state by \(t\).*partitioned by \(k\)")
+    refused(
+        source().process(processor, name="node"), r"^node 'node': keeps state by \(t\).*partitioned by \(k\)"
+    )
     check_keys(source("t").process(processor).topology.build())
     check_keys(source(partitions=1).process(processor).topology.build())
 
@@ -122,9 +124,7 @@ def test_a_class_may_state_that_its_keys_are_its_own_matter():
         traits = replace(Deduplicate.traits, by_has_split_key=False)
 
     class PerTask(Own):
-        traits = replace(
-            Count.traits, keeps_state_by_key=False, by_has_split_key=False, owns_its_store=False
-        )
+        traits = replace(Count.traits, keeps_state_by_key=False, by_has_split_key=False, owns_its_store=False)
 
     for processor in (ById("s", by=by("id")), PerTask("t")):
         built = source().process(processor).topology.build()
@@ -154,7 +154,10 @@ COUNT = Count("n", by=by("k"))
     ("steps", "says"),
     [
         ([other_keys, COUNT], r"node 'step-1', column 'k': .*\(string\).*'step-0', or a node"),
-        ([as_it_is, other_keys, COUNT], "'step-0', or a node behind it, has changed the column: give new values a new name, or rep"),
+        (
+            [as_it_is, other_keys, COUNT],
+            "'step-0', or a node behind it, has changed the column: give new values a new name, or rep",
+        ),
         ([other_keys, Deduplicate("n", by=by("k"))], "node 'step-1', column 'k'"),
         ([other_keys, MyCount("n", by=by("k"))], "node 'step-1', column 'k'"),
         ([Shifting("n", by=by("k"))], "node 'step-0', column 'k': .*or state `traits` of its class"),
@@ -189,7 +192,9 @@ def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
     )
     placed = world.open(topo)
     weights = rows().rename_columns(["k", "w"])
-    with pytest.raises(InputError, match="node 'join', column 'k'.*'step', or a node behind it, has changed the column"):
+    with pytest.raises(
+        InputError, match="node 'join', column 'k'.*'step', or a node behind it, has changed the column"
+    ):
         world.batch(placed, 0, **{"in": rows(), "table": weights})
 
 
@@ -224,7 +229,9 @@ def test_texts_that_are_one_number_are_one_key_or_refused(world):
 
     topo = counted(world, number, Count("n", by={"k": "string"}))
     placed = world.open(topo)
-    with pytest.raises(InputError, match=r"node 'step-1', column 'k': found .* keys \(string\) that belong to other"):
+    with pytest.raises(
+        InputError, match=r"node 'step-1', column 'k': found .* keys \(string\) that belong to other"
+    ):
         world.batch(placed, 0, **{"in": rows(["7", "07", "007", "0007", "00007"])})
 
 
@@ -236,7 +243,9 @@ def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_be
 
         def process(self, context, rows):
             rows = super().process(context, rows) if rows.num_rows else rows
-            stored = pa.concat_tables([t.select(["k"]) for t in context.store("s").scan()] or [KEY.empty_table()])
+            stored = pa.concat_tables(
+                [t.select(["k"]) for t in context.store("s").scan()] or [KEY.empty_table()]
+            )
             return stored if not rows.num_rows else rows.select(["k"])
 
         def layouts(self):
@@ -249,7 +258,9 @@ def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_be
     topo = Topology("t")
     stream = topo.source("in", key="v", partitions=2).process(untyped, name="untyped")
     stream = stream.repartition(key="k", name="again", partitions=3).process(Sleeper(), name="sleeper")
-    stream.process(Count("n", by={"k": "int64"}), name="n").sink("o", target=ParquetSink(world.folder / "out"))
+    stream.process(Count("n", by={"k": "int64"}), name="n").sink(
+        "o", target=ParquetSink(world.folder / "out")
+    )
     placed = world.open(topo)
     world.batch(placed, 0, **{"in": rows(list(range(9)), INT64)})
     world.batch(placed, 1, **{"in": rows([], INT64)})

@@ -41,7 +41,9 @@ its own
         known: dict[str, Changes | None] = {}
         for node in by_id[number].nodes:
             inputs = [known[parent] for parent in node.parents]
-            known[node.name] = topics.get(node.topic or "") if node.kind == "source" else _output(node, inputs)
+            known[node.name] = (
+                topics.get(node.topic or "") if node.kind == "source" else _output(node, inputs)
+            )
             if node.kind == "repartition" and node.topic:
                 topics[node.topic] = known[node.name]
 

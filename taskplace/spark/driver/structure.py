@@ -120,8 +120,8 @@ def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mappi
         # Meanings are compared only where both declare one. So a processor without declared meanings may replace one
         # with them, and the other way round; and a later version may declare more than an earlier one.
         elif changed := {k for k, how in layout.meaning.items() if was.meaning.get(k, how) != how}:
-            before, found = ({k: m[k] for k in sorted(changed)} for m in (was.meaning, layout.meaning))
-            reasons.append(f"store {store!r} was created with {before}, found {found}{_renamed(changed)}")
+            old, new = ({k: m[k] for k in sorted(changed)} for m in (was.meaning, layout.meaning))
+            reasons.append(f"store {store!r} was created with {old}, found {new}{_renamed(changed)}")
     if reasons:
         raise CheckpointError(
             f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"

@@ -309,7 +309,9 @@ class Aggregate:
         for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
             raise rows.refused(f"{path}.by.{name}", f"a key column {name!r} that may change in rows of")
         if self._window is not None and rows.moving([self._window.column]):
-            raise rows.refused(f"{path}.window.column", f"a time {self._window.column!r} that may change in rows of")
+            raise rows.refused(
+                f"{path}.window.column", f"a time {self._window.column!r} that may change in rows of"
+            )
 
     def output_changes(self, node: str, rows: Changes | None) -> Changes | None:
         """Return how the output's columns change until a key's last row; None if each row is final."""

@@ -138,7 +138,8 @@ class TableJoin:
         """Refuse a table whose rows change their key: rows that are outdated would stay in the store."""
         for name in table.moving(self._on) if table is not None and not self._over_changes else ():
             raise table.refused(  # type: ignore[union-attr]
-                f"TableJoin({self.store!r}).on.{name}", f"a table's key column {name!r} that may change in rows of"
+                f"TableJoin({self.store!r}).on.{name}",
+                f"a table's key column {name!r} that may change in rows of",
             )
 
     def output_changes(self, node: str, stream: Changes | None, table: Changes | None) -> Changes | None:

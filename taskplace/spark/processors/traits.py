@@ -79,7 +79,9 @@ def traits_of(processor: object) -> Traits:
     kind = type(processor)
     found = getattr(kind, "traits", None)
     if isinstance(found, Traits):
-        return found if "traits" in vars(kind) else replace(found, keeps_key_columns=False, passes_keys_on=False)
+        return (
+            found if "traits" in vars(kind) else replace(found, keeps_key_columns=False, passes_keys_on=False)
+        )
     declared = None if hasattr(processor, "process") else getattr(processor, "traits", None)
     return declared if isinstance(declared, Traits) else UNKNOWN
 

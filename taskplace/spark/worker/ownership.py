@@ -80,7 +80,8 @@ class Ownership:
                 columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
             except (pa.ArrowException, OverflowError):
                 raise self._refused(
-                    name, f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split"
+                    name,
+                    f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split",
                 ) from None
         other = np.flatnonzero(partition_of(columns, self._partitions) != self._partition)
         if len(other):
@@ -103,7 +104,9 @@ class Ownership:
                 f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
                 f"repartition the rows by ({by}) before the node"
             )
-        return InputError(f"node {owned.node!r}, column {column!r}", found=found, expected=expected, hint=hint)
+        return InputError(
+            f"node {owned.node!r}, column {column!r}", found=found, expected=expected, hint=hint
+        )
 
 
 def _back(column: pa.ChunkedArray, hashed: pa.DataType) -> pa.ChunkedArray:

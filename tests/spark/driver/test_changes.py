@@ -107,9 +107,13 @@ def test_a_subclass_is_judged_and_of_its_own_output_nothing_is_known():
 
 
 def test_a_state_by_a_column_that_changes_is_refused():
-    counted = source().process(Count("c", by=KEY), name="c").repartition(key="count", name="again", partitions=2)
+    counted = (
+        source().process(Count("c", by=KEY), name="c").repartition(key="count", name="again", partitions=2)
+    )
     by_count = {"count": "int64"}
-    with pytest.raises(InputError, match=r"Aggregate\('x'\)\.by\.count: .*a key column 'count' that may change"):
+    with pytest.raises(
+        InputError, match=r"Aggregate\('x'\)\.by\.count: .*a key column 'count' that may change"
+    ):
         judge(counted.process(Aggregate("x", by=by_count, top=max_("k", "string"))))
     table = source("stream").topology.source("other", key="k", partitions=2, event_time="at")
     changing = table.process(Aggregate("y", by=KEY, count=count(), at=last("at", "timestamp")), name="y")
