@@ -5,7 +5,7 @@
 | `aggregate` | `by`, `aggregates`, `window`, `over_changes`, `store` | running aggregates by key |
 | `count` | `by`, `window`, `over_changes`, `store` | a running count by key, in the column `count` |
 | `deduplicate` | `by`, `over_changes`, `store` | lets each key through once: ever, or within `ttl` |
-| `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `over_changes`, `store` | adds a table's columns to rows |
+| `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `over_changes`, `store` | adds a table's columns |
 | `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
 | `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
 | `module:Class` | the arguments of the class | your own processor, created once |

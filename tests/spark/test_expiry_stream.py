@@ -70,7 +70,7 @@ def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
         del truth[("u0", start + timedelta(days=2))]  # is still open
         assert got == truth
         assert placed.store("seen").to_df().count() == 1
-        assert placed.store("seen").get({"id": 1000}) is None
+        assert placed.store("seen").get({"user": "u0", "id": 1000}) is None
         assert placed.stats.late == 0
     finally:
         placed.close()

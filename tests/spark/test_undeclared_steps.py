@@ -193,7 +193,7 @@ def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
     placed = world.open(topo)
     weights = rows().rename_columns(["k", "w"])
     with pytest.raises(
-        InputError, match="node 'join', column 'k'.*'step', or a node behind it, has changed the column"
+        InputError, match=r"node 'join', column 'k'.*'step', or a node behind it, has changed the column"
     ):
         world.batch(placed, 0, **{"in": rows(), "table": weights})
 

@@ -64,8 +64,8 @@ def test_what_counts_intermediate_rows_is_refused_with_the_remedy(emits, between
     stream = between(source().process(emits, name="emits"))
     with pytest.raises(
         InputError,
-        match=r"^node 'total', Aggregate\('total'\)\.total: found \"a sum of 'count' over rows of 'emits', which emits a "
-        r"key again.*give 'emits' windows with emit=\"final\", or declare over_changes=True",
+        match=r"^node 'total', Aggregate\('total'\)\.total: found \"a sum of 'count' over rows of 'emits', which "
+        r"emits a key again.*give 'emits' windows with emit=\"final\", or declare over_changes=True",
     ):
         judge(stream.process(total(), name="total"))
 

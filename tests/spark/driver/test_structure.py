@@ -65,8 +65,9 @@ def test_the_column_of_an_aggregate_may_not_change(tmp_path):
     committed(tmp_path, *build(extra=True, n=sum_("a", "int64"), m=sum_("b", "int64")))
     with pytest.raises(
         CheckpointError,
-        match=r"store 'counts' was created with \{'column of m': 'b', 'column of n': 'a'\}, found \{'column of m': 'a', "
-        r"'column of n': 'b'\}; if the column has only a new name, give it the old one in a processor before the node",
+        match=r"store 'counts' was created with \{'column of m': 'b', 'column of n': 'a'\}, "
+        r"found \{'column of m': 'a', 'column of n': 'b'\}; if the column has only a new name, give it the old one "
+        "in a processor before the node",
     ):
         opened(tmp_path, *build(extra=True, n=sum_("b", "int64"), m=sum_("a", "int64")))
     opened(tmp_path, *build(n=sum_("a", "int64"), m=sum_("b", "int64")))
