@@ -13,7 +13,10 @@ from taskplace.errors import InputError
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
+from taskplace.spark.processors.traits import renamed_keys, traits_of
+from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.worker.ownership import Owned, Ownership
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 
@@ -35,7 +38,7 @@ def other_keys(context, rows):
 
 
 @passes_keys_on(k="plane")
-def renamed(context, rows):
+def renamed(context, rows, *, limit=3):
     return rows.rename_columns(["plane", *rows.column_names[1:]])
 
 
@@ -100,6 +103,12 @@ def test_a_declared_step_gives_the_columns_their_new_names():
     built = stream.process(Count("n", by=by("plane")), name="right").topology.build()
     assert not programs(built)[0].owned
     refused(stream.process(Count("m", by=by("k")), name="wrong"), r"'wrong': .* is partitioned by \(plane\)")
+
+
+def test_a_function_named_in_yaml_keeps_its_declaration():
+    made = Registry()[f"{__name__}:renamed"](limit=5)
+    assert traits_of(made).passes_keys_on
+    assert renamed_keys(made) == {"k": "plane"}
 
 
 def test_a_declaration_of_other_than_names_is_refused():
@@ -233,6 +242,16 @@ def test_texts_that_are_one_number_are_one_key_or_refused(world):
         InputError, match=r"node 'step-1', column 'k': found .* keys \(string\) that belong to other"
     ):
         world.batch(placed, 0, **{"in": rows(["7", "07", "007", "0007", "00007"])})
+
+
+def test_a_key_that_a_task_cannot_hash_needs_a_declaration(world):
+    kind = pa.decimal128(9, 2)
+    owned = Owned(node="n", store="n", columns=(("k", kind),), topics=("in",), changed_by="step")
+    check = Ownership(owned, {"in": [str(kind)]}, 0, 2)
+    with pytest.raises(
+        InputError, match=r"node 'n', column 'k': .*decimal128\(9, 2\).*declare that 'step' passes"
+    ):
+        check(pa.table({"k": pa.array([1], kind)}))
 
 
 def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_before(world):

@@ -74,7 +74,10 @@ class Ownership:
             hashed = HASHED_TYPES.get(wanted.removeprefix("large_"))
             if hashed is None:
                 raise self._refused(
-                    name, f"a key of type {wanted}, which a task cannot hash, so it cannot check the values"
+                    name,
+                    f"a topic's key of type {wanted}, which a task cannot hash, so it cannot check the values",
+                    f"declare that {self._owned.changed_by!r} passes the column on (`passes_keys_on`, or `traits` of "
+                    "its class), or cast the column in the source",
                 )
             try:
                 columns.append(kept[name] if kind == hashed else _back(kept[name], hashed))
@@ -93,19 +96,24 @@ class Ownership:
                 f"{self._partitions}, so the rows of one key reach several tasks",
             )
 
-    def _refused(self, column: str, found: str) -> InputError:
+    def _refused(self, column: str, found: str, hint: str = "") -> InputError:
+        owned = self._owned
+        expected = f"the values by which {' and '.join(map(repr, owned.topics))} is partitioned"
+        return InputError(
+            f"node {owned.node!r}, column {column!r}",
+            found=found,
+            expected=expected,
+            hint=hint or self._remedy(),
+        )
+
+    def _remedy(self) -> str:
         owned = self._owned
         by = ", ".join(name for name, _ in owned.columns)
-        expected = f"the values by which {' and '.join(map(repr, owned.topics))} is partitioned"
         if owned.changed_by == owned.node:
-            hint = f"repartition the rows by ({by}) before the node; or state `traits` of its class"
-        else:
-            hint = (
-                f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
-                f"repartition the rows by ({by}) before the node"
-            )
-        return InputError(
-            f"node {owned.node!r}, column {column!r}", found=found, expected=expected, hint=hint
+            return f"repartition the rows by ({by}) before the node; or state `traits` of its class"
+        return (
+            f"{owned.changed_by!r}, or a node behind it, has changed the column: give new values a new name, or "
+            f"repartition the rows by ({by}) before the node"
         )
 
 

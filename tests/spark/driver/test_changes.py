@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from taskplace.errors import InputError
+from taskplace.errors import ConfigError, InputError
+from taskplace.settings import Settings
 from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.processors import (
     Aggregate,
@@ -28,6 +29,7 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.registry import Registry
+from taskplace.spark.yaml_application import YamlApplication
 from topology import Stream, Topology, TopologyError
 
 KEY = {"k": "string"}
@@ -145,6 +147,29 @@ def test_the_option_is_one_of_yaml_too(name):
     assert not Registry()[name](**options)._over_changes
     with pytest.raises(TopologyError, match=r"^over_changes: found 'yes', expected"):
         Registry()[name](**options, over_changes="yes")
+
+
+def test_an_application_in_yaml_is_judged_before_anything_starts(tmp_path):
+    totals = {"by": KEY, "aggregates": {"total": {"sum": "count", "type": "int64"}}}
+    document = {
+        "application": {"id": "t"},
+        "topology": {
+            "sources": {"in": {"key": "k", "partitions": 4}},
+            "nodes": {
+                "n": {"process": "in", "processor": "count", "options": {"by": KEY}},
+                "total": {"process": "n", "processor": "aggregate", "options": totals},
+                "out": {"sink": "total"},
+            },
+        },
+        "input": {"in": {"format": "parquet", "path": "in", "schema": "k string"}},
+        "output": {"out": {"path": str(tmp_path)}},
+    }
+    with pytest.raises(
+        ConfigError, match=r"^topology\.nodes\.total\.options\.aggregates\.total\.sum: found .*rows of 'n'"
+    ):
+        YamlApplication(Settings.from_mapping(document))
+    totals["over_changes"] = True
+    YamlApplication(Settings.from_mapping(document))
 
 
 # ------------------------------------------------------------------------- what is accepted is right
