@@ -13,7 +13,7 @@ from taskplace.errors import InputError
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.key_checks import check_keys
 from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
-from taskplace.spark.processors.traits import renamed_keys, traits_of
+from taskplace.spark.processors.traits import PASSES, renamed_keys, traits_of
 from taskplace.spark.registry import Registry
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.ownership import Owned, Ownership
@@ -192,6 +192,31 @@ def test_steps_that_keep_the_key_go_on(world, steps):
     assert world.stored(placed, "n") == sorted([(k, 2) for k in [*KEYS, None, ""]], key=repr)
 
 
+def test_a_class_that_promises_only_the_names_is_checked_in_the_task(world):
+    class Names:
+        traits = replace(PASSES, passes_keys_on=False)
+
+        def process(self, context, rows):
+            return other_keys(context, rows)
+
+    placed = world.open(counted(world, Names(), COUNT))
+    with pytest.raises(InputError, match="node 'step-1', column 'k'"):
+        world.batch(placed, 0, **{"in": rows()})
+
+
+def test_a_key_that_was_renamed_is_found_from_outside(world):
+    """The store has another column with the old name: rows are not split by that one."""
+
+    @passes_keys_on(k="plane")
+    def with_another_k(context, table):
+        return table.rename_columns(["plane", "v"]).append_column("k", pc.utf8_upper(table["k"]))
+
+    placed = world.open(counted(world, with_another_k, Count("n", by=by("plane", "k"))))
+    world.batch(placed, 0, **{"in": rows()})
+    found = [placed.store("n").get({"plane": key, "k": key.upper()}) for key in KEYS]
+    assert found == [{"count": 1}] * len(KEYS)
+
+
 def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
     topo = Topology("t")
     stream, table = (topo.source(name, key="k", partitions=4) for name in ("in", "table"))
@@ -207,6 +232,7 @@ def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
         world.batch(placed, 0, **{"in": rows(), "table": weights})
 
 
+@pytest.mark.parametrize("processor", [Count, Deduplicate])
 @pytest.mark.parametrize(
     ("kind", "kept", "becomes"),
     [
@@ -214,16 +240,18 @@ def test_a_stream_that_would_ask_a_table_of_another_task_is_refused(world):
         (INT64, "string", lambda column: column.cast(STRING)),
         (pa.int16(), "int64", lambda column: column.cast(INT64)),
         (STRING, "string", lambda column: column.dictionary_encode()),
+        (pa.timestamp("us"), "string", lambda column: column),
+        (pa.timestamp("us", tz="UTC"), "string", lambda column: column),
     ],
-    ids=["floats of pandas", "texts", "wider", "a dictionary"],
+    ids=["floats of pandas", "texts", "wider", "a dictionary", "times without a zone", "times"],
 )
-def test_a_step_may_change_the_type_of_the_key(world, kind, kept, becomes):
+def test_a_step_may_change_the_type_of_the_key(world, kind, kept, becomes, processor):
     """The partition follows from the value as the topic had it, whatever type it has on the way."""
 
     def other_type(context, table):
         return table.set_column(0, "k", becomes(table["k"]))
 
-    topo = counted(world, other_type, Count("n", by={"k": kept}))
+    topo = counted(world, other_type, processor("n", by={"k": kept}))
     placed = world.open(topo)
     keys = [None, *range(20)] if kind != STRING else [None, *KEYS]
     world.batch(placed, 0, **{"in": rows(keys, kind)})
@@ -281,6 +309,6 @@ def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_be
         "o", target=ParquetSink(world.folder / "out")
     )
     placed = world.open(topo)
-    world.batch(placed, 0, **{"in": rows(list(range(9)), INT64)})
-    world.batch(placed, 1, **{"in": rows([], INT64)})
+    world.batch(placed, 0, **{"in": rows(list(range(9)), pa.int32())})
+    world.batch(placed, 1, **{"in": rows([], pa.int32())})
     assert world.stored(placed, "n") == [(k, 2) for k in range(9)]

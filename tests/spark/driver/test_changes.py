@@ -117,6 +117,12 @@ def test_a_state_by_a_column_that_changes_is_refused():
         InputError, match=r"Aggregate\('x'\)\.by\.count: .*a key column 'count' that may change"
     ):
         judge(counted.process(Aggregate("x", by=by_count, top=max_("k", "string"))))
+    latest = source().process(Aggregate("a", by=KEY, seen=max_("at", "timestamp")), name="a")
+    windowed = Aggregate("x", by=KEY, window=Tumbling("seen", "1 hour"), top=max_("seen", "timestamp"))
+    with pytest.raises(
+        InputError, match=r"Aggregate\('x'\)\.window\.column: .*a time 'seen' that may change"
+    ):
+        judge(latest.process(windowed))
     table = source("stream").topology.source("other", key="k", partitions=2, event_time="at")
     changing = table.process(Aggregate("y", by=KEY, count=count(), at=last("at", "timestamp")), name="y")
     stream = table.topology.source("third", key="k", partitions=2, event_time="at")
