@@ -194,7 +194,10 @@ def _by(sub: Subtopology, node: Node) -> tuple[str, ...]:
 
 
 def _names(key: Any) -> Iterable[str]:
-    return key.names if isinstance(key, pa.Schema) else key
+    """Return the names of a key's columns; none of what is no columns, which is refused elsewhere."""
+    if isinstance(key, pa.Schema):
+        return list(key.names)
+    return key if isinstance(key, Mapping) else ()
 
 
 def _of_rows(processor: Any, key: Iterable[str]) -> tuple[str, ...]:

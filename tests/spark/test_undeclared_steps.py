@@ -211,7 +211,12 @@ def test_a_key_that_was_renamed_is_found_from_outside(world):
     def with_another_k(context, table):
         return table.rename_columns(["plane", "v"]).append_column("k", pc.utf8_upper(table["k"]))
 
-    placed = world.open(counted(world, with_another_k, Count("n", by=by("plane", "k"))))
+    topo = Topology("t")
+    stream = topo.source("in", key="v", partitions=2).repartition(key="k", name="again", partitions=4)
+    stream.process(with_another_k).process(Count("n", by=by("plane", "k")), name="n").sink(
+        "o", target=ParquetSink(world.folder / "out")
+    )
+    placed = world.open(topo)
     world.batch(placed, 0, **{"in": rows()})
     found = [placed.store("n").get({"plane": key, "k": key.upper()}) for key in KEYS]
     assert found == [{"count": 1}] * len(KEYS)
