@@ -92,6 +92,7 @@ class Shape:
       batch has each combination just once, so that order says nothing
     - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
     - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
+    - `changes`: whether later rows may stand in for earlier ones, as those of a running count
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
     """
 
@@ -103,6 +104,7 @@ class Shape:
     moved: bool = False
     numbered: bool = True
     mixed: bool = False
+    changes: bool = False
 
     def orders(self, by: list[str]) -> bool:
         """Return whether the order of the rows of each combination of these columns is defined."""
@@ -140,6 +142,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             moved=any(other.moved for other in inputs),
             numbered=all(other.numbered for other in inputs),
             mixed=True,
+            changes=any(other.changes for other in inputs),
         )
     if node.op == "where":
         return replace(first, times=_declared(options, first))
@@ -154,7 +157,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
         )
     if node.op == "deduplicate":
         # Of mixed rows, another one may be the first of its key if the batches are cut otherwise.
-        return replace(first, moved=first.moved or first.mixed or bool(options.get("ttl")))
+        moved = first.moved or first.mixed or bool(options.get("ttl"))
+        return replace(first, moved=moved, changes=False)
     if node.op == "join":
         return replace(
             first,
@@ -165,7 +169,16 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         times, single = _declared(options, first), frozenset(options["by"])
-        return Shape(columns, first.key, times, first.ordered, single, moved=True, numbered=False)
+        return Shape(
+            columns,
+            first.key,
+            times,
+            first.ordered,
+            single,
+            moved=True,
+            numbered=False,
+            changes=first.changes,
+        )
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -188,7 +201,16 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     final = bool(window) and window["emit"] == "final"
     placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
     moved = first.moved or not final or (first.mixed and placed)
-    return Shape(columns, first.key, times, ordered=False, single=single, moved=moved, numbered=False)
+    return Shape(
+        columns,
+        first.key,
+        times,
+        ordered=False,
+        single=single,
+        moved=moved,
+        numbered=False,
+        changes=not final,
+    )
 
 
 def kept_as(node: Node, before: Shape, column: str) -> str:

@@ -14,7 +14,7 @@ topology:
   sources:
     orders: {key: customer, partitions: 4}
   nodes:
-    once: {process: orders, processor: deduplicate, options: {by: {id: long}}}
+    once: {process: orders, processor: deduplicate, options: {by: {customer: string, id: long}}}
     spent:
       process: once
       processor: aggregate

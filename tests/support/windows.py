@@ -40,7 +40,10 @@ def hours(
     small = source.process(Count("small", by=KEY, window=first), name="small")
     if repartition:
         small = small.repartition(key="k", name="again", partitions=partitions + 1)
-    large = small.process(Aggregate("large", by=KEY, window=second, n=sum_("count", "int64")), name="large")
+    totals = Aggregate(
+        "large", by=KEY, window=second, over_changes=first.emit == "changes", n=sum_("count", "int64")
+    )
+    large = small.process(totals, name="large")
     large.sink("out", target=ParquetSink(world.folder / "out"))
     return topo
 
