@@ -14,6 +14,7 @@ from typing import Any
 from taskplace import paths, validation
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
+from taskplace.callables import check_function
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
@@ -103,9 +104,11 @@ def local_path(path: object, what: str) -> Path:
 
 
 def check_reporter(reporter: object) -> None:
-    """Refuse a reporter that lacks the method of an event."""
+    """Refuse a reporter that lacks the method of an event, or has one with other parameters."""
     if reporter is not None and not all(callable(getattr(reporter, event, None)) for event in _EVENTS):
         raise InputError("reporter", found=reporter, expected=f"an object with {', '.join(_EVENTS)}")
+    for event in _EVENTS if reporter is not None else ():
+        check_function(getattr(reporter, event), f"reporter.{event}", arguments=["event"])
 
 
 def check_sources(sources: object, *, streaming: bool = False) -> None:

@@ -23,6 +23,7 @@ from typing import Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
+from taskplace.callables import check_function
 from taskplace.errors import InputError
 from taskplace.explanation import Removal
 from taskplace.model.config import PlacementConfig
@@ -221,6 +222,8 @@ class Placed:
 
     @on_stage.setter
     def on_stage(self, function: Callable[[int, int], None] | None) -> None:
+        if function is not None:
+            check_function(function, "on_stage", arguments=["batch", "subtopology"])
         self._listeners.on_stage = function
 
     @property

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
 from taskplace.paths import local_path
 from taskplace.spark.state.directories import check_commits
@@ -167,8 +168,7 @@ class ForeachBatch(SinkTarget):
     """
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
-        if not callable(function):
-            raise InputError("ForeachBatch.function", found=function, expected="a function of (df, batch_id)")
+        check_function(function, "ForeachBatch.function", arguments=["df", "batch_id"])
         self._function = function
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:

@@ -245,6 +245,8 @@ def _foreach(path: str, value: str) -> SinkTarget:
         return ForeachBatch(load(value))
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
+    except InputError as error:
+        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.

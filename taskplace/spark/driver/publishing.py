@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
 from taskplace.spark.driver import schemaless_output
@@ -21,7 +22,10 @@ log = logging.getLogger(__name__)
 
 
 def check_targets(built: BuiltTopology) -> None:
-    """Refuse an object that is not a target, and one target for two sinks. O(sinks). Errors: `InputError`."""
+    """Refuse an object that is not a target, methods with other parameters, and one target for two sinks. O(sinks).
+
+    Errors: `InputError`.
+    """
     given: dict[object, str] = {}
     for node in (node for sub in built.subtopologies for node in sub.sinks):
         name, target = node.name, node.target
@@ -33,6 +37,8 @@ def check_targets(built: BuiltTopology) -> None:
                 found=target,
                 expected="an object with publish(spark, batch_id, files), such as a ParquetSink",
             )
+        for member, arguments in targets.members(target).items():
+            check_function(getattr(target, member), f"sinks.{name}.target.{member}", arguments=arguments)
         directory = targets.of(target).directory
         where = id(target) if directory is None else directory.resolve()
         if where in given:
