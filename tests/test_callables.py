@@ -26,7 +26,7 @@ def yielding(df, batch_id):
 @pytest.mark.parametrize(
     ("function", "found"),
     [
-        (3, "found 3"),
+        (3, "3"),
         (lambda df: None, r"a function of \(df\)"),
         (lambda df, batch_id, more: None, r"\(df, batch_id, more\)"),
         (lambda df, *, batch_id: None, r"\(df, \*, batch_id\)"),

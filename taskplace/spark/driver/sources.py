@@ -4,7 +4,7 @@
 in `taskplace run --check`, without Spark. A source with an unknown schema is not checked.
 
 Refused:
-- columns whose names Spark cannot tell apart
+- columns whose names Spark cannot tell apart, and columns of types that Spark does not pass to Python
 - key columns that are missing, have a collation, or differ in type between co-partitioned topics
 - a state key whose cast would merge different key values
 - columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.driver.columns`)
@@ -49,6 +49,7 @@ def check_sources(
     """
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
+        _check_passed(topic, schema)
         _check_key(topic, source_key(built, topic), schema)
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
@@ -102,6 +103,18 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
                 found=f"columns {other!r} and {name!r}, which Spark treats as one name",
                 expected="column names that differ by more than case",
                 hint="rename or drop one of them in the source",
+            )
+
+
+def _check_passed(topic: str, schema: StructType) -> None:
+    """Refuse columns that Spark cannot pass to a task: all columns of a source are passed."""
+    for field in schema:
+        if _as_arrow(field.dataType) is None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a column {field.name!r} of type {field.dataType.simpleString()}",
+                expected="types that Spark passes to Python",
+                hint="cast the column to another type in the source, such as string, or drop it",
             )
 
 
@@ -175,5 +188,5 @@ def _as_arrow(kind: DataType) -> pa.DataType | None:
     """Return the type in which a task gets a column; None if Arrow does not have it."""
     try:
         return to_arrow_type(kind, timezone="UTC")
-    except PySparkTypeError:
+    except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
         return None
