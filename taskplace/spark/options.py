@@ -83,8 +83,11 @@ def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOption
     return validation.of_type(options, PlacedOptions, "options")
 
 
-def local_path(path: object, what: str) -> Path:
-    """Return a local path. Errors: `InputError` for a file system that is not known to have an exclusive create."""
+def local_path(path: object, what: str, *, patterns: bool = True) -> Path:
+    """Return a local path; without `patterns`, one without the letters of a pattern.
+
+    Errors: `InputError` for a file system that is not known to have an exclusive create.
+    """
     if (
         not isinstance(path, str | os.PathLike)
         or not isinstance(os.fspath(path), str)
@@ -96,7 +99,7 @@ def local_path(path: object, what: str) -> Path:
         what,
         expected="a path, or a file:// URI, on a file system that driver and executors share",
     )
-    if what == "checkpoint" and set(str(found)) & set("*?[]{}"):
+    if not patterns and set(str(found)) & set("*?[]{}"):
         raise InputError(
             what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"
         )

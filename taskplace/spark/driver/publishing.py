@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def check_targets(built: BuiltTopology) -> None:
         for member, arguments in targets.members(target).items():
             check_function(getattr(target, member), f"sinks.{name}.target.{member}", arguments=arguments)
         directory = targets.of(target).directory
-        where = id(target) if directory is None else directory.resolve()
+        where = id(target) if directory is None else Path(os.path.realpath(directory))
         if where in given:
             raise InputError(
                 f"sinks.{name}.target",
@@ -75,6 +76,17 @@ class Publisher:
         for target in self._targets.values():
             targets.of(target).bind(checkpoint_id)
 
+    def check_pending(self, manifest: Manifest) -> None:
+        """Refuse to drop the output of a batch that may not be published: that of a sink that is gone.
+
+        Errors: `CheckpointError` with the sink and the way out.
+        """
+        if gone := sorted(sink for sink, files in manifest.sinks.items() if files and sink not in self._targets):
+            raise CheckpointError(
+                f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
+                f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"
+            )
+
     def publish(
         self, spark: SparkSession, manifest: Manifest, before_each: Callable[[], None] = lambda: None
     ) -> None:
@@ -83,11 +95,7 @@ class Publisher:
         Errors: `CheckpointError` for a missing or damaged staged file, and for output of a sink that the
         topology no longer has; the exception of a target, with a note that the batch is still to be published.
         """
-        if gone := sorted(set(manifest.sinks) - set(self._targets)):
-            raise CheckpointError(
-                f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
-                f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"
-            )
+        self.check_pending(manifest)
         for name, target in self._targets.items():
             if target is None:
                 continue

@@ -10,13 +10,16 @@ Refused:
 - columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.driver.columns`)
 - event times without a zone, if the session's time zone is not UTC
 - a source without a key that has no column to spread its rows by
+- columns of a sink, and keys of a repartition, that do not fit those of earlier batches
 
 Errors: `InputError` with the source or node, the value found, and the values expected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -27,6 +30,7 @@ from taskplace.errors import InputError
 from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.key_checks import splits
+from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import Types, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import check_splits
@@ -37,15 +41,27 @@ CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
 _UTC = ("utc", "z", "gmt", "etc/utc", "etc/gmt", "uct", "zulu", "+00:00", "utc+00:00", "gmt+00:00")
 
 
+class Fixed(NamedTuple):
+    """What earlier batches have fixed: the schemas of sinks, and the key types of topics as tasks name them."""
+
+    sinks: Mapping[str, SinkSchema] = MappingProxyType({})
+    keys: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
+NOTHING = Fixed()
+
+
 def check_sources(
     built: BuiltTopology,
     schemas: Mapping[str, StructType],
     conf: Callable[[str], str | None] = lambda key: None,
+    fixed: Fixed = NOTHING,
 ) -> None:
     """Refuse sources that do not fit the topology. O(nodes x columns).
 
     - `schemas`: by topic, the known schemas
     - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
+    - `fixed`: what earlier batches have fixed
     """
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
@@ -53,8 +69,10 @@ def check_sources(
         _check_key(topic, source_key(built, topic), schema)
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
-    known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)))
-    _check_internal_keys(built, {topic: arrow_types(found) for topic, found in known.items()})
+    known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)), fixed.sinks)
+    types = {topic: arrow_types(found) for topic, found in known.items()}
+    _check_internal_keys(built, types)
+    _check_kept_keys(built, types, fixed.keys)
     for topic in schemas:
         source_key(built, topic) or hashable(topic, columns[topic])
 
@@ -181,6 +199,26 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
                 found=f"co-partitioned keys of different types: {kinds}",
                 expected="equal types",
                 hint="cast the keys before the repartition",
+            )
+
+
+def _check_kept_keys(
+    built: BuiltTopology, types: Mapping[str, Types], kept: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse keys of repartitions with other types than the checkpoint's: their rows would reach other tasks."""
+    for node in built.nodes:
+        before = kept.get(node.topic or "")
+        if node.kind != "repartition" or before is None or node.topic not in types:
+            continue
+        now = [hashed_as(types[node.topic][column]) for column in node.key]
+        if len(now) != len(before) or any(
+            UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
+        ):
+            raise InputError(
+                f"node {node.name!r}, key",
+                found=f"a key of types {now}",
+                expected=f"{list(before)}, as in the checkpoint: with other types, keys reach other tasks",
+                hint="cast the key before the repartition, or start a new checkpoint",
             )
 
 

@@ -41,14 +41,15 @@ def declare(sink: str, given: object) -> SinkSchema:
     """Return the declared schema of a sink. Errors: `InputError` naming the column."""
     path = f"sinks.{sink}.schema"
     expected = "columns, such as {'k': 'string', 'n': 'int64'}"
-    if isinstance(given, pa.Schema):
-        given = dict(zip(given.names, given.types, strict=True))
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+    names = given.names if isinstance(given, pa.Schema) else list(given) if isinstance(given, Mapping) else None
+    if names is None or not all(isinstance(name, str) for name in names):
         raise InputError(path, found=given, expected=expected)
     try:
-        check_names(list(given))
+        check_names(names)
     except Unreadable as error:
-        raise InputError(path, found=list(given), expected=expected, hint=str(error)) from None
+        raise InputError(path, found=names, expected=expected, hint=str(error)) from None
+    if isinstance(given, pa.Schema):
+        given = dict(zip(given.names, given.types, strict=True))
     columns = []
     for name, kind in given.items():
         try:
