@@ -154,3 +154,21 @@ def test_an_error_about_a_directory_has_the_path_of_its_key(tmp_path):
 def test_an_unknown_key_of_output_has_the_nearest_one():
     with pytest.raises(ConfigError, match=r"^output\.o\.pth: .*did you mean 'path'"):
         yaml_application._target("output.o", {"pth": "/data"})
+
+
+@pytest.mark.parametrize(
+    ("member", "function", "says"),
+    [
+        ("publish", lambda self, df, batch_id: None, r"\(df, batch_id\)', expected a function of \(spark, batch_id, files\)"),
+        ("bind", lambda self: None, r"\(\)', expected a function of \(checkpoint_id\)"),
+        ("check", lambda self: None, r"\(\)', expected a function of \(checkpoint_id\)"),
+        ("probe", lambda self, path: None, r"\(path\)', expected a function of \(\)"),
+    ],
+)
+def test_a_method_with_other_parameters(member, function, says):
+    class Plain:
+        def publish(self, spark, batch_id, files): ...
+
+    target = type("Target", (Plain,), {member: function})()
+    with pytest.raises(InputError, match=rf"^sinks\.[a-z0-9]+\.target\.{member}: found 'a function of {says}"):
+        check_targets(built(target))

@@ -468,7 +468,7 @@ def _remedy(found: pa.DataType, kind: pa.DataType) -> str:
     """Return the remedy for an integer that a float does not hold; nothing for other types."""
     if not (pa.types.is_integer(found) and pa.types.is_floating(kind)):
         return ""
-    return "keep it as 'int64', in a store of another name; or, if it may be rounded, cast the column to a float before"
+    return "keep it as 'int64', which needs a new store; or, if it may be rounded, cast the column to a float before"
 
 
 class Count(Aggregate):
