@@ -70,7 +70,12 @@ def local_path(
         raise error(what, found=text, expected=expected)
     longest = max(Path(path).parts, key=_size, default="")
     if _size(longest) > MOST_BYTES and not set(longest) & set("*?[{"):  # a pattern is no name
-        raise error(what, found=text, expected=expected, hint=f"a name in it has {_size(longest)} bytes, over {MOST_BYTES}")
+        raise error(
+            what,
+            found=text,
+            expected=expected,
+            hint=f"a name in it has {_size(longest)} bytes, over {MOST_BYTES}",
+        )
     return (Path(path) if is_uri(text) else _of_home(path, what, text, error)).absolute()
 
 

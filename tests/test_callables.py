@@ -41,7 +41,9 @@ def yielding(df, batch_id):
     ],
 )
 def test_what_cannot_be_called_is_refused(function, found):
-    with pytest.raises(ConfigError, match=rf"^here: found .*{found}.*, expected a function of \(df, batch_id\)"):
+    with pytest.raises(
+        ConfigError, match=rf"^here: found .*{found}.*, expected a function of \(df, batch_id\)"
+    ):
         check_function(function, "here", arguments=["df", "batch_id"], error=ConfigError)
 
 

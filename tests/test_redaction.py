@@ -173,8 +173,21 @@ def test_what_is_no_secret_is_shown(path, value):
 @pytest.mark.parametrize(
     "value",
     [
-        *(f"!!int {SECRET}", f"!{SECRET} x", f"!!{SECRET} x", f"!!bool {SECRET}", f"*{SECRET}", f"!!float '{SECRET}'"),
-        *(f"!!null {SECRET}", f"[!!int {SECRET}]", f"{{x: !!int {SECRET}}}", f"!{SECRET}!x y", f"&{SECRET} *{SECRET}"),
+        *(
+            f"!!int {SECRET}",
+            f"!{SECRET} x",
+            f"!!{SECRET} x",
+            f"!!bool {SECRET}",
+            f"*{SECRET}",
+            f"!!float '{SECRET}'",
+        ),
+        *(
+            f"!!null {SECRET}",
+            f"[!!int {SECRET}]",
+            f"{{x: !!int {SECRET}}}",
+            f"!{SECRET}!x y",
+            f"&{SECRET} *{SECRET}",
+        ),
     ],
 )
 @pytest.mark.parametrize(

@@ -57,8 +57,8 @@ kept in a directory of this name, where each byte of a letter other than A-Z, a-
     size = len(quote(name, safe=""))
     if size > MOST_BYTES:
         raise TopologyError(
-            f"node {name!r}: found a sink's name of {size} bytes, expected at most {MOST_BYTES}: its rows are kept in a "
-            "directory of this name, where each byte of a letter other than A-Z, a-z, 0-9, '_', '.', '-', '~' takes "
+            f"node {name!r}: found a sink's name of {size} bytes, expected at most {MOST_BYTES}: its rows are kept in "
+            "a directory of this name, where each byte of a letter other than A-Z, a-z, 0-9, '_', '.', '-', '~' takes "
             "three",
             node=name,
         )

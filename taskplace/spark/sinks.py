@@ -56,8 +56,8 @@ class ParquetSink(SinkTarget):
     The output belongs to one checkpoint, because batch ids are the checkpoint's. The file `.checkpoint` in it names the
     checkpoint. Errors: `InputError` for a path outside this host's file systems; `CheckpointError` for the output of
     another checkpoint, whose batches would be taken for this one's, and for a file beside the batches, which a reader
-    would take for output. Hidden files (`.x`, `_x`) are ignored, as by Spark. A task refuses rows with a column `batch_id`, in
-    upper or lower case: readers of the directory would see the batch's id instead of the column.
+    would take for output. Hidden files (`.x`, `_x`) are ignored, as by Spark. A task refuses rows with a column
+    `batch_id`, in upper or lower case: readers of the directory would see the batch's id instead of the column.
     """
 
     #: Columns that rows may not have.
@@ -82,7 +82,7 @@ class ParquetSink(SinkTarget):
         check_commits(self.path, "ParquetSink.path")
 
     def check(self, checkpoint_id: str) -> None:
-        """Refuse the directory if it belongs to another checkpoint, or has files that are no batch's. Changes nothing."""
+        """Refuse a directory that belongs to another checkpoint, or has files beside the batches. Changes nothing."""
         found = self._owner()
         if found not in ("", checkpoint_id) or (not found and any(self.path.glob("batch_id=*"))):
             raise CheckpointError(

@@ -305,8 +305,10 @@ class _Source:
     @property
     def directory(self) -> Path | None:
         """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
+        option = next((value for name, value in self._options.items() if name.lower() == "path"), None)
+        given = self._path if self._path is not None else option
         try:
-            return None if self._path is None else local_path(absolute(self._path), self._at)
+            return None if given is None else local_path(absolute(given), self._at)
         except InputError:
             return None
 

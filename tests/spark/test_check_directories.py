@@ -55,7 +55,9 @@ def test_symbolic_links_are_followed(tmp_path):
         with pytest.raises(InputError, match="is inside"):
             check_overlaps(sinks(tmp_path / one), [Used(tmp_path / other, "state_dir", "the state_dir")])
     with pytest.raises(InputError, match="is matched by"):
-        check_overlaps(sinks(tmp_path / "real/out"), [Used(tmp_path / "link" / "*", "in", "a source", read=True)])
+        check_overlaps(
+            sinks(tmp_path / "real/out"), [Used(tmp_path / "link" / "*", "in", "a source", read=True)]
+        )
 
 
 @pytest.mark.parametrize(
@@ -114,15 +116,27 @@ def test_a_source_elsewhere():
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        (["checkpoint.dir=/nowhere/cp*"], r"checkpoint\.dir: found '/nowhere/cp\*', expected a path without \* \?"),
+        (
+            ["checkpoint.dir=/nowhere/cp*"],
+            r"checkpoint\.dir: found '/nowhere/cp\*', expected a path without \* \?",
+        ),
         (
             ["state.dir=/nowhere/checkpoint/state"],
             r"state\.dir: found '/nowhere/checkpoint/state, which is inside /nowhere/checkpoint, the checkpoint \(ch",
         ),
-        (["checkpoint.dir=/nowhere/state/cp"], r"state\.dir: found '/nowhere/state, which contains /nowhere/state/cp"),
+        (
+            ["checkpoint.dir=/nowhere/state/cp"],
+            r"state\.dir: found '/nowhere/state, which contains /nowhere/state/cp",
+        ),
         (["input.in.path=/nowhere"], r"input\.in\.path: found '/nowhere, which contains /nowhere/checkpoint"),
-        (["input.in.path=/nowhere/state/x"], r"input\.in\.path: found .* is inside /nowhere/state, the state direc"),
-        (["input.in.path=/nowhere/*"], r"input\.in\.path: found '/nowhere/\*, which matches /nowhere/checkpoint"),
+        (
+            ["input.in.path=/nowhere/state/x"],
+            r"input\.in\.path: found .* is inside /nowhere/state, the state direc",
+        ),
+        (
+            ["input.in.path=/nowhere/*"],
+            r"input\.in\.path: found '/nowhere/\*, which matches /nowhere/checkpoint",
+        ),
     ],
 )
 def test_any_two_directories_in_yaml(changes, says):
@@ -138,5 +152,7 @@ def test_two_inputs_may_share_a_directory():
 def test_links_that_lead_nowhere(tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "b")
     (tmp_path / "b").symlink_to(tmp_path / "a")
-    with pytest.raises(InputError, match=r"^checkpoint: found .*expected a path whose symbolic links can be followed"):
+    with pytest.raises(
+        InputError, match=r"^checkpoint: found .*expected a path whose symbolic links can be followed"
+    ):
         check_overlaps(sinks(), [Used(tmp_path / "a", "checkpoint", "the checkpoint")])

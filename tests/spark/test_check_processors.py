@@ -114,9 +114,21 @@ class Declaring:
 @pytest.mark.parametrize(
     ("method", "function", "says"),
     [
-        ("input_columns", lambda self, rows: [], r"input_columns with the parameters \(rows\)', expected no parameters"),
-        ("output_columns", lambda self: None, r"output_columns with the parameters \(\)', expected parameters for 1 inp"),
-        ("check_types", lambda self, a, b: None, r"check_types with the parameters \(a, b\)', expected parameters for 1"),
+        (
+            "input_columns",
+            lambda self, rows: [],
+            r"input_columns with the parameters \(rows\)', expected no parameters",
+        ),
+        (
+            "output_columns",
+            lambda self: None,
+            r"output_columns with the parameters \(\)', expected parameters for 1 inp",
+        ),
+        (
+            "check_types",
+            lambda self, a, b: None,
+            r"check_types with the parameters \(a, b\)', expected parameters for 1",
+        ),
         ("input_time", lambda self, x: None, r"input_time with the parameters \(x\)"),
         ("output_times", lambda self: None, r"output_times with the parameters \(\)"),
     ],
@@ -135,11 +147,17 @@ def test_a_processor_whose_body_no_call_runs():
 
     topo = Topology("t")
     topo.source("in", key="k", partitions=2).process(rows_one_by_one, name="p")
-    with pytest.raises(InputError, match=r"^nodes\.p\.processor: found 'a generator function', expected a function of"):
+    with pytest.raises(
+        InputError, match=r"^nodes\.p\.processor: found 'a generator function', expected a function of"
+    ):
         programs(topo.build())
 
 
-@pytest.mark.parametrize("function", [lambda key, rows: (None, []), lambda key: None, lambda key, rows, state, x: None])
+@pytest.mark.parametrize(
+    "function", [lambda key, rows: (None, []), lambda key: None, lambda key, rows, state, x: None]
+)
 def test_the_function_of_a_per_key(function):
-    with pytest.raises(InputError, match=r"^PerKey\('s'\)\.function: found .*expected a function of \(key, rows, state\)"):
+    with pytest.raises(
+        InputError, match=r"^PerKey\('s'\)\.function: found .*expected a function of \(key, rows, state\)"
+    ):
         PerKey("s", function, by=BY, state=BY, output=BY)

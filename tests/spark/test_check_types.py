@@ -209,11 +209,35 @@ def test_a_column_that_no_sink_can_store(kind, says):
     ddl = f"k string, x {kind}"
     refused(lambda topo, rows: rows.sink("out"), rf"^sinks\.out\.x: found '{says}", ddl)
     refused(  # behind nodes that pass it on
-        lambda topo, rows: rows.process(Deduplicate("s", by=BY), name="p").repartition("k", name="r").sink("out"),
+        lambda topo, rows: (
+            rows.process(Deduplicate("s", by=BY), name="p").repartition("k", name="r").sink("out")
+        ),
         rf"^sinks\.out\.x: found '{says}",
         ddl,
     )
-    check(lambda topo, rows: rows.process(Count("s", by=BY), name="p").sink("out"), ddl)  # it is not passed on
+    check(
+        lambda topo, rows: rows.process(Count("s", by=BY), name="p").sink("out"), ddl
+    )  # it is not passed on
+
+
+def test_columns_that_never_get_a_type():
+    refused(
+        lambda topo, rows: rows.sink("out"),
+        r"^sinks\.out\.x: found 'list<null>', expected a typed",
+        "k string, x array<void>",
+    )
+
+    def only(topo, rows):
+        rows.process(
+            PerKey("s", lambda k, r, s: (s, r), by=BY, state={"v": "long"}, output={"x": "null"})
+        ).sink("out")
+
+    refused(only, r"^sinks\.out: found .*only nulls without a type in \['x'\]")
+    check(lambda topo, rows: rows.sink("out"), "k string, x void")
+    check(
+        lambda topo, rows: rows.sink("out", schema={"k": "string", "x": "list<int>"}),
+        "k string, x array<void>",
+    )
 
 
 def test_a_type_that_only_spark_has_is_judged_by_processors():

@@ -91,7 +91,9 @@ def test_columns_as_they_are_written():
 @pytest.mark.parametrize("kind", ["interval year to month", "interval", "decimal(0,0)", "array<interval>"])
 def test_a_column_that_spark_does_not_pass_to_python(kind):
     schema = {"k": "string", "x": kind}
-    with pytest.raises(ConfigError, match=rf"^input\.in\.schema: found \"a column 'x' of type {re.escape(kind)}\", "):
+    with pytest.raises(
+        ConfigError, match=rf"^input\.in\.schema: found \"a column 'x' of type {re.escape(kind)}\", "
+    ):
         YamlApplication(
             Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": schema}}})
         )

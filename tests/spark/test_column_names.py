@@ -187,22 +187,36 @@ def stored(key, value, **more):
     "make",
     [
         lambda: programs.programs(
-            counted(PerKey("s", lambda *_: (None, []), by={"o": "string"}, state={"O": "long"}, output={"o": "string"}))
+            counted(
+                PerKey(
+                    "s",
+                    lambda *_: (None, []),
+                    by={"o": "string"},
+                    state={"O": "long"},
+                    output={"o": "string"},
+                )
+            )
         ),
         lambda: programs.programs(counted(Deduplicate("s", by={"o": "string", "O": "string"}))),
-        lambda: programs.programs(counted(Deduplicate("s", by={"O": "timestamp"}, time="o", ttl="1 day"), "O")),
+        lambda: programs.programs(
+            counted(Deduplicate("s", by={"O": "timestamp"}, time="o", ttl="1 day"), "O")
+        ),
         lambda: stored({"o": "string"}, {"x": "long", "O": "long"}),
         lambda: stored({"k": "string"}, {"o": "string", "O": "long"}),
     ],
 )
 def test_columns_of_a_store_that_spark_takes_for_one(make):
-    with pytest.raises(InputError, match=r"^stores\.s: found \"columns '(o|O)' and '(o|O)', which Spark treats as one"):
+    with pytest.raises(
+        InputError, match=r"^stores\.s: found \"columns '(o|O)' and '(o|O)', which Spark treats as one"
+    ):
         make()
 
 
 def test_a_column_twice_in_a_schema():
     twice = pa.schema([("a", "int64"), ("a", "string")])
-    with pytest.raises(InputError, match=r"^Deduplicate\('s'\)\.by: found \['a', 'a'\], expected each column name once"):
+    with pytest.raises(
+        InputError, match=r"^Deduplicate\('s'\)\.by: found \['a', 'a'\], expected each column name once"
+    ):
         Deduplicate("s", by=twice)
     with pytest.raises(InputError, match=r"^sinks\.out\.schema: found \['a', 'a'\]"):
         declare("out", twice)

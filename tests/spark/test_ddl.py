@@ -42,7 +42,16 @@ def test_types(written, simple):
 
 @pytest.mark.parametrize(
     "written",
-    ["", "inty", "array<int", "map<int>", "decimal(a)", "interval day to year", "interval second to day", "geometry(1)"],
+    [
+        "",
+        "inty",
+        "array<int",
+        "map<int>",
+        "decimal(a)",
+        "interval day to year",
+        "interval second to day",
+        "geometry(1)",
+    ],
 )
 def test_what_is_not_known_makes_the_schema_unknown(written):
     assert struct_type([("id", "long"), ("x", written)]) is None

@@ -284,7 +284,9 @@ def test_a_file_that_is_no_batch_is_refused_at_the_start(tmp_path, place):
     foreign = sink.path / place
     foreign.parent.mkdir(exist_ok=True)
     foreign.write_bytes(b"")
-    with pytest.raises(CheckpointError, match=rf"^{foreign}: found in the directory of a ParquetSink.* move it out of"):
+    with pytest.raises(
+        CheckpointError, match=rf"^{foreign}: found in the directory of a ParquetSink.* move it out of"
+    ):
         sink.check("mine")
 
 

@@ -60,8 +60,14 @@ def starts(placed: Placed, ddl: str) -> None:
     ("ddl", "says"),
     [
         ("k string, n double", r"^sinks\.out\.n: found 'double', expected int64, as in its first batch"),
-        ("k string, m long", r"^sinks\.out: found \"columns \['k', 'm'\]\".*expected the columns of the sink"),
-        ("k string, n long, m long", r"^sinks\.out: .*, or declare the schema: sink\('out', schema=\{'k': 'string'"),
+        (
+            "k string, m long",
+            r"^sinks\.out: found \"columns \['k', 'm'\]\".*expected the columns of the sink",
+        ),
+        (
+            "k string, n long, m long",
+            r"^sinks\.out: .*, or declare the schema: sink\('out', schema=\{'k': 'string'",
+        ),
     ],
 )
 def test_a_sink_with_other_columns_than_before(world, monkeypatch, ddl, says):
@@ -85,7 +91,9 @@ def test_a_key_of_another_type_behind_a_repartition(world, monkeypatch):
 
     world.batch(world.open(topology()), 0, **{"in": rows(n=[1])})
     starts(world.open(topology()), "k string, n long")
-    with pytest.raises(InputError, match=r"^node 'r', key: found .*\['int32'\].*expected \['int64'\], as in the check"):
+    with pytest.raises(
+        InputError, match=r"^node 'r', key: found .*\['int32'\].*expected \['int64'\], as in the check"
+    ):
         world.open(topology()).unite({"in": source("k string, n int")})
 
 
@@ -145,7 +153,9 @@ def test_output_of_a_sink_that_is_gone_is_refused_before_taking_over(world, monk
 
 def test_a_pending_batch_without_rows_for_the_sink_that_is_gone_holds_nothing_up(world):
     topo = Topology("t")
-    counted = topo.source("in", key="k", partitions=2).process(lambda context, rows: rows.slice(0, 0), name="p")
+    counted = topo.source("in", key="k", partitions=2).process(
+        lambda context, rows: rows.slice(0, 0), name="p"
+    )
     counted.sink("out", target=ParquetSink(world.folder / "out"))
     world.batch(world.open(topo), 0, **{"in": rows()})
     topo = Topology("t")

@@ -46,7 +46,9 @@ def test_a_null_that_makes_floats_of_integers_in_a_later_batch_is_refused(world)
 
 def test_a_column_that_comes_twice_is_refused(world):
     rows = pa.table([["a"], ["b"]], names=["k", "k"])
-    Stream(world).refused(rows, match=r"^node 'p': found \"columns \['k', 'k'\]\", expected each column name once")
+    Stream(world).refused(
+        rows, match=r"^node 'p': found \"columns \['k', 'k'\]\", expected each column name once"
+    )
 
 
 def test_a_column_that_one_task_lacks_is_refused(world):

@@ -159,7 +159,11 @@ def test_an_unknown_key_of_output_has_the_nearest_one():
 @pytest.mark.parametrize(
     ("member", "function", "says"),
     [
-        ("publish", lambda self, df, batch_id: None, r"\(df, batch_id\)', expected a function of \(spark, batch_id, files\)"),
+        (
+            "publish",
+            lambda self, df, batch_id: None,
+            r"\(df, batch_id\)', expected a function of \(spark, batch_id, files\)",
+        ),
         ("bind", lambda self: None, r"\(\)', expected a function of \(checkpoint_id\)"),
         ("check", lambda self: None, r"\(\)', expected a function of \(checkpoint_id\)"),
         ("probe", lambda self, path: None, r"\(path\)', expected a function of \(\)"),
@@ -170,5 +174,7 @@ def test_a_method_with_other_parameters(member, function, says):
         def publish(self, spark, batch_id, files): ...
 
     target = type("Target", (Plain,), {member: function})()
-    with pytest.raises(InputError, match=rf"^sinks\.[a-z0-9]+\.target\.{member}: found 'a function of {says}"):
+    with pytest.raises(
+        InputError, match=rf"^sinks\.[a-z0-9]+\.target\.{member}: found 'a function of {says}"
+    ):
         check_targets(built(target))

@@ -28,6 +28,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark import targets
+from taskplace.spark.driver.staging import check_typed
 from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import (
     Columns,
@@ -154,6 +155,8 @@ def _check_sent(node: Node, parents: list[Columns | None], sinks: Mapping[str, S
             _check_hashed(path, column, columns[column], types[column])
     else:
         _check_sink(node, types, sinks.get(node.name))
+        if node.name not in sinks and node.options.get("schema") is None:
+            _check_typed(node, columns, types)
 
 
 def _check_hashed(path: str, column: str, called: str, kind: pa.DataType) -> None:
@@ -176,7 +179,10 @@ _NOT_HASHED = ("variant", "interval", "geometry", "geography")
 
 
 def _check_sink(node: Node, types: Types, kept: SinkSchema | None) -> None:
-    """Refuse columns that are not in the sink's schema, or whose type cannot be staged. `kept`: that of the checkpoint."""
+    """Refuse columns that are not in the sink's schema, or whose type cannot be staged.
+
+    `kept`: the schema of the sink in the checkpoint.
+    """
     schema = None
     path = f"sinks.{node.name}"
     if node.options.get("schema") is not None:
@@ -203,6 +209,13 @@ def _check_sink(node: Node, types: Types, kept: SinkSchema | None) -> None:
     except InputError as error:
         within = error.path.replace(path, f"{path}.schema", 1) if schema is not None else error.path
         raise InputError(within, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+def _check_typed(node: Node, columns: Columns, types: Types) -> None:
+    """Refuse columns of void that no batch can give a type: parts of a nested type, or all columns of the sink."""
+    known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+    if known or all(called in ("void", "null") for called in columns.values()):
+        check_typed(node.name, pa.schema(known or types))
 
 
 def _output(

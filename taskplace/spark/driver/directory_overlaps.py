@@ -72,9 +72,7 @@ def overlap(one: Path, two: Path, *, mine: bool = False, other: bool = False) ->
     [True, False]
     """
     pairs = zip(one.parts, two.parts, strict=False)
-    return all(
-        a == b or (mine and _matches(b, a)) or (other and _matches(a, b)) for a, b in pairs
-    )
+    return all(a == b or (mine and _matches(b, a)) or (other and _matches(a, b)) for a, b in pairs)
 
 
 def _matches(name: str, pattern: str) -> bool:

@@ -81,7 +81,9 @@ class Publisher:
 
         Errors: `CheckpointError` with the sink and the way out.
         """
-        if gone := sorted(sink for sink, files in manifest.sinks.items() if files and sink not in self._targets):
+        if gone := sorted(
+            sink for sink, files in manifest.sinks.items() if files and sink not in self._targets
+        ):
             raise CheckpointError(
                 f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
                 f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"

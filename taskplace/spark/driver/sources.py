@@ -207,10 +207,11 @@ def _check_kept_keys(
 ) -> None:
     """Refuse keys of repartitions with other types than the checkpoint's: their rows would reach other tasks."""
     for node in built.nodes:
-        before = kept.get(node.topic or "")
-        if node.kind != "repartition" or before is None or node.topic not in types:
+        topic = node.topic or ""
+        before = kept.get(topic)
+        if node.kind != "repartition" or before is None or topic not in types:
             continue
-        now = [hashed_as(types[node.topic][column]) for column in node.key]
+        now = [hashed_as(types[topic][column]) for column in node.key]
         if len(now) != len(before) or any(
             UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
         ):

@@ -1,9 +1,10 @@
 """Casts columns without loss, and decides which casts keep different values different.
 
 **Idea of `cast`.** Arrow checks most casts, but not all: it turns 1e300 into infinity as float32, 2 into true, and a
-timestamp into a time of day. It refuses other values that the type does hold: 2^60 as float64. Here a value that the type cannot hold is an error, for any two types. A conversion that
-the type itself asks for is not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a
-float to its digits, a date takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
+timestamp into a time of day. It also refuses integers that a float does hold, such as 2^60 in a float64. Here a value
+that the type cannot hold is an error, and no other, for any two types. A conversion that the type itself asks for is
+not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float to its digits, a date
+takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
 
 **Idea of `keeps_apart`.** Rows are split over tasks by columns with the types of the input, and state is kept by a key
 with declared types. All rows of one key are in one task only if the cast never merges different values: `int32` to

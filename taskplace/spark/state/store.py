@@ -56,8 +56,8 @@ class StoreSchema:
         """Return the schema of a topology's store from its options.
 
         Options: `key` and `value`, name -> type; for expiry, `retention_ms` and `time`; optionally `meaning`,
-        text -> text. Errors: `InputError` naming the store if an option is missing, if a type is unknown or not flat, or
-        if two columns differ only by case: the store could not be read as a data frame.
+        text -> text. Errors: `InputError` naming the store if an option is missing, if a type is unknown or not flat,
+        or if two columns differ only by case: the store could not be read as a data frame.
 
         >>> columns = {"key": {"k": "string"}, "value": {"total": "int64"}}
         >>> StoreSchema.of("s", columns | {"meaning": {"total": "sum"}}).meaning

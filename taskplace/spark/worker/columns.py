@@ -91,7 +91,11 @@ def _check_marks(kind: pa.StructType) -> None:
     marks = {mark for field in kind for mark in MARKS if mark in (field.metadata or {})}
     if marks:
         what = marks.pop().decode()
-        cast = "cast it to string, or take its fields with variant_get" if what == "variant" else "use ST_AsBinary"
+        cast = (
+            "cast it to string, or take its fields with variant_get"
+            if what == "variant"
+            else "use ST_AsBinary"
+        )
         raise Unreadable(f"a {what} would be stored as a struct of its encoding: {cast}, in the source")
 
 

@@ -118,7 +118,9 @@ def test_sums_as_floats_take_large_integers_as_near_as_they_can(bench, tmp_path,
 def test_an_integer_that_a_float_does_not_hold_is_no_other_value(bench, tmp_path, function, kind, digits):
     run = bench(tmp_path, only(kind, function))
     for value in (2**digits + 1, 2**62 + 1, 2**63 - 1, -(2**digits) - 1):
-        with pytest.raises(InputError, match=rf"\.x: found .*{value} is not a value of .*; keep it as 'int64'"):
+        with pytest.raises(
+            InputError, match=rf"\.x: found .*{value} is not a value of .*; keep it as 'int64'"
+        ):
             run.run(of_one_key(pa.int64(), 1, value))
     for value in (2**digits - 1, 2**digits, 2**62, -(2**63)):
         kept = bench(tmp_path / str(value), only(kind, function))
