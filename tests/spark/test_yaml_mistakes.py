@@ -193,7 +193,7 @@ BAD = [
             "input__orders__schema": "customer string, id long, cents long, x variant",
             "topology__nodes__totals": {"sink": "once"},
         },
-        "; a variant would be stored as a struct of its encoding: cast it to string",
+        "topology.nodes.totals, column 'x': found 'struct<value: binary not null, metadata: binary not null>', expec",
     ),
     ({"output__totals": {"path": "out/" + "x" * 256}}, "; a name in it has 256 bytes, over 255"),
 ]
