@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
+from functools import partial
 
 from taskplace.errors import InputError
 
@@ -72,7 +73,7 @@ def unfit(function: object, arguments: Sequence[str]) -> str | None:
 
 def _runs(function: object) -> object:
     """Return what a call runs: of an object with `__call__`, that method; of a partial, its function."""
-    while hasattr(function, "func") and not inspect.isroutine(function):  # functools.partial
+    while isinstance(function, partial):
         function = function.func
     if inspect.isroutine(function) or isinstance(function, type):
         return function
