@@ -16,7 +16,7 @@ from taskplace.spark import targets
 from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
 from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import check_sources, hashable, source_key
+from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, owned, splits
@@ -195,11 +195,11 @@ def _check_own_stores(sub: Subtopology) -> None:
             )
 
 
-def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
+def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed = NOTHING) -> DataFrame:
     """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
 
     So one streaming query can read any number of sources, with one shuffle. A null key belongs to one fixed partition.
-    The rows of a source without a key are spread by all its columns.
+    The rows of a source without a key are spread by all its columns. `fixed`: what the checkpoint has fixed.
     Errors: `InputError` for a source that is missing, unknown or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
@@ -213,7 +213,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
             "sources", found=sorted(sources), expected=f"data frames for {sorted(missing)} as well"
         )
     schemas = {topic: df.schema for topic, df in sources.items()}
-    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get)
+    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get, fixed)
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():

@@ -226,6 +226,13 @@ class Program:
             late_watermark=as_datetime(late),
         )
         found = call(operator.processor, context, *parents)
+        if found.num_rows and len(set(found.column_names)) != found.num_columns:
+            raise InputError(
+                f"node {operator.name!r}",
+                found=f"columns {found.column_names}",
+                expected="each column name once: nodes find columns by their names",
+                hint="rename or drop one of them in the processor",
+            )
         if operator.event_time and found.num_rows:
             kind = (
                 found.schema.field(operator.event_time).type
