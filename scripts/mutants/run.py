@@ -82,6 +82,7 @@ COPIED = (
     "docs",
     "examples",
     "benchmarks",
+    "scripts",
     "pyproject.toml",
     "README.md",
 )
