@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.case import STAMPS, Node, Shape
+from tests.differential.case import STAMPS, Case, Node, Shape, options_by, stateful, store_of
 from tests.differential.draw_data import DataDrawing
-from tests.differential.drawing import SECOND, SPLITTING, SUMS, VALUES, WIDER
+from tests.differential.drawing import CASTS, SECOND, SPLITTING, SUMS, VALUES, WIDER
+from tests.differential.routing import Routes, has_cycle, predicted, routes
 
 
 class NodeDrawing(DataDrawing):
@@ -21,18 +22,54 @@ class NodeDrawing(DataDrawing):
             "column": self.draw.choice(numbers),
             "less": self.draw.choice([1, 2, 100]),
             **self._declared(name),
+            **self._form(),
         }
         return Node(self._name("where"), "where", [name], options)
 
     def _rename(self, name: str) -> Node | None:
-        column = self.draw.choice([*self.shapes[name].columns])
+        column = self._column_of(name, [*self.shapes[name].columns])
         new = f"{column[0]}_{len(self.nodes)}"
         if column == "i" or column.startswith("at") or new in self.shapes[name].columns:
             return None
         declared = self._declared(name)
         if declared.get("event_time") == column:
             declared["event_time"] = new
-        return Node(self._name("rename"), "rename", [name], {"names": {column: new}, **declared})
+        options = {"names": {column: new}, **declared, **self._form()}
+        return Node(self._name("rename"), "rename", [name], options)
+
+    def _cast(self, name: str) -> Node | None:
+        """Cast a column: as another stream of the same columns has it, or by chance; maybe repartition by it."""
+        before = self.shapes[name]
+        found = {
+            c: CASTS[kind]
+            for c, kind in before.columns.items()
+            if kind in CASTS and c != "i" and c not in before.times and not c.startswith(("at", "window"))
+        }
+        if not found:
+            return None
+        column = self._column_of(name, [*found])
+        alike = [
+            other.columns[column]
+            for other in self.shapes.values()
+            if other.columns.keys() == before.columns.keys() and other.columns[column] in found[column]
+        ]
+        kind = self.draw.choice(alike or found[column])
+        options = {"kinds": {column: kind}, **self._declared(name), **self._form()}
+        cast = Node(self._name("cast"), "cast", [name], options)
+        if alike or self.maybe(0.5) or not self._fits(cast):
+            return cast
+        self._add(cast)
+        options = {"key": [column], "partitions": self.draw.randint(1, 5)}
+        return Node(self._name("by"), "repartition", [cast.name], options)
+
+    def _column_of(self, name: str, columns: list[str]) -> str:
+        """Return a column for a function to change: where all is allowed, often one that rows are split by."""
+        key = [c for c in self.shapes[name].key or () if c in columns]
+        return self.draw.choice(key if key and self.daring and self.maybe(0.5) else columns)
+
+    def _form(self) -> dict[str, Any]:
+        """Return whether a processor of one's own is a bare function."""
+        return {"function": True} if self.wanted.ways and self.maybe(0.4) else {}
 
     def _declared(self, name: str) -> dict[str, Any]:
         """Return the event time that a custom processor may declare for its rows."""
@@ -46,10 +83,92 @@ class NodeDrawing(DataDrawing):
         columns = [c for c, kind in self.shapes[name].columns.items() if kind in SPLITTING]
         if not columns:
             return None
-        key = [] if self.maybe(0.05) else self.some(columns, 1, 2)
+        key = [] if self.maybe(0.05) else self._new_key(columns)
         return Node(
             self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
         )
+
+    def _new_key(self, columns: list[str]) -> list[str]:
+        """Return columns to split rows by: those of another topic more often than others."""
+        known = [list(s.key) for s in self.shapes.values() if s.key and {*s.key} <= {*columns}]
+        return (
+            self.draw.choice(known)
+            if self.wanted.ways and known and self.maybe(0.3)
+            else self.some(columns, 1, 2)
+        )
+
+    def _share(self, _: str) -> Node | None:
+        """Keep the state of a node in the store of another one that has the same options."""
+        found = [node for node in self.nodes if stateful(node)]
+        if not found:
+            return None
+        owner = self.draw.choice(found)
+        if owner.options.get("window") and not self.daring:
+            return None
+        one = self.shapes[owner.inputs[0]]
+        others = [name for name, other in self.shapes.items() if self._serves(owner, one, other, name)]
+        if not others:
+            return None
+        options = {**owner.options, "store": store_of(owner)}
+        inputs = [self.draw.choice(others), *owner.inputs[1:]]
+        return Node(self._name("shares"), owner.op, inputs, options)
+
+    def _serves(self, owner: Node, one: Shape, other: Shape, name: str) -> bool:
+        """Return whether a stream has all that a node reads, and the same times; it may not be the node's own."""
+        if owner.op == "join" and (
+            other.columns.keys() & {*owner.options["columns"]} or name == owner.inputs[1]
+        ):
+            return False
+        return (
+            name not in owner.inputs
+            and (other.key == one.key or self.daring)
+            and other.times == one.times
+            and other.columns == one.columns
+            and (other.orders(options_by(owner)) or owner.op == "per_key")
+        )
+
+    def _lookup(self, name: str) -> Node | None:
+        """Look up what another node keeps by the columns that these rows are split by, too."""
+        before, draw = self.shapes[name], self.draw
+        here = {way.split() for way in self._routes()[name]}
+        found = []
+        for node in self.nodes:
+            if not stateful(node) or node.options.get("window") or node.options.get("kept"):
+                continue
+            table, by = self.shapes[node.inputs[-1]], options_by(node)
+            there = {way.split() for i in node.inputs for way in self._routes()[i]}
+            alike = all(before.columns.get(c) == table.columns[c] for c in by)
+            if alike and here == there and len(here) == 1 and before.times == table.times:
+                columns = {"seen_in_batch": "int64"} if node.op == "deduplicate" else {}
+                columns |= {c: table.columns[c] for c in node.options.get("columns", ())}
+                columns |= {"n": "int64"} if node.op == "per_key" else {}
+                columns |= {
+                    c: kind
+                    for c, (function, _, kind) in node.options.get("aggregates", {}).items()
+                    if function != "avg"
+                }
+                found += [(node, c, kind) for c, kind in columns.items()]
+        if not found:
+            return None
+        node, column, kind = draw.choice(found)
+        options = {
+            "by": options_by(node),
+            "store": store_of(node),
+            "column": column,
+            "new": f"f{len(self.nodes)}",
+            "kind": kind,
+            **self._declared(name),
+            **self._form(),
+        }
+        return Node(self._name("lookup"), "lookup", [name], options)
+
+    def _routes(self) -> dict[str, Routes]:
+        return routes(Case(self.sources, self.nodes, []))
+
+    def _fits(self, node: Node) -> bool:
+        """Return whether there can be such a node here: no cycle, and nothing to refuse unless that is wanted."""
+        case = Case(self.sources, [*self.nodes, node], [])
+        return not has_cycle(case) and (self.daring or not predicted(case, one_partition=False))
 
     def _merge(self, _: str) -> Node | None:
         alike: dict[str, list[str]] = {}
@@ -77,10 +196,10 @@ class NodeDrawing(DataDrawing):
 
     def _deduplicate(self, name: str) -> Node | None:
         before = self.shapes[name]
-        if before.key is None:
+        if before.key is None and not self.daring:
             return None
-        by = self._by(before)
-        if not before.orders(by):
+        by = self._by(before, free=before.key is None)
+        if not by or not before.orders(by):
             return None
         options: dict[str, Any] = {"by": by, **self._kept(by, before)}
         if before.times and self.maybe(0.6):
@@ -89,7 +208,7 @@ class NodeDrawing(DataDrawing):
 
     def _aggregate(self, name: str, windowed: bool = False) -> Node | None:
         before, draw = self.shapes[name], self.draw
-        if before.key is None:
+        if before.key is None and not self.daring:
             return None
         by = self._by(before)
         options: dict[str, Any] = {"by": by, **self._kept(by, before)}
@@ -170,21 +289,25 @@ class NodeDrawing(DataDrawing):
 
     def _join(self, name: str) -> Node | None:
         stream, draw = self.shapes[name], self.draw
-        if not stream.key:
+        if not stream.key and not self.daring:
             return None
+        key = stream.key or ()
         found = []
         for other, table in self.shapes.items():
             shared = [c for c in stream.columns if table.columns.get(c) == stream.columns[c]]
             new = [c for c in table.columns if c not in stream.columns]
-            if table.key == stream.key and set(stream.key) <= set(shared) and new and other != name:
+            meets = table.key == stream.key or self.daring
+            if meets and set(key) <= set(shared) and shared and new and other != name:
                 found.append((other, shared, new))
         if not found:
             return None
         other, shared, new = draw.choice(found)
         on = [
-            *stream.key,
-            *self.some([c for c in shared if c not in stream.key and c not in ("i", "at")], 0, 1),
+            *key,
+            *self.some([c for c in shared if c not in key and c not in ("i", "at")], 0, 1),
         ]
+        if not on:
+            return None
         table = self.shapes[other]
         numbered = "i" in table.columns and table.numbered
         order_by = ["i"] if numbered else []
@@ -210,12 +333,15 @@ class NodeDrawing(DataDrawing):
 
     def _per_key(self, name: str) -> Node | None:
         before = self.shapes[name]
-        if before.key is None or {"n", "newest"} & set(before.columns):
+        if (before.key is None and not self.daring) or {"n", "newest"} & set(before.columns):
             return None
-        times = [c for c, kind in before.columns.items() if kind == "timestamp" and c not in before.key]
+        split = before.key or ()
+        times = [c for c, kind in before.columns.items() if kind == "timestamp" and c not in split]
         timed = [c for c in before.times if c in times]
         column = self.draw.choice([None, *timed, *times]) if times else None
         by = self._by(before)
+        if not by:
+            return None
         options = {
             "by": by,
             **self._kept(by, before),
@@ -235,11 +361,15 @@ class NodeDrawing(DataDrawing):
         """Return the option to keep key columns in other types, or nothing."""
         if not self.maybe(0.2):
             return {}
-        return {
-            "kept": {c: self.draw.choice(WIDER[before.columns[c]]) for c in by if before.columns[c] in WIDER}
-        }
+        # Of a column that a function has cast nobody can say whether its values were apart.
+        cast = {c for node in self.nodes for c in node.options.get("kinds", ())}
+        wider = {**WIDER, "timestamp": ["date"]} if self.daring and self.maybe(0.3) else WIDER
+        kinds = {c: wider[before.columns[c]] for c in by if before.columns[c] in wider and c not in cast}
+        return {"kept": {c: self.draw.choice(found) for c, found in kinds.items()}}
 
-    def _by(self, before: Shape) -> list[str]:
-        """Return columns to keep state by: those that the rows are split by, and maybe more."""
+    def _by(self, before: Shape, free: bool | None = None) -> list[str]:
+        """Return columns to keep state by: those that the rows are split by, and maybe more; `free`: any."""
+        if free is None:
+            free = self.daring and self.maybe(0.3)
         more = [c for c in before.columns if c not in (before.key or ()) and c != "i"]
-        return [*(before.key or ()), *self.some(more, 0, 1)]
+        return self.some(more, 1, 2) if free else [*(before.key or ()), *self.some(more, 0, 1)]

@@ -31,6 +31,7 @@ from tests.differential.case import (
     options_by,
     shapes,
     stateful,
+    store_of,
 )
 from tests.differential.hashing import partition
 from tests.differential.values import DAY, Key, aggregated, cast, micros, order
@@ -59,10 +60,13 @@ class Model:
         self.late: int | None = None  # W(N-1)
         self.now: int | None = None  # W(N)
         self.batches = 0
-        #: Of each node with state, by task: key -> values.
+        #: Of each store, by task: key -> values.
         self.state: dict[str, dict[int, dict[Key, Row]]] = {
-            node.name: defaultdict(dict) for node in case.nodes if stateful(node)
+            store_of(node): defaultdict(dict) for node in case.nodes if stateful(node)
         }
+        #: Of each store, the first node that uses it, and the last one.
+        self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
+        self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
 
     def batch(self, topics: Batch) -> Sent:
@@ -94,7 +98,7 @@ class Model:
 
     def store(self, name: str) -> list[Row]:
         """Return what can be read of a node's state after the last batch."""
-        node = next(node for node in self.case.nodes if node.name == name)
+        node = self._owner[name]
         late = self._less(self.now, self._lag(node))
         keys = key_columns(node)
         return [
@@ -117,18 +121,20 @@ class Model:
         if node.op == "repartition":
             rows = [row for _, part in sorted(inputs[0].items()) for row in part]
             return self._split(rows, options["key"], before.columns, options["partitions"])
-        run = getattr(self, f"_{node.op}")
+        run, store = getattr(self, f"_{node.op}"), store_of(node)
         found: Rows = defaultdict(list)
         # State that a task has kept may have to go although no rows come.
-        for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(node.name, ()))):
+        for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(store, ()))):
             parts = [rows.get(task, []) for rows in inputs]
-            if not stateful(node):
+            if not store:
                 found[task] = list(run(node, *parts))
                 continue
-            state, lag = self.state[node.name][task], self._lag(node)
+            state, lag = self.state[store][task], self._lag(self._owner[store])
             late, now = self._less(self.late, lag), self._less(self.now, lag)
             found[task] = list(run(node, before, state, late, *parts))
-            gone = self._expire(node, state, now)
+            if self._last[store] != node.name:
+                continue
+            gone = self._expire(self._owner[store], state, now)
             if (options.get("window") or {}).get("emit") == "final":
                 found[task] = [self._shown(node, key, values) for key, values in gone.items()]
         return found
@@ -147,6 +153,17 @@ class Model:
     def _rename(self, node: Node, rows: list[Row]) -> Iterator[Row]:
         names = node.options["names"]
         return ({names.get(c, c): value for c, value in row.items()} for row in rows)
+
+    def _cast(self, node: Node, rows: list[Row]) -> Iterator[Row]:
+        kinds, before = node.options["kinds"], self.shapes[node.inputs[0]].columns
+        return ({**row, **{c: cast(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows)
+
+    def _lookup(
+        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+    ) -> Iterator[Row]:
+        for row in rows:
+            seen = self._seen(self._owner[store_of(node)], state, self._key(node, row), late)
+            yield {**row, node.options["new"]: seen and seen[node.options["column"]]}
 
     def _merge(self, _: Node, *parts: list[Row]) -> Iterator[Row]:
         return (row for rows in parts for row in rows)
