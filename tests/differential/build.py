@@ -206,10 +206,12 @@ def _lookup(node: Node, _: list[Shape]) -> Lookup:
     return Lookup(node.options)
 
 
-def _forgetting(options: dict[str, Any]) -> dict[str, Any]:
-    if not options.get("ttl"):
-        return {}
-    return {"ttl": microseconds(options["ttl"]), "time": options["time"]}
+def _state(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what all but `PerKey` may be told of their state."""
+    given = {"over_changes": True} if options.get("over_changes") else {}
+    if options.get("ttl"):
+        given |= {"ttl": microseconds(options["ttl"]), "time": options["time"]}
+    return given
 
 
 def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataType]:
@@ -217,9 +219,7 @@ def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataTy
 
 
 def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
-    return Deduplicate(
-        store_of(node), by=_types(node, node.options["by"], before[0]), **_forgetting(node.options)
-    )
+    return Deduplicate(store_of(node), by=_types(node, node.options["by"], before[0]), **_state(node.options))
 
 
 def _join(node: Node, before: list[Shape]) -> TableJoin:
@@ -231,8 +231,7 @@ def _join(node: Node, before: list[Shape]) -> TableJoin:
         how=options["how"],
         order_by=options["order_by"],
         deleted=options.get("deleted"),
-        over_changes=before[1].changes,
-        **_forgetting(options),
+        **_state(options),
     )
 
 
@@ -262,8 +261,7 @@ def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
         store_of(node),
         by=_types(node, options["by"], before[0]),
         window=None if window is None else _tumbling(window),
-        over_changes=before[0].changes,
-        **_forgetting(options),
+        **_state(options),
         **aggregates,
     )
 

@@ -60,7 +60,8 @@ class Node:
     - per_key: `by`, `limit`, `column` (an event time, or None), `ttl`, `event_time`, `delay`
 
     Those that keep state may keep a column of their key in another type: `kept`, column -> type. They may keep it in
-    the `store` of another node. Those of one's own may be a bare `function`.
+    the `store` of another node. All but per_key may take rows that are replaced later for rows of their own:
+    `over_changes`. Those of one's own may be a bare `function`.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Shape:
     - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
     - `changes`: whether later rows may stand in for earlier ones, as those of a running count
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
+    - `changes`: whether a row may be followed by another one of its key that replaces it
     """
 
     columns: dict[str, str]
@@ -186,14 +188,14 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             first,
             columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}},
             moved=True,
+            changes=any(other.changes for other in inputs),
             numbered=first.numbered and "i" not in options["columns"],  # a table row joins many rows
         )
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         times, single = _declared(options, first), frozenset(options["by"])
-        return Shape(
-            columns, _left(first.key, columns), times, first.ordered, single, moved=True, numbered=False
-        )
+        key = _left(first.key, columns)
+        return Shape(columns, key, times, first.ordered, single, moved=True, numbered=False, changes=True)
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -217,7 +219,9 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
     moved = first.moved or not final or (first.mixed and placed)
     key = _left(first.key, columns)
-    return Shape(columns, key, times, ordered=False, single=single, moved=moved, numbered=False)
+    return Shape(
+        columns, key, times, ordered=False, single=single, moved=moved, numbered=False, changes=not final
+    )
 
 
 def kept_as(node: Node, before: Shape, column: str) -> str:

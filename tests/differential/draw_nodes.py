@@ -124,6 +124,7 @@ class NodeDrawing(DataDrawing):
             and (other.key == one.key or self.daring)
             and other.times == one.times
             and other.columns == one.columns
+            and other.changes == one.changes
             and (other.orders(options_by(owner)) or owner.op == "per_key")
         )
 
@@ -201,7 +202,7 @@ class NodeDrawing(DataDrawing):
         by = self._by(before, free=before.key is None)
         if not by or not before.orders(by):
             return None
-        options: dict[str, Any] = {"by": by, **self._kept(by, before)}
+        options: dict[str, Any] = {"by": by, **self._kept(by, before), **self._declares(before)}
         if before.times and self.maybe(0.6):
             options |= {"ttl": self._ttl(), "time": self.draw.choice([*before.times])}
         return Node(self._name("once"), "deduplicate", [name], options)
@@ -211,7 +212,7 @@ class NodeDrawing(DataDrawing):
         if before.key is None and not self.daring:
             return None
         by = self._by(before)
-        options: dict[str, Any] = {"by": by, **self._kept(by, before)}
+        options: dict[str, Any] = {"by": by, **self._kept(by, before), **self._declares(before)}
         if before.times and (windowed or self.maybe(0.7)):
             options["window"] = self._window(before)
             if {"window_start", "window_time"} & set(by):
@@ -322,6 +323,7 @@ class NodeDrawing(DataDrawing):
             "how": draw.choice(["left", "inner"]),
             "order_by": order_by,
             **self._kept(on, table),
+            **self._declares(stream, table),
         }
         marks = [c for c, kind in table.columns.items() if kind == "bool"]
         if marks and self.maybe(0.5):
@@ -353,6 +355,11 @@ class NodeDrawing(DataDrawing):
             if self.maybe(0.7):
                 options |= {"event_time": "newest", "delay": self.draw.choice([0, 5 * SECOND, 30 * SECOND])}
         return Node(self._name("each"), "per_key", [name], options)
+
+    def _declares(self, *inputs: Shape) -> dict[str, Any]:
+        """Return that rows count which are replaced later, if some are."""
+        changes = any(before.changes for before in inputs)
+        return {"over_changes": True} if changes and not (self.daring and self.maybe(0.2)) else {}
 
     def _ttl(self) -> int:
         return self.draw.choice([SECOND, 5 * SECOND, 20 * SECOND])

@@ -7,6 +7,7 @@ The rules are the model's own: they follow how each topic's rows are split, thro
 - State is *sound* if it lies in one task, or if all routes that lead to it are split by the same columns, with the same
   types, over equal numbers of partitions, and the state's key has these columns without loss.
 - Unsound state must be refused, or give what one task would give (`one_task`).
+- State of rows that later ones replace may be refused, unless the node declares that each counts for itself.
 - Sound state may be refused where functions lie between whose columns are not declared: nobody can see there that a
   column with another name, or of another type, has the values that the rows are split by.
 """
@@ -21,6 +22,8 @@ from tests.differential.case import Case, Node, Shape, options_by, shapes, state
 MUST, MAY = "must be refused, or be right", "may be refused"
 #: Nodes that do not say which columns of their input they keep.
 UNDECLARED = ("where", "rename", "cast", "lookup", "per_key")
+#: Nodes whose state is of rows, and which must say so if later rows replace earlier ones.
+OF_ROWS = ("aggregate", "deduplicate", "join")
 #: Casts that make one value of several.
 LOSSY = {
     *((kind, "bool") for kind in ("int8", "int16", "int32", "int64")),
@@ -69,7 +72,8 @@ def predicted(case: Case, *, one_partition: bool = True) -> str:
     """
     shape, route = shapes(case), routes(case)
     single = {name for part in parts(case) if one_partition and _tasks(case, part) == 1 for name in part}
-    found = ""
+    counted = [node for node in case.nodes if node.op in OF_ROWS and not node.options.get("over_changes")]
+    found = MAY if any(shape[name].changes for node in counted for name in node.inputs) else ""
     users: dict[str, list[Node]] = {}
     for node in case.nodes:
         if stateful(node):
