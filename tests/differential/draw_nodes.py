@@ -212,6 +212,8 @@ class NodeDrawing(DataDrawing):
         if before.key is None and not self.daring:
             return None
         by = self._by(before)
+        if not by:
+            return None
         options: dict[str, Any] = {"by": by, **self._kept(by, before), **self._declares(before)}
         if before.times and (windowed or self.maybe(0.7)):
             options["window"] = self._window(before)
@@ -377,6 +379,6 @@ class NodeDrawing(DataDrawing):
     def _by(self, before: Shape, free: bool | None = None) -> list[str]:
         """Return columns to keep state by: those that the rows are split by, and maybe more; `free`: any."""
         if free is None:
-            free = self.daring and self.maybe(0.3)
+            free = self.daring and (before.key is None or self.maybe(0.3))
         more = [c for c in before.columns if c not in (before.key or ()) and c != "i"]
         return self.some(more, 1, 2) if free else [*(before.key or ()), *self.some(more, 0, 1)]

@@ -8,6 +8,7 @@ The rules are the model's own: they follow how each topic's rows are split, thro
   types, over equal numbers of partitions, and the state's key has these columns without loss.
 - Unsound state must be refused, or give what one task would give (`one_task`).
 - State of rows that later ones replace may be refused, unless the node declares that each counts for itself.
+- A join of topics without a key may be refused, even in one task.
 - Sound state may be refused where functions lie between whose columns are not declared: nobody can see there that a
   column with another name, or of another type, has the values that the rows are split by.
 """
@@ -74,6 +75,8 @@ def predicted(case: Case, *, one_partition: bool = True) -> str:
     single = {name for part in parts(case) if one_partition and _tasks(case, part) == 1 for name in part}
     counted = [node for node in case.nodes if node.op in OF_ROWS and not node.options.get("over_changes")]
     found = MAY if any(shape[name].changes for node in counted for name in node.inputs) else ""
+    joined = {way for node in case.nodes if node.op == "join" for name in node.inputs for way in route[name]}
+    found = MAY if any(not way.values for way in joined) else found
     users: dict[str, list[Node]] = {}
     for node in case.nodes:
         if stateful(node):
