@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.case import STAMPS, Case, Node, Shape, options_by, stateful, store_of
+from tests.differential.case import STAMPS, Case, Node, Shape
 from tests.differential.draw_data import DataDrawing
-from tests.differential.drawing import CASTS, SECOND, SPLITTING, SUMS, VALUES, WIDER
-from tests.differential.routing import Routes, has_cycle, predicted, routes
+from tests.differential.drawing import SECOND, SPLITTING, SUMS, VALUES, WIDER
+from tests.differential.routing import has_cycle, predicted
 
 
 class NodeDrawing(DataDrawing):
@@ -36,31 +36,6 @@ class NodeDrawing(DataDrawing):
             declared["event_time"] = new
         options = {"names": {column: new}, **declared, **self._form()}
         return Node(self._name("rename"), "rename", [name], options)
-
-    def _cast(self, name: str) -> Node | None:
-        """Cast a column: as another stream of the same columns has it, or by chance; maybe repartition by it."""
-        before = self.shapes[name]
-        found = {
-            c: CASTS[kind]
-            for c, kind in before.columns.items()
-            if kind in CASTS and c != "i" and c not in before.times and not c.startswith(("at", "window"))
-        }
-        if not found:
-            return None
-        column = self._column_of(name, [*found])
-        alike = [
-            other.columns[column]
-            for other in self.shapes.values()
-            if other.columns.keys() == before.columns.keys() and other.columns[column] in found[column]
-        ]
-        kind = self.draw.choice(alike or found[column])
-        options = {"kinds": {column: kind}, **self._declared(name), **self._form()}
-        cast = Node(self._name("cast"), "cast", [name], options)
-        if alike or self.maybe(0.5) or not self._fits(cast):
-            return cast
-        self._add(cast)
-        options = {"key": [column], "partitions": self.draw.randint(1, 5)}
-        return Node(self._name("by"), "repartition", [cast.name], options)
 
     def _column_of(self, name: str, columns: list[str]) -> str:
         """Return a column for a function to change: where all is allowed, often one that rows are split by."""
@@ -96,75 +71,6 @@ class NodeDrawing(DataDrawing):
             if self.wanted.ways and known and self.maybe(0.3)
             else self.some(columns, 1, 2)
         )
-
-    def _share(self, _: str) -> Node | None:
-        """Keep the state of a node in the store of another one that has the same options."""
-        found = [node for node in self.nodes if stateful(node)]
-        if not found:
-            return None
-        owner = self.draw.choice(found)
-        if owner.options.get("window") and not self.daring:
-            return None
-        one = self.shapes[owner.inputs[0]]
-        others = [name for name, other in self.shapes.items() if self._serves(owner, one, other, name)]
-        if not others:
-            return None
-        options = {**owner.options, "store": store_of(owner)}
-        inputs = [self.draw.choice(others), *owner.inputs[1:]]
-        return Node(self._name("shares"), owner.op, inputs, options)
-
-    def _serves(self, owner: Node, one: Shape, other: Shape, name: str) -> bool:
-        """Return whether a stream has all that a node reads, and the same times; it may not be the node's own."""
-        if owner.op == "join" and (
-            other.columns.keys() & {*owner.options["columns"]} or name == owner.inputs[1]
-        ):
-            return False
-        return (
-            name not in owner.inputs
-            and (other.key == one.key or self.daring)
-            and other.times == one.times
-            and other.columns == one.columns
-            and other.changes == one.changes
-            and (other.orders(options_by(owner)) or owner.op == "per_key")
-        )
-
-    def _lookup(self, name: str) -> Node | None:
-        """Look up what another node keeps by the columns that these rows are split by, too."""
-        before, draw = self.shapes[name], self.draw
-        here = {way.split() for way in self._routes()[name]}
-        found = []
-        for node in self.nodes:
-            if not stateful(node) or node.options.get("window") or node.options.get("kept"):
-                continue
-            table, by = self.shapes[node.inputs[-1]], options_by(node)
-            there = {way.split() for i in node.inputs for way in self._routes()[i]}
-            alike = all(before.columns.get(c) == table.columns[c] for c in by)
-            if alike and here == there and len(here) == 1 and before.times == table.times:
-                columns = {"seen_in_batch": "int64"} if node.op == "deduplicate" else {}
-                columns |= {c: table.columns[c] for c in node.options.get("columns", ())}
-                columns |= {"n": "int64"} if node.op == "per_key" else {}
-                columns |= {
-                    c: kind
-                    for c, (function, _, kind) in node.options.get("aggregates", {}).items()
-                    if function != "avg"
-                }
-                found += [(node, c, kind) for c, kind in columns.items()]
-        if not found:
-            return None
-        node, column, kind = draw.choice(found)
-        options = {
-            "by": options_by(node),
-            "store": store_of(node),
-            "column": column,
-            "new": f"f{len(self.nodes)}",
-            "kind": kind,
-            **self._declared(name),
-            **self._form(),
-        }
-        return Node(self._name("lookup"), "lookup", [name], options)
-
-    def _routes(self) -> dict[str, Routes]:
-        return routes(Case(self.sources, self.nodes, []))
 
     def _fits(self, node: Node) -> bool:
         """Return whether there can be such a node here: no cycle, and nothing to refuse unless that is wanted."""

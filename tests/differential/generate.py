@@ -10,8 +10,8 @@ from typing import Any
 
 from taskplace.spark import faults
 from tests.differential.case import Case
-from tests.differential.draw_nodes import NodeDrawing
 from tests.differential.draw_spark import SparkDrawing
+from tests.differential.draw_ways import WayDrawing
 from tests.differential.drawing import Wanted
 
 WORKER = [name for name in faults.POINTS if name.startswith("attempt.")]
@@ -33,7 +33,7 @@ def spark_case(draw: Random) -> Case:
     return SparkDrawing(draw, Wanted(events=False, batches=8, ways=False, daring=False)).case()
 
 
-class _Drawn(NodeDrawing):
+class _Drawn(WayDrawing):
     def case(self) -> Case:
         self._sources()
         ops = [

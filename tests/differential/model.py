@@ -28,13 +28,13 @@ from tests.differential.case import (
     Shape,
     canonical,
     key_columns,
-    options_by,
     shapes,
     stateful,
     store_of,
 )
+from tests.differential.expiry import expired, lag, less
 from tests.differential.hashing import partition
-from tests.differential.values import DAY, Key, aggregated, cast, micros, order
+from tests.differential.values import Key, aggregated, cast, micros, order
 
 #: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
@@ -99,13 +99,13 @@ class Model:
     def store(self, name: str) -> list[Row]:
         """Return what can be read of a node's state after the last batch."""
         node = self._owner[name]
-        late = self._less(self.now, self._lag(node))
+        late = less(self.now, lag(node, self.shapes))
         keys = key_columns(node)
         return [
             {**dict(zip(keys, key, strict=True)), **values}
             for state in self.state[name].values()
             for key, values in state.items()
-            if not self._expired(node, key, values, late)
+            if not expired(node, self.shapes, key, values, late)
         ]
 
     # -- steps
@@ -129,8 +129,8 @@ class Model:
             if not store:
                 found[task] = list(run(node, *parts))
                 continue
-            state, lag = self.state[store][task], self._lag(self._owner[store])
-            late, now = self._less(self.late, lag), self._less(self.now, lag)
+            state, behind = self.state[store][task], lag(self._owner[store], self.shapes)
+            late, now = less(self.late, behind), less(self.now, behind)
             found[task] = list(run(node, before, state, late, *parts))
             if self._last[store] != node.name:
                 continue
@@ -141,7 +141,7 @@ class Model:
 
     def _expire(self, node: Node, state: dict[Key, Row], now: int | None) -> dict[Key, Row]:
         """Remove what has had its time from a task's state, and return it."""
-        gone = {key: values for key, values in state.items() if self._expired(node, key, values, now)}
+        gone = {key: values for key, values in state.items() if expired(node, self.shapes, key, values, now)}
         for key in gone:
             del state[key]
         return gone
@@ -177,7 +177,7 @@ class Model:
             values = {"seen_in_batch": self.batches}
             if time and time not in by:
                 values[time] = micros(row[time], before.columns[time])  # kept as a timestamp
-            if self._expired(node, key, values, late):
+            if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
             elif self._seen(node, state, key, late) is None:
                 state[key] = values
@@ -204,7 +204,7 @@ class Model:
                 and order(row, order_by) < order({**row, **seen}, order_by)
             ):
                 continue
-            if self._expired(node, key, values, late):
+            if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
             elif row.get(node.options.get("deleted")):
                 state.pop(key, None)
@@ -230,7 +230,7 @@ class Model:
             if n > node.options["limit"]:
                 if known:
                     del state[key]
-            elif self._expired(node, key, values, late):
+            elif expired(node, self.shapes, key, values, late):
                 self._dropped += 1
             else:
                 state[key] = values
@@ -249,7 +249,7 @@ class Model:
                 for row in group:
                     came = row.get(AS_IT_CAME, row)
                     aggregated(values, name, function, came[column] if column else 1)
-            if self._expired(node, key, values, late):
+            if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
                 values = known if known else values
             else:
@@ -268,48 +268,9 @@ class Model:
 
     # -- state
 
-    def _lag(self, node: Node) -> int:
-        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest.
-
-        A date in the state stands for its whole day: it lies up to a day before the times of its rows.
-        """
-        options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
-        if options.get("window"):
-            return times[options["window"]["column"]]
-        column = options.get("time")
-        if node.op == "aggregate" and column in options["aggregates"]:
-            column = options["aggregates"][column][1]
-        if not options.get("ttl"):
-            return 0
-        lag = times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
-        return lag + (DAY - 1 if self._kept_as(node, column) == "date" else 0)
-
-    def _kept_as(self, node: Node, column: str | None) -> str:
-        """Return the type of the time that a node's state goes by."""
-        if column is None or (node.op != "join" and column not in options_by(node)):
-            return "timestamp"
-        return node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
-
-    @staticmethod
-    def _less(watermark: int | None, lag: int) -> int | None:
-        return None if watermark is None else watermark - lag
-
-    def _expired(self, node: Node, key: Key, values: Row, watermark: int | None) -> bool:
-        """Return whether an entry has had its time; one without a time never has."""
-        window, ttl = node.options.get("window"), node.options.get("ttl")
-        if watermark is None or not (window or ttl):
-            return False
-        entry = {**dict(zip(key_columns(node), key, strict=True)), **values}
-        if window:
-            return bool(entry[WINDOW_START] + window["size"] + window["grace"] <= watermark)
-        column = "newest" if node.op == "per_key" else node.options["time"]
-        kind = self._kept_as(node, column)
-        time = micros(entry[column], kind)
-        return time is not None and time + ttl <= watermark
-
     def _seen(self, node: Node, state: dict[Key, Row], key: Key, late: int | None) -> Row | None:
         values = state.get(key)
-        return None if values is None or self._expired(node, key, values, late) else values
+        return None if values is None or expired(node, self.shapes, key, values, late) else values
 
     def _key(self, node: Node, row: Row) -> Key:
         """Return the key of a row's state, with values in the types in which they are kept."""
