@@ -53,14 +53,13 @@ class WayDrawing(NodeDrawing):
         return Node(self._name("shares"), owner.op, inputs, options)
 
     def _serves(self, owner: Node, one: Shape, other: Shape, name: str) -> bool:
-        """Return whether a stream has all that a node reads, and the same times; it may not be the node's own."""
+        """Return whether a stream has all that a node reads, and the same times; it may be the node's own."""
         if owner.op == "join" and (
             other.columns.keys() & {*owner.options["columns"]} or name == owner.inputs[1]
         ):
             return False
         return (
-            name not in owner.inputs
-            and (other.key == one.key or self.daring)
+            (other.key == one.key or self.daring)
             and other.times == one.times
             and other.columns == one.columns
             and other.changes == one.changes

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -93,7 +94,9 @@ def main(argv: list[str] | None = None) -> int:
             failed += bool(kind)
         return 1 if failed else 0
     started, seed, totals, kinds = time.monotonic(), options.seed, Counter[str](), Counter[str]()
-    # A long run that is interrupted still says what it has tried.
+    # A long run that is interrupted still says what it has tried, also where a shell has it ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         while time.monotonic() - started < options.seconds:
             case, way = drawn(seed)

@@ -54,9 +54,8 @@ class _Drawn(WayDrawing):
         ]
         if self.wanted.ways:
             ops += [self._cast, self._cast, self._lookup]
-            ops += (
-                [] if self.wanted.calm else [self._share, self._share]
-            )  # what comes then depends on the cuts
+        if self.wanted.ways and not self.wanted.calm:  # what comes of shared stores depends on the cuts
+            ops += [self._share, self._share]
         wanted = self.draw.randint(1, self.wanted.nodes)
         for _ in range(4 * wanted):
             if len(self.nodes) >= wanted:
