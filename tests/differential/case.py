@@ -99,7 +99,6 @@ class Shape:
       batch has each combination just once, so that order says nothing
     - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
     - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
-    - `changes`: whether later rows may stand in for earlier ones, as those of a running count
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
     - `changes`: whether a row may be followed by another one of its key that replaces it
     """

@@ -21,7 +21,7 @@ from graphlib import CycleError, TopologicalSorter
 from tests.differential.case import Case, Node, Shape, options_by, shapes, stateful, store_of
 
 MUST, MAY = "must be refused, or be right", "may be refused"
-#: Nodes that do not say which columns of their input they keep.
+#: Nodes that do not say which columns of their input they keep; `rename` only as a bare function.
 UNDECLARED = ("where", "rename", "cast", "lookup", "per_key")
 #: Nodes whose state is of rows, and which must say so if later rows replace earlier ones.
 OF_ROWS = ("aggregate", "deduplicate", "join")
@@ -152,7 +152,11 @@ def _through(node: Node, before: Shape, way: Route) -> Route:
     values = tuple(
         replace(value, now=behind(value.now), cast=value.cast or value.now in cast) for value in way.values
     )
-    return replace(way, values=values, hidden=way.hidden or node.op in UNDECLARED)
+    return replace(way, values=values, hidden=way.hidden or _hides(node))
+
+
+def _hides(node: Node) -> bool:
+    return node.op in UNDECLARED and (node.op != "rename" or bool(node.options.get("function")))
 
 
 # ------------------------------------------------------------------------- subtopologies

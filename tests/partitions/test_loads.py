@@ -13,7 +13,11 @@ from taskplace.partitions.loads import balance_score, best_loads
 
 def by_trying(supply: list[int], allowed: list[list[int]], base: list[int]) -> tuple[list[int], list[int]]:
     """Return the least and the greatest load of each member over all assignments of the best score."""
-    who = [[j for j, may in enumerate(row) if may] for row, n in zip(allowed, supply, strict=True) for _ in range(n)]
+    who = [
+        [j for j, may in enumerate(row) if may]
+        for row, n in zip(allowed, supply, strict=True)
+        for _ in range(n)
+    ]
     loads = []
     for choice in itertools.product(*who):
         found = list(base)
@@ -22,7 +26,9 @@ def by_trying(supply: list[int], allowed: list[list[int]], base: list[int]) -> t
         loads.append(found)
     best = min(balance_score(np.array(found)) for found in loads)
     ties = [found for found in loads if balance_score(np.array(found)) == best]
-    return [min(column) for column in zip(*ties, strict=True)], [max(column) for column in zip(*ties, strict=True)]
+    return [min(column) for column in zip(*ties, strict=True)], [
+        max(column) for column in zip(*ties, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("seed", range(40))

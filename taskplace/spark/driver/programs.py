@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -44,7 +44,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     check_changes(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
-    found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
+    found = tuple(_program(sub, built, tags, times) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         raise InputError(
@@ -109,10 +109,7 @@ def watermark(
 
 
 def _program(
-    sub: Subtopology,
-    tags: Mapping[str, int],
-    times: Mapping[str, EventTime],
-    groups: Sequence[Sequence[str]],
+    sub: Subtopology, built: BuiltTopology, tags: Mapping[str, int], times: Mapping[str, EventTime]
 ) -> Program:
     keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
     operators = tuple(
@@ -148,12 +145,11 @@ def _program(
         },
         groups=tuple(
             tuple((topic, keys[topic]) for topic in group if topic in keys)
-            for group in groups
+            for group in built.copartition_groups
             if sum(topic in keys for topic in group) > 1
         ),
         splits=splits(sub, keys_of_stores),
-        owned=owned(sub, keys_of_stores),
-        partitions=sub.partitions,
+        owned=owned(sub, keys_of_stores, built.partitions),
     )
 
 
