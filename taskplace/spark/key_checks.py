@@ -38,7 +38,7 @@ from taskplace.spark.key_flow import Route, Routes, inputs, routes
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.traits import states_traits, traits_of
 from taskplace.spark.worker.ownership import Owned
-from taskplace.spark.worker.splits import Split
+from taskplace.spark.worker.splits import KeyColumn, Split
 from topology import BuiltTopology, Node, Subtopology, TopologyError
 
 
@@ -210,14 +210,14 @@ def _of_rows(processor: Any, key: Iterable[str]) -> tuple[str, ...]:
 
 
 def splits(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Split, ...]:
-    """Return the stores whose key contains a topic's key, with the types of these columns. O(nodes x topics).
+    """Return the stores whose key contains a topic's key, with the names and types of these columns. O(nodes x topics).
 
     `keys`: the key schema of each store. A node is compared with every topic that its rows come from, whatever lies
     between, if the key of one of its stores has all columns of the topic's key. Empty for a subtopology with one task.
     """
     return tuple(
         dict.fromkeys(
-            Split(node.name, store, route.topic, _types(keys[store], route.columns))
+            Split(node.name, store, route.topic, _columns(keys[store], route))
             for node, store, route in _kept(sub, keys)
         )
     )
@@ -295,6 +295,12 @@ def _is_unsure(node: Node) -> bool:
     So may a class that states no traits, and one that is derived from a class with traits.
     """
     return "traits" not in vars(type(node.processor))
+
+
+def _columns(key: pa.Schema, route: Route) -> tuple[KeyColumn, ...]:
+    """Return the key columns of a route's topic, as a store with the schema `key` keeps them."""
+    pairs = zip(route.key, route.columns, strict=True)
+    return tuple(KeyColumn(in_topic, name, key.field(name).type) for in_topic, name in pairs)
 
 
 def _types(key: pa.Schema, columns: Iterable[str]) -> tuple[tuple[str, pa.DataType], ...]:

@@ -8,9 +8,12 @@ processor the names are assumed to be unchanged, and the route is not `sure`: th
 Properties:
 - a processor that states its traits passes on the rows of its first input; any other may pass on rows of all inputs;
 - a processor whose output has the key of its own state passes on the columns for certain, if it may keep state there;
-- a topic without a key has a route without columns.
+- a topic without a key has a route without columns;
+- a route keeps the names that the key columns have in the topic, beside those at the node: the values and types by
+  which rows are split are those of the topic.
 
-Errors: as `taskplace.spark.processors.traits.renamed_keys`.
+Errors: as `taskplace.spark.processors.traits.renamed_keys`; `TopologyError` for a node that gives two key columns of a
+topic one name.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from taskplace.spark.processors.traits import renamed_keys, traits_of
-from topology import Node, Subtopology
+from topology import Node, Subtopology, TopologyError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -27,12 +30,14 @@ class Route:
     """The way of a topic's rows to a node.
 
     - `source`: the node that reads the topic
-    - `columns`: the names of the topic's key columns at the node, in the key's order; empty for a topic without a key
+    - `key`: the topic's key columns, with their names in the topic; empty for a topic without a key
+    - `columns`: the names that these columns have at the node, in the key's order
     - `unsure`: the first node that may have changed the columns' values; "" without one
     """
 
     topic: str
     source: str
+    key: tuple[str, ...]
     columns: tuple[str, ...]
     unsure: str = ""
 
@@ -55,16 +60,13 @@ def inputs(node: Node, found: Mapping[str, Routes]) -> Routes:
 
 def _output(node: Node, found: Mapping[str, Routes]) -> Routes:
     if node.kind == "source":
-        return frozenset({Route(node.topic or "", node.name, node.key)})
+        return frozenset({Route(node.topic or "", node.name, node.key, node.key)})
     if node.kind not in ("processor", "join"):
         return inputs(node, found)
     traits = traits_of(node.processor)
     if traits.passes_keys_on:
         names = renamed_keys(node.processor)
-        return frozenset(
-            replace(route, columns=tuple(names.get(column, column) for column in route.columns))
-            for route in found[node.parents[0]]
-        )
+        return frozenset(_renamed(node, route, names) for route in found[node.parents[0]])
     if traits.keeps_key_columns:
         of_state = traits.by_has_split_key
         return frozenset(
@@ -74,3 +76,16 @@ def _output(node: Node, found: Mapping[str, Routes]) -> Routes:
     return frozenset(
         route if route.unsure else replace(route, unsure=node.name) for route in inputs(node, found)
     )
+
+
+def _renamed(node: Node, route: Route, names: Mapping[str, str]) -> Route:
+    """Return a route behind a node that gives columns new names, by old name."""
+    columns = tuple(names.get(column, column) for column in route.columns)
+    if len(set(columns)) < len(columns):
+        raise TopologyError(
+            f"node {node.name!r}: declares that it passes on the columns ({', '.join(route.columns)}), by which "
+            f"{route.topic!r} is partitioned, as ({', '.join(columns)}), but two columns cannot have one name; give "
+            "each a name of its own in `passes_keys_on` or `keys_renamed`",
+            node=node.name,
+        )
+    return replace(route, columns=columns)

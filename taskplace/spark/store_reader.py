@@ -27,7 +27,7 @@ from taskplace.lag.ranking import lag_of
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
-from taskplace.spark.processors.traits import renamed_keys, traits_of
+from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.rows import RowCodec, table_given
 from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
@@ -106,6 +106,7 @@ class StoreReader:
                 )
         self._copies, self._max_lag, self._max_batches = copies, max_lag, max_batches
         self._tasks = placed.tasks_of(self._program.subtopology)
+        self._splits = [split for split in self._program.splits if split.store == name]
 
     def get(self, key: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the value of one key, as a dict; None if the key has none."""
@@ -187,35 +188,37 @@ class StoreReader:
 
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
         """Return per row the tasks to ask first: one, if the store's key contains the columns of the split."""
-        split = {
-            operator.key
-            for operator in self._program.operators
-            if operator.kind == "source" and operator.partitions == len(self._tasks)
+        counts = {o.topic: o.partitions for o in self._program.operators if o.kind == "source"}
+        # A topic may have fewer partitions than the subtopology has tasks, and its columns other names.
+        ways = {
+            (tuple(column.name for column in split.columns), counts[split.topic]) for split in self._splits
         }
-        by = next(iter(split)) if len(split) == 1 else ()
-        if not by or not set(by) <= set(self.schema.key.names):
+        if len(ways) != 1:
             return [self._tasks] * keys.num_rows
+        ((by, partitions),) = ways
         columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
         try:
-            return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
+            return [[self._tasks[partition]] for partition in partition_of(columns, partitions)]
         except InputError:  # only Spark can hash keys of this type
             return [self._tasks] * keys.num_rows
 
     def _keys_came_so(self) -> bool:
-        """Return whether the store has the columns that rows are split by, unchanged since the sources."""
+        """Return whether the store has the columns that rows are split by, with the values and types of the sources.
+
+        They may have new names.
+        """
         types = self._placed.journal.identity.get("keys") or {}
         operators = {operator.name: operator for operator in self._program.operators}
+        columns = {split.topic: split.columns for split in self._splits}
 
         def as_they_came(name: str) -> bool:
             operator = operators[name]
             if operator.kind == "source":
-                if not set(operator.key) <= set(self.schema.key.names):
+                if operator.topic not in columns:
                     return False
-                fields = [self.schema.key.field(column) for column in operator.key]
-                return types.get(operator.topic) == [from_arrow_type(f.type).simpleString() for f in fields]
-            passes = operator.kind == "merge" or (
-                traits_of(operator.processor).passes_keys_on and not renamed_keys(operator.processor)
-            )
+                kept = [column.kept for column in columns[operator.topic]]
+                return types.get(operator.topic) == [from_arrow_type(kind).simpleString() for kind in kept]
+            passes = operator.kind == "merge" or traits_of(operator.processor).passes_keys_on
             return passes and all(map(as_they_came, operator.parents))
 
         parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}

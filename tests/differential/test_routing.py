@@ -34,6 +34,7 @@ def case(*nodes: Node, **sources: Source) -> Case:
 
 
 RENAMED = Node("renamed", "rename", ["a"], {"names": {"k": "key"}, "function": True})
+DECLARED = Node("renamed", "rename", ["a"], {"names": {"k": "key"}})
 AS_BOOL = Node("cast", "cast", ["a"], {"kinds": {"k": "bool"}, "function": True})
 AS_TEXT = Node("cast", "cast", ["a"], {"kinds": {"k": "string"}})
 FILTERED = Node("some", "where", ["a"], {"column": "i", "less": 100, "function": True})
@@ -61,6 +62,14 @@ CASES = {
     ),
     "renamed": (case(RENAMED, count("renamed", "key")), MAY),
     "kept in a type that merges": (case(AS_BOOL, count("cast", "k")), MUST),
+    "renamed, kept in a type that merges": (
+        case(DECLARED, count("renamed", "key", kept={"key": "bool"})),
+        MUST,
+    ),
+    "renamed, kept in a type that does not": (
+        case(DECLARED, count("renamed", "key", kept={"key": "int64"})),
+        "",
+    ),
     "kept in a type that does not": (case(count("a", "k", kept={"k": "int64"})), ""),
     "cast, repartitioned": (
         case(AS_TEXT, Node("by", "repartition", ["cast"], {"key": ["k"], "partitions": 3}), count("by", "k")),

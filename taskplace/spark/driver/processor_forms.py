@@ -11,7 +11,7 @@ from typing import Any
 from taskplace.callables import check_function, unfit
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import layouts
-from taskplace.spark.processors.traits import traits_of
+from taskplace.spark.processors.traits import renamed_keys, traits_of
 from topology import BuiltTopology, Node
 
 _FORM = "an object with process(context, *inputs), or a function of the same arguments"
@@ -50,6 +50,7 @@ expected parameters for the context and 2 inputs: a, b
     if not callable(run):
         raise InputError(path, found=processor, expected=_FORM)
     _check_store(path, processor)
+    renamed_keys(processor)  # refuses names that are none
     what = "a function" if run is processor else f"{type(processor).__name__}.process"
     inputs = f"{len(node.parents)} input{'s' * (len(node.parents) != 1)}: {', '.join(node.parents)}"
     if (found := unfit(run, ["context", *node.parents])) is not None:

@@ -102,6 +102,12 @@ def renamed_keys(processor: object) -> Mapping[str, str]:
             found=found,
             expected="new names of columns by old names, such as {'tailnum': 'plane'}",
         )
+    if len(set(found.values())) < len(found):
+        raise InputError(
+            f"{getattr(processor, '__name__', type(processor).__name__)}.keys_renamed",
+            found=dict(found),
+            expected="a different new name for each column",
+        )
     return found
 
 

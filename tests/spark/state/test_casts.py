@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from taskplace.errors import InputError
 from taskplace.spark.state.casts import cast, keeps_apart
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.worker.splits import Split, check_splits
+from taskplace.spark.worker.splits import KeyColumn, Split, check_splits
 
 TEXTS = [
     "7",
@@ -217,7 +217,7 @@ def test_what_is_said_of_common_pairs(found, kept, apart):
 
 
 def test_topics_that_meet_in_a_store_are_hashed_alike():
-    splits = [Split("n", "s", topic, (("k", pa.int64()),)) for topic in ("a", "b", "c")]
+    splits = [Split("n", "s", topic, (KeyColumn("k", "k", pa.int64()),)) for topic in ("a", "b", "c")]
     check_splits(splits, {"a": {"k": pa.int16()}, "b": {"k": pa.int32()}})
     with pytest.raises(
         InputError, match=r"node 'n': found .*'a': \['int32'\], 'c': \['int64'\].*cast the keys"

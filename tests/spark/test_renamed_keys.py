@@ -1,0 +1,251 @@
+"""State behind declared new names of key columns: one key has one state, or the topology is refused at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from taskplace.errors import InputError
+from taskplace.spark.driver.processor_forms import check_forms
+from taskplace.spark.driver.sources import check_sources
+from taskplace.spark.key_checks import check_keys
+from taskplace.spark.processors import Count, Deduplicate, PerKey, TableJoin, passes_keys_on
+from taskplace.spark.processors.traits import PASSES
+from taskplace.spark.sinks import ParquetSink
+from tests.support.placed_without_spark import World
+from topology import Stream, Topology, TopologyError
+
+INT64, STRING = pa.int64(), pa.string()
+TEXTS = ["7", "07", "007", "0007"] * 2
+
+
+class Renames:
+    """Gives columns new names, as a class that states traits."""
+
+    traits = PASSES
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.keys_renamed = names
+
+    def process(self, context: Any, rows: pa.Table) -> pa.Table:
+        return rows.rename_columns([self.keys_renamed.get(name, name) for name in rows.column_names])
+
+
+def as_function(**names: str) -> Any:
+    return passes_keys_on(**names)(lambda context, rows: Renames(names).process(context, rows))
+
+
+def as_class(**names: str) -> Any:
+    return Renames(names)
+
+
+HOW = pytest.mark.parametrize("renames", [as_function, as_class])
+PROCESSORS = {
+    "count": lambda kind: Count("s", by={"p": kind}),
+    "deduplicate": lambda kind: Deduplicate("s", by={"p": kind}),
+    "per key": lambda kind: PerKey(
+        "s", lambda key, rows, state: (state, rows), by={"p": kind}, state={"n": "int64"}, output={"p": kind}
+    ),
+}
+
+
+def source(topo: Topology | None = None, name: str = "a", key: Any = "k") -> Stream:
+    return (topo or Topology("t")).source(name, key=key, partitions=4)
+
+
+def frame(**columns: DataType) -> StructType:
+    schema = StructType()
+    for name, kind in columns.items():
+        schema = schema.add(name, kind)
+    return schema
+
+
+def judged(stream: Stream, **frames: StructType) -> None:
+    built = stream.topology.build()
+    check_keys(built)
+    check_sources(built, frames)
+
+
+# ------------------------------------------------------------------------- types
+
+
+@HOW
+@pytest.mark.parametrize("make", PROCESSORS.values(), ids=PROCESSORS)
+@pytest.mark.parametrize(
+    ("found", "kept", "says"),
+    [
+        (StringType(), "int64", "partitioned by string"),
+        (TimestampType(), "date", r"partitioned by timestamp\[us, tz=UTC\]"),
+        (StringType(), "string", None),
+        (LongType(), "string", None),
+    ],
+)
+def test_the_type_of_the_topic_s_column_counts(renames, make, found, kept, says):
+    stream = source().process(renames(k="p"), name="step").process(make(kept), name="keeps")
+    if says is None:
+        judged(stream, a=frame(k=found))
+        return
+    with pytest.raises(InputError, match=rf"^node 'keeps', column 'p': .*{says} \(its column 'k'\)"):
+        judged(stream, a=frame(k=found))
+
+
+@HOW
+def test_another_column_that_the_topic_has_under_the_new_name_does_not_count(renames):
+    """Rows are not split by that column, whatever its type."""
+    stream = source().process(renames(k="p", p="q"), name="step").process(Count("s", by={"p": "int64"}))
+    judged(stream, a=frame(k=LongType(), p=DoubleType()))
+    with pytest.raises(InputError, match="partitioned by double"):
+        judged(stream, a=frame(k=DoubleType(), p=LongType()))
+
+
+def test_names_that_two_steps_change_one_after_the_other():
+    """The second step gives the key the name of another column of the topic."""
+    stream = source().process(as_function(k="p"), name="one").process(as_function(p="q"), name="two")
+    stream = stream.process(Count("s", by={"q": "int64"}), name="keeps")
+    judged(stream, a=frame(k=LongType(), p=StringType(), q=StringType()))
+    with pytest.raises(InputError, match=r"'a' is partitioned by string \(its column 'k'\)"):
+        judged(stream, a=frame(k=StringType(), p=LongType(), q=LongType()))
+
+
+def test_exchanged_names_of_a_key_of_two_columns():
+    stream = source(key=["k", "l"]).process(as_function(k="l", l="k"), name="step")
+    stream = stream.process(Count("s", by={"k": "string", "l": "int64"}), name="keeps")
+    judged(stream, a=frame(k=LongType(), l=StringType()))
+    with pytest.raises(InputError, match=r"column 'l': .*partitioned by string \(its column 'k'\)"):
+        judged(stream, a=frame(k=StringType(), l=LongType()))
+
+
+@pytest.mark.parametrize("how", ["a merge", "a join", "a shared store"])
+def test_a_topic_with_new_names_that_meets_another(how):
+    """The other topic, `b`, has the name from the start; `a` has another column of that name."""
+    topo = Topology("t")
+    renamed = source(topo).process(as_function(k="p"), name="step")
+    other, by = source(topo, "b", key="p"), {"p": "int64"}
+    if how == "a merge":
+        stream = renamed.merge(other).process(Count("s", by=by), name="keeps")
+    elif how == "a join":
+        join = TableJoin("s", on=by, columns={"v": "int64"})
+        stream = topo.process(join, inputs=[renamed, other], name="keeps")
+    else:
+        topo.store("s")
+        stream = renamed.process(Deduplicate("s", by=by), stores=["s"], name="keeps")
+        other.process(Deduplicate("s", by=by), stores=["s"], name="keeps-too")
+
+    def types(k: DataType, p: DataType) -> dict[str, StructType]:
+        return {"a": frame(k=k, p=DoubleType()), "b": frame(p=p, v=LongType())}
+
+    judged(stream, **types(LongType(), LongType()))
+    with pytest.raises(InputError, match=r"^node 'keeps', column 'p': .*'a' .*string \(its column 'k'\)"):
+        judged(stream, **types(StringType(), StringType()))
+    with pytest.raises(InputError, match="different types"):
+        judged(stream, **types(IntegerType(), LongType()))
+
+
+@HOW
+@pytest.mark.parametrize("again", [False, True], ids=["a source", "a repartition"])
+def test_a_task_judges_the_rows_that_come(world: World, renames, again):
+    topo = Topology("t")
+    stream = topo.source("a", key="x" if again else "k", partitions=4)
+    stream = stream.repartition("k", name="again", partitions=4) if again else stream
+    stream = stream.process(renames(k="p"), name="step")
+    stream.process(Count("s", by={"p": "int64"}), name="keeps").sink(
+        "o", target=ParquetSink(world.folder / "out")
+    )
+    placed = world.open(topo)
+    with pytest.raises(InputError, match=r"node 'keeps', column 'p': .*string \(its column 'k'\)"):
+        world.batch(placed, 0, a=pa.table({"x": range(8), "k": TEXTS}))
+    assert placed.journal.last_batch == -1
+    placed = world.open(topo)
+    world.batch(placed, 0, a=pa.table({"x": range(8), "k": range(8)}))
+    assert world.stored(placed, "s") == [(number, 1) for number in range(8)]
+
+
+# ------------------------------------------------------------------------- names
+
+
+def test_two_columns_under_one_name_are_refused_where_they_are_declared():
+    with pytest.raises(InputError, match=r"^both\.keys_renamed: .*a different new name for each column$"):
+
+        @passes_keys_on(k="p", j="p")
+        def both(context, rows):
+            return rows
+
+    stream = Topology("t").source("a", key="k", partitions=1).process(as_class(k="p", j="p"))
+    with pytest.raises(InputError, match=r"^Renames\.keys_renamed: .*a different new name"):
+        check_forms(stream.topology.build())
+
+
+@pytest.mark.parametrize("steps", [[{"k": "l"}], [{"k": "p"}, {"l": "p"}]])
+def test_a_key_column_under_the_name_of_another_one_is_refused(steps):
+    stream = source(key=["k", "l"])
+    for number, names in enumerate(steps):
+        stream = stream.process(as_function(**names), name=f"step-{number}")
+    name = f"step-{len(steps) - 1}"
+    with pytest.raises(TopologyError, match=rf"^node '{name}': .*two columns cannot have one name") as caught:
+        check_keys(stream.topology.build())
+    assert caught.value.node == name
+
+
+# ------------------------------------------------------------------------- reading from outside
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, reader: Any, key: dict[str, Any]) -> tuple[Any, int]:
+    """Return the value of a key, and how many tasks were asked for it."""
+    tasks: list[Any] = []
+    ask = type(reader)._ask
+
+    def noted(self: Any, wanted: Any, files: Any = None) -> Any:
+        tasks.extend(wanted)
+        return ask(self, wanted, files)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(reader), "_ask", noted)
+        return reader.get(key), len(tasks)
+
+
+@HOW
+def test_a_renamed_key_is_looked_up_in_its_own_task_alone(world: World, monkeypatch, renames):
+    topo = source().process(renames(k="p"), name="step").process(Count("s", by={"p": "int64"})).topology
+    placed = world.open(topo)
+    world.batch(placed, 0, a=pa.table({"k": range(8)}))
+    monkeypatch.setitem(placed.journal.identity, "keys", {"a": ["bigint"]})
+    reader = placed.store("s")
+    assert [asked(monkeypatch, reader, {"p": key}) for key in range(8)] == [({"count": 1}, 1)] * 8
+    assert asked(monkeypatch, reader, {"p": 99}) == (None, 1)
+
+
+def test_a_key_is_looked_up_by_the_partitions_of_its_topic(world: World, monkeypatch):
+    """A subtopology has as many tasks as its largest topic has partitions."""
+    topo = Topology("t")
+    few, many = (topo.source(name, key="k", partitions=n) for name, n in (("few", 2), ("many", 5)))
+    few.merge(many, name="both").sink("all", target=ParquetSink(world.folder / "all"))
+    few.process(Count("s", by={"k": "int64"}), name="s")
+    placed, rows = world.open(topo), pa.table({"k": range(9)})
+    world.batch(placed, 0, few=rows, many=rows)
+    monkeypatch.setitem(placed.journal.identity, "keys", {"few": ["bigint"], "many": ["bigint"]})
+    found = [asked(monkeypatch, placed.store("s"), {"k": key}) for key in range(10)]
+    assert found == [({"count": 1}, 1)] * 9 + [(None, 1)]
+
+
+def test_behind_what_promises_only_names_every_task_is_asked(world: World, monkeypatch):
+    class OnlyNames(Renames):
+        traits = replace(PASSES, passes_keys_on=False)
+
+    topo = source().process(OnlyNames({}), name="step").process(Count("s", by={"k": "int64"})).topology
+    placed = world.open(topo)
+    world.batch(placed, 0, a=pa.table({"k": range(8)}))
+    monkeypatch.setitem(placed.journal.identity, "keys", {"a": ["bigint"]})
+    assert asked(monkeypatch, placed.store("s"), {"k": 99}) == (None, 4)
