@@ -180,6 +180,8 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
     - `id`: the checkpoint's id, the same in all declarations
     - `topology`: as `BuiltTopology.to_dict` returns it
     - `sources`: in the order in which Spark reads them; None if the declaration is older than this field
+    - `split`: by store, the columns of its key that decide a key's task, in the order of the topic's key. No entry for
+      a store in one task, and in declarations that are older than this field
     """
 
     id: str
@@ -187,6 +189,7 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
     stores: Mapping[str, Layout]
     incarnations: Mapping[str, int]
     sources: tuple[str, ...] | None = None
+    split: Mapping[str, tuple[str, ...]] = {}
 
 
 # -- input and result of an attempt

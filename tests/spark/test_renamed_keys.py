@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from taskplace.errors import InputError
+from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources
 from taskplace.spark.key_checks import check_keys
@@ -28,7 +28,6 @@ from taskplace.spark.sinks import ParquetSink
 from tests.support.placed_without_spark import World
 from topology import Stream, Topology, TopologyError
 
-INT64, STRING = pa.int64(), pa.string()
 TEXTS = ["7", "07", "007", "0007"] * 2
 
 
@@ -249,3 +248,26 @@ def test_behind_what_promises_only_names_every_task_is_asked(world: World, monke
     world.batch(placed, 0, a=pa.table({"k": range(8)}))
     monkeypatch.setitem(placed.journal.identity, "keys", {"a": ["bigint"]})
     assert asked(monkeypatch, placed.store("s"), {"k": 99}) == (None, 4)
+
+
+# ------------------------------------------------------------------------- another driver
+
+
+def test_a_restart_that_splits_the_state_by_another_of_its_columns_is_refused(world: World):
+    """The topic's key is the same: it becomes another column of the state's key, so keys belong to other tasks."""
+
+    def counted(new: str, other: str) -> Topology:
+        def step(context: Any, rows: pa.Table) -> pa.Table:
+            return rows.rename_columns([new, other])
+
+        named = passes_keys_on(k=new)(step)
+        count = Count("s", by={"p": "int64", "q": "int64"})
+        return source().process(named, name="step").process(count, name="keeps").topology
+
+    rows = pa.table({"k": [1, 2, 3], "v": [3, 2, 1]})
+    world.batch(world.open(counted("p", "q")), 0, a=rows)
+    with pytest.raises(CheckpointError, match=r"store 's' was split by \(p\), and is now split by \(q\)"):
+        world.batch(world.open(counted("q", "p")), 1, a=rows)
+    placed = world.open(counted("p", "q"))
+    world.batch(placed, 1, a=rows)
+    assert world.stored(placed, "s") == [(1, 3, 2), (2, 2, 2), (3, 1, 2)]

@@ -1,19 +1,20 @@
 """Checks whether a topology can continue a checkpoint, and declares the topology's structure.
 
-State is kept if tasks keep their numbers, their keys and the layout of their stores, and if the stored values keep
-their meaning: the same aggregate functions of the same columns, and windows of the same size and time column.
-Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
+State is kept if tasks keep their numbers, their keys and the layout of their stores, if rows are split by the same
+columns of a store's key, and if the stored values keep their meaning: the same aggregate functions of the same columns,
+and windows of the same size and time column. Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
 aggregates; there they are not compared.
 
 Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
 that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
 drivers. If a driver was stopped during its commit and continues later, its declaration counts from that commit on.
 
-    {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}, "sources": [...]}
+    {"id": ..., "topology": {...}, "stores": {...}, "incarnations": {...}, "sources": [...], "split": {...}}
 
 `sources` are the external topics, in the order in which Spark reads them. Spark's checkpoint has their offsets by
 position, so no source may be added, removed or moved. Declarations of earlier versions have no `sources`; they are
-compared without the order.
+compared without the order. Neither have they `split`, the columns of each store's key by which rows are split: what
+they lack is not compared.
 
 A store that was removed and comes back is empty. It gets another *incarnation*, which is part of its name in copies and
 changelogs, so that old records are never taken for new ones.
@@ -57,13 +58,13 @@ def declare(
     layouts = _layouts(programs)
     before = epochs.declaration(committed) if committed is not None else Declaration("", {}, {}, {})
     if committed is not None:
-        _check(root, before, built, layouts)
+        _check(root, before, built, layouts, _split(programs))
     incarnations = dict(before.incarnations)
     for name in layouts:
         if name not in before.stores:
             incarnations[name] = incarnations.get(name, -1) + 1
     id_ = before.id or _id(epochs) or new_id or uuid.uuid4().hex
-    return Declaration(id_, built.to_dict(), layouts, incarnations, _sources(built))
+    return Declaration(id_, built.to_dict(), layouts, incarnations, _sources(built), _split(programs))
 
 
 def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> None:
@@ -106,7 +107,13 @@ def _id(epochs: Epochs) -> str:
     return epochs.declaration(newest).id if newest else ""
 
 
-def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mapping[str, Layout]) -> None:
+def _check(
+    root: Path,
+    before: Declaration,
+    built: BuiltTopology,
+    layouts: Mapping[str, Layout],
+    split: Mapping[str, tuple[str, ...]],
+) -> None:
     try:
         evolution = compare(before.topology, built)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -122,6 +129,13 @@ def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mappi
         elif changed := {k for k, how in layout.meaning.items() if was.meaning.get(k, how) != how}:
             old, new = ({k: m[k] for k in sorted(changed)} for m in (was.meaning, layout.meaning))
             reasons.append(f"store {store!r} was created with {old}, found {new}{_renamed(changed)}")
+        # The topic's key may be the same, and have become another column of the store's key on the way.
+        one, other = before.split.get(store), split.get(store)
+        if one is not None and other is not None and one != other:
+            reasons.append(
+                f"store {store!r} was split by ({', '.join(one)}), and is now split by ({', '.join(other)}), so its "
+                "keys belong to other tasks"
+            )
     if reasons:
         raise CheckpointError(
             f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
@@ -141,6 +155,15 @@ def _sources(built: BuiltTopology) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(n.topic for n in built.nodes if n.kind == "source" and not n.internal and n.topic)
     )
+
+
+def _split(programs: Sequence[Program]) -> dict[str, tuple[str, ...]]:
+    """Return by store the columns of its key that have the values of the topics' keys."""
+    return {
+        split.store: tuple(column.name for column in split.columns)
+        for program in programs
+        for split in program.splits
+    }
 
 
 def _with_incarnations(program: Program, incarnations: Mapping[str, int]) -> Program:

@@ -91,6 +91,25 @@ def test_a_declaration_of_before_has_no_columns_of_aggregates_and_fits(tmp_path,
         opened(tmp_path, *build(n=sum_("a", "int64")))
 
 
+@pytest.mark.parametrize(
+    ("split", "fits"), [({}, True), ({"counts": ("k",)}, True), ({"counts": ("x",)}, False)]
+)
+def test_state_stays_split_by_the_same_columns_if_the_declaration_has_them(
+    tmp_path, monkeypatch, split, fits
+):
+    """Declarations of earlier releases have none."""
+    with monkeypatch.context() as patched:
+        patched.setattr(structure, "_split", lambda programs: split)
+        committed(tmp_path, *build())
+    if fits:
+        opened(tmp_path, *build())
+        return
+    with pytest.raises(
+        CheckpointError, match=r"store 'counts' was split by \(x\), and is now split by \(k\), so its keys"
+    ):
+        opened(tmp_path, *build())
+
+
 def test_an_aggregate_may_have_any_name():
     aggregates = {"n": sum_("a"), "column of n": max_("a")}
     (layout,) = Aggregate("s", by={"k": "string"}, **aggregates).layouts().values()
