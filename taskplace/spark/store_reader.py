@@ -218,8 +218,10 @@ class StoreReader:
                     return False
                 kept = [column.kept for column in columns[operator.topic]]
                 return types.get(operator.topic) == [from_arrow_type(kind).simpleString() for kind in kept]
-            passes = operator.kind == "merge" or traits_of(operator.processor).passes_keys_on
-            return passes and all(map(as_they_came, operator.parents))
+            if operator.kind == "merge":
+                return all(map(as_they_came, operator.parents))
+            # Such a processor passes on the rows of its first input.
+            return traits_of(operator.processor).passes_keys_on and as_they_came(operator.parents[0])
 
         parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}
         return bool(parents) and all(map(as_they_came, parents))

@@ -2,8 +2,8 @@
 
 State is kept if tasks keep their numbers, their keys and the layout of their stores, if rows are split by the same
 columns of a store's key, and if the stored values keep their meaning: the same aggregate functions of the same columns,
-and windows of the same size and time column. Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
-aggregates; there they are not compared.
+and windows of the same size and time column. Everything else about a topology may change between two runs.
+Declarations of earlier versions have no columns of aggregates; there they are not compared.
 
 Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
 that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
