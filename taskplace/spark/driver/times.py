@@ -110,9 +110,14 @@ def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
         return times.largest
     lag = times.lag(column.column)
     if lag is None and times.known:
+        remedy = (
+            f"an event time of its input, one of {sorted(times.lags)}; use that column, or declare "
+            f"{column.column!r} as the source's event_time"
+            if times.lags
+            else "a column of the stream, not of a table that it was joined with; declare the column and its delay "
+            "in a node behind the join: process(f, event_time='at', delay='1 day')"
+        )
         raise TopologyError(
-            f"node {node.name!r}: found the time column {column.column!r}, expected an event time of its input, one of "
-            f"{sorted(times.lags)}; use that column, or declare {column.column!r} as the source's event_time",
-            node=node.name,
+            f"node {node.name!r}: found the time column {column.column!r}, expected {remedy}", node=node.name
         )
     return lag or 0

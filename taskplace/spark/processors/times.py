@@ -11,7 +11,7 @@ Units: microseconds.
 |---|---|
 | source with an event time | that column, lag 0 |
 | source without one, beside others that have one | every column, lag 0: the others' watermark applies to its rows |
-| `Deduplicate`, `TableJoin`, repartition | those of its (stream) input |
+| `Deduplicate`, `TableJoin`, repartition | those of its (stream) input; never the table's: its rows may be old |
 | merge | those that all parents have; the largest lag counts |
 | `Aggregate` with a window | `window_start`: lag + size + grace; the column of `Tumbling(time=...)`: lag + grace |
 | `Aggregate` | time columns among its keys, and `max_` of one |
@@ -50,7 +50,7 @@ class Times:
     """The time columns of a stream.
 
     - `lags`: by column, its lag behind the watermark
-    - `every`: whether every other column is a time column too, with lag 0
+    - `every`: whether every other column is a time column too, with lag 0, but for the columns of `never`
     - `lost`: where the stream has lost its event time, None if it has not; then there are no time columns
     - `dropped`: the largest lag of the columns that stopped being time columns in a merge or a loss: a function may
       still compute times from them
@@ -66,10 +66,11 @@ class Times:
     every: bool = False
     lost: Lost | None = None
     dropped: int = 0
+    never: frozenset[str] = frozenset()
 
     def lag(self, column: str) -> int | None:
         """Return the lag of a column; None if it is not an event time."""
-        return self.lags.get(column, 0 if self.every else None)
+        return self.lags.get(column, 0 if self.every and column not in self.never else None)
 
     @property
     def largest(self) -> int:
@@ -123,7 +124,8 @@ def merged(inputs: Mapping[str, Times], node: str) -> Times:
     every = bool(streams) and all(times.every for times in streams)
     if lags or every:
         gone = [lag for times in streams for name, lag in times.lags.items() if name not in lags]
-        return Times(lags, every, dropped=max([*gone, *(times.dropped for times in streams)]))
+        dropped = max([*gone, *(times.dropped for times in streams)])
+        return Times(lags, every, dropped=dropped, never=both.never)
     own = ", ".join(f"{name!r} has {sorted(times.lags)}" for name, times in inputs.items() if times.lags)
     return both.losing(
         node,
@@ -147,7 +149,8 @@ def together(inputs: Sequence[Times]) -> Times:
     dropped = max((times.largest for times in inputs), default=0)
     if lost is not None:
         return Times(lost=lost, dropped=dropped)
-    return Times(lags, any(times.every for times in inputs), dropped=dropped)
+    never: frozenset[str] = frozenset().union(*(times.never for times in inputs))
+    return Times(lags, any(times.every for times in inputs), dropped=dropped, never=never)
 
 
 def event_time(column: str, delay: object = 0) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

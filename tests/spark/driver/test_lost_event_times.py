@@ -167,6 +167,25 @@ def test_behind_an_aggregate_that_keeps_no_event_time_nodes_that_need_one_are_re
         world.open(topo)
 
 
+def test_a_table_s_time_is_no_event_time_of_a_stream_whose_source_has_none(world):
+    """The other sources' watermark applies to every column of such a source, but its rows meet older table rows."""
+
+    def topology(**declares: str) -> Topology:
+        topo = Topology("t")
+        table = topo.source("table", key="k", partitions=1, event_time="at")
+        stream = topo.source("in", key="k", partitions=1)
+        joined = stream.join_table(table, TableJoin("t", on=KEY, columns={"at": "timestamp"}), name="join")
+        joined.process(ending("mine"), name="once")
+        both = joined.merge(joined.process(Deduplicate("d", by=KEY), name="d"), name="both")
+        both = both.process(same, name="f", **declares) if declares else both
+        both.process(hourly("at"), name="after")
+        return topo
+
+    with pytest.raises(TopologyError, match=r"node 'after': found the time column 'at', .* not of a table"):
+        world.open(topology())
+    assert lags(world, topology(event_time="at", delay="1 hour"))["after"] == 60 * SIXTY
+
+
 def test_a_declared_delay_is_added_to_the_slowest_time_before_the_loss(world):
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=1, event_time="at")
