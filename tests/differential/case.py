@@ -101,6 +101,7 @@ class Shape:
     - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
     - `changes`: whether a row may be followed by another one of its key that replaces it
+    - `dropped`: the largest lag of the columns that stopped being time columns in a merge, or where event time was lost
     """
 
     columns: dict[str, str]
@@ -112,6 +113,12 @@ class Shape:
     numbered: bool = True
     mixed: bool = False
     changes: bool = False
+    dropped: int = 0
+
+    @property
+    def slowest(self) -> int:
+        """The largest lag of the time columns, with those that the stream has dropped or lost."""
+        return max((self.dropped, *self.times.values()))
 
     def orders(self, by: list[str]) -> bool:
         """Return whether the order of the rows of each combination of these columns is defined."""
@@ -142,10 +149,15 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"])
         )
     if node.op == "merge":
+        times = {c: max(s.times[c] for s in inputs) for c in first.times if all(c in s.times for s in inputs)}
+        if not all(s.times for s in inputs):
+            times = {}  # lost, or never there
+        gone = [lag for s in inputs for c, lag in s.times.items() if c not in times]
         return Shape(
             first.columns,
             first.key if all(other.key == first.key for other in inputs) else None,
-            {c: max(s.times[c] for s in inputs) for c in first.times if all(c in s.times for s in inputs)},
+            times,
+            dropped=max([*gone, *(s.dropped for s in inputs)], default=0),
             ordered=all(other.ordered for other in inputs),
             moved=any(other.moved for other in inputs),
             numbered=all(other.numbered for other in inputs),
@@ -153,19 +165,19 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             changes=any(other.changes for other in inputs),
         )
     if node.op == "where":
-        return replace(first, times=_declared(options, first))
+        return replace(first, **_declared(options, first))
     if node.op == "lookup":
         return replace(
             first,
             columns={**first.columns, options["new"]: options["kind"]},
-            times=_declared(options, first),
+            **_declared(options, first),
             moved=True,
         )
     if node.op == "cast":
         return replace(
             first,
             columns={**first.columns, **options["kinds"]},
-            times=_declared(options, first),
+            **_declared(options, first),
             # What differed may be the same now.
             single=None if set(options["kinds"]) & set(first.single or ()) else first.single,
         )
@@ -175,7 +187,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             first,
             columns={names.get(c, c): kind for c, kind in first.columns.items()},
             key=first.key and tuple(names.get(c, c) for c in first.key),
-            times=_declared(options, first),
+            **_declared(options, first),
             single=first.single and frozenset(names.get(c, c) for c in first.single),
         )
     if node.op == "deduplicate":
@@ -192,9 +204,17 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
         )
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
-        times, single = _declared(options, first), frozenset(options["by"])
-        key = _left(first.key, columns)
-        return Shape(columns, key, times, first.ordered, single, moved=True, numbered=False, changes=True)
+        single, key = frozenset(options["by"]), _left(first.key, columns)
+        return Shape(
+            columns,
+            key,
+            ordered=first.ordered,
+            single=single,
+            moved=True,
+            numbered=False,
+            changes=True,
+            **_declared(options, first),
+        )
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -217,9 +237,16 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     final = bool(window) and window["emit"] == "final"
     placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
     moved = first.moved or not final or (first.mixed and placed)
-    key = _left(first.key, columns)
     return Shape(
-        columns, key, times, ordered=False, single=single, moved=moved, numbered=False, changes=not final
+        columns,
+        _left(first.key, columns),
+        times,
+        ordered=False,
+        single=single,
+        moved=moved,
+        numbered=False,
+        changes=not final,
+        dropped=0 if window else first.dropped if times else first.slowest,
     )
 
 
@@ -233,10 +260,15 @@ def _left(key: tuple[str, ...] | None, columns: dict[str, str]) -> tuple[str, ..
     return key if key is not None and {*key} <= {*columns} else None
 
 
-def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
-    """Return the event time that a custom processor declares, relative to the slowest column of its input."""
+def _declared(options: dict[str, Any], before: Shape) -> dict[str, Any]:
+    """Return the event time that a custom processor declares, relative to the slowest column of its input.
+
+    Without a declaration, event time is lost.
+    """
     column = options.get("event_time")
-    return {column: max(before.times.values()) + options.get("delay", 0)} if column and before.times else {}
+    if not column:
+        return {"times": {}, "dropped": before.slowest}
+    return {"times": {column: before.slowest + options.get("delay", 0)}, "dropped": 0}
 
 
 # ------------------------------------------------------------------------- JSON

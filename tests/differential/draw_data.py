@@ -17,6 +17,8 @@ class DataDrawing(Drawing):
         partitions = draw.randint(1, 5)
         alike = self.maybe(0.5)
         ways = self.wanted.ways
+        # Sources that go by different columns: their merge has no event time.
+        twice = self.timed and alike and ways and not self.wanted.calm and self.maybe(0.5)
         values = {"v": draw.choice([*VALUES]), "x": draw.choice([*KEYS])}
         for i in range(draw.choice([1, 1, 2, 3])):
             columns = {**key, "i": "int64"}
@@ -28,7 +30,10 @@ class DataDrawing(Drawing):
             if self.maybe(0.3):
                 columns["gone" if alike else f"gone{i}"] = "bool"
             time = f"at{i}" if not alike and self.maybe(0.6) else "at"
-            if self.timed or self.maybe(0.5):
+            if twice:
+                columns |= {"at": "timestamp", "at_too": "timestamp"}
+                time = draw.choice(["at", "at_too"])
+            elif self.timed or self.maybe(0.5):
                 columns[time] = draw.choice(["timestamp"] * 8 + ["timestamp_ntz", "date"])
             self.sources[f"s{i}"] = Source(
                 columns,

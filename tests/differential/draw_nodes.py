@@ -48,11 +48,16 @@ class NodeDrawing(DataDrawing):
 
     def _declared(self, name: str) -> dict[str, Any]:
         """Return the event time that a custom processor may declare for its rows."""
-        times = self.shapes[name].times
+        times = [*self.shapes[name].times] or self._again(name)
         if not times or self.maybe(0.2):
             return {}
         delay = self.draw.choice([0, 0, SECOND])
-        return {"event_time": self.draw.choice([*times]), "delay": delay}
+        return {"event_time": self.draw.choice(times), "delay": delay}
+
+    def _again(self, name: str) -> list[str]:
+        """Return the columns to declare as event time of a stream that has lost it."""
+        columns = self.shapes[name].columns
+        return [c for c, kind in columns.items() if self.timed and kind == "timestamp" and c.startswith("at")]
 
     def _repartition(self, name: str) -> Node | None:
         columns = [c for c, kind in self.shapes[name].columns.items() if kind in SPLITTING]
@@ -261,8 +266,13 @@ class NodeDrawing(DataDrawing):
         if column is not None and before.times and self.maybe(0.6):
             options["ttl"] = self._ttl()
             if self.maybe(0.7):
-                options |= {"event_time": "newest", "delay": self.draw.choice([0, 5 * SECOND, 30 * SECOND])}
+                options |= self._newest()
+        elif column is not None and self._again(name) and not before.times and self.maybe(0.6):
+            options |= self._newest()
         return Node(self._name("each"), "per_key", [name], options)
+
+    def _newest(self) -> dict[str, Any]:
+        return {"event_time": "newest", "delay": self.draw.choice([0, 5 * SECOND, 30 * SECOND])}
 
     def _declares(self, *inputs: Shape) -> dict[str, Any]:
         """Return that rows count which are replaced later, if some are."""

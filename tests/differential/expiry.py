@@ -11,7 +11,8 @@ def lag(node: Node, shapes: dict[str, Shape]) -> int:
 
     A date in the state stands for its whole day: it lies up to a day before the times of its rows.
     """
-    options, times = node.options, shapes[node.inputs[-1]].times  # of a join, the table's
+    options, before = node.options, shapes[node.inputs[-1]]  # of a join, the table's
+    times = before.times
     if options.get("window"):
         return times[options["window"]["column"]]
     column = options.get("time")
@@ -19,7 +20,7 @@ def lag(node: Node, shapes: dict[str, Shape]) -> int:
         column = options["aggregates"][column][1]
     if not options.get("ttl"):
         return 0
-    found = times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
+    found = times[column] if node.op in ("deduplicate", "aggregate") else before.slowest
     return found + (DAY - 1 if kept_as(node, column, shapes) == "date" else 0)
 
 

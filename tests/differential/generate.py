@@ -52,6 +52,8 @@ class _Drawn(WayDrawing):
             self._join,
             self._per_key,
         ]
+        if len({source.event_time for source in self.sources.values()} - {None}) > 1:
+            ops += [self._merge] * 6  # which may lose event time
         if self.wanted.ways:
             ops += [self._cast, self._cast, self._lookup]
         if self.wanted.ways and not self.wanted.calm:  # what comes of shared stores depends on the cuts

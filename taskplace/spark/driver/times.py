@@ -5,7 +5,7 @@ first. The declaration of a repartition applies in the subtopologies that read i
 the lag of its time column.
 
 Errors: `TopologyError` naming the node: for a window or a de-duplication over a column that is no event time, and for a
-node that needs event time behind a node that does not declare it.
+node that needs event time behind a node that has lost it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import replace
 import pyarrow as pa
 
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
-from taskplace.spark.processors.times import TimeColumn, Times, declared, merged
+from taskplace.spark.processors.times import TimeColumn, Times, declared, merged, together
 from taskplace.spark.state.expiry import DAY
 from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.program import Operator, Program
@@ -48,7 +48,7 @@ def with_times(
                 lag += max(map(_coarser, forgetting), default=0)
                 operator = replace(operator, lag=lag, event_time=_declared(node))
             else:
-                known[operator.name] = merged(inputs)
+                known[operator.name] = merged(dict(zip(operator.parents, inputs, strict=True)), operator.name)
             if operator.kind == "repartition":
                 topics[operator.topic] = known[operator.name]
             operators.append(operator)
@@ -83,17 +83,15 @@ def _output(node: Node, inputs: Sequence[Times]) -> Times:
                 node=node.name,
             )
         times: Times = of_processor(*inputs)
-        return times
-    return declared(node.processor, node.options, _all(inputs), node.name)
-
-
-def _all(inputs: Sequence[Times]) -> Times:
-    """Return the time columns of all inputs of a node together, because it may use any of them."""
-    hidden = next((times.hidden_by for times in inputs if times.hidden_by), "")
-    lags: dict[str, int] = {}
-    for times in inputs:
-        lags |= {name: max(lag, lags.get(name, 0)) for name, lag in times.lags.items()}
-    return Times(lags, any(times.every for times in inputs), hidden)
+        if times.known or times.lost is not None:
+            return times
+        return together(inputs).losing(
+            node.name,
+            f"whose output has no event time ({type(node.processor).__name__})",
+            "put one into its key, add a max_ of one to its aggregates, or declare a column and its delay in a node "
+            "behind it: process(f, event_time='at', delay='0 s')",
+        )
+    return declared(node.processor, node.options, together(inputs), node.name)
 
 
 def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
@@ -101,21 +99,25 @@ def _lag(node: Node, inputs: Sequence[Times], *, forgets: bool) -> int:
     asked = getattr(node.processor, "input_time", None)
     column: TimeColumn | None = asked() if asked is not None else None
     read = [inputs[column.input]] if column is not None and column.input < len(inputs) else list(inputs)
-    times = _all(read)
-    if forgets and times.hidden_by:
+    times = together(read)
+    if forgets and times.lost is not None:
         raise TopologyError(
-            f"node {node.name!r}: uses event time, but its input passes through {times.hidden_by!r}, which declares no "
-            "event time for its output; declare the column and its delay behind the watermark there: "
-            "process(..., event_time='at', delay='0 s')",
+            f"node {node.name!r}: uses event time, but its input passes through {times.lost.node!r}, "
+            f"{times.lost.why}; {times.lost.remedy}",
             node=node.name,
         )
     if column is None or not column.strict or not forgets:
         return times.largest
     lag = times.lag(column.column)
     if lag is None and times.known:
+        remedy = (
+            f"an event time of its input, one of {sorted(times.lags)}; use that column, or declare "
+            f"{column.column!r} as the source's event_time"
+            if times.lags
+            else "a column of the stream, not of a table that it was joined with; declare the column and its delay "
+            "in a node behind the join: process(f, event_time='at', delay='1 day')"
+        )
         raise TopologyError(
-            f"node {node.name!r}: found the time column {column.column!r}, expected an event time of its input, one of "
-            f"{sorted(times.lags)}; use that column, or declare {column.column!r} as the source's event_time",
-            node=node.name,
+            f"node {node.name!r}: found the time column {column.column!r}, expected {remedy}", node=node.name
         )
     return lag or 0

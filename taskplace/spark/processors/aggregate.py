@@ -351,7 +351,7 @@ class Aggregate:
                 for name, lag in lags.items()
                 if lag is not None and pa.types.is_timestamp(kinds.field(name).type)
             }
-            return Times(stamps, hidden_by=times.hidden_by)
+            return Times(stamps, lost=times.lost, dropped=times.dropped)
         closed = (times.lag(self._window.column) or 0) + 1000 * self._window.closes_ms
         ends = {self._window.time: closed - 1000 * self._window.size_ms} if self._window.time else {}
         return Times({WINDOW: closed - 1, **ends})

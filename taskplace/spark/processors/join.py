@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -153,8 +154,8 @@ class TableJoin:
         return None if self._time is None else TimeColumn(1, self._time, strict=False)
 
     def output_times(self, stream: Times, table: Times) -> Times:
-        """Return the output's time columns: the stream's, because its rows only get more columns."""
-        return stream
+        """Return the output's time columns: the stream's. A table's columns may be as old as its rows."""
+        return replace(stream, never=stream.never | frozenset(self._columns))
 
     def process(self, context: Context, stream: pa.Table, table: pa.Table) -> pa.Table:
         """Return the stream's rows, followed by the table's columns.

@@ -34,6 +34,23 @@ def test_a_sum_of_integers_never_wraps_silently(bench, tmp_path):
     assert run.run(rows(1)).to_pylist() == [{"tail": "a", "total": big}]
 
 
+@pytest.mark.parametrize("kind", ["int64", pa.decimal128(19, 0)], ids=str)
+def test_a_sum_has_to_fit_its_type_after_each_batch(bench, tmp_path, kind):
+    """So the cuts decide whether a sum overflows that has room in the end."""
+    most = 2**62 if kind == "int64" else 6 * 10**18
+    numbers = [most, most, -most]
+
+    def rows(*values):
+        return table([("a", 0, value, 0.0, "") for value in values])
+
+    at_once = bench(tmp_path / "one", Aggregate("s", by={"tail": "string"}, total=sum_("n", kind)))
+    assert at_once.run(rows(*numbers)).to_pylist() == [{"tail": "a", "total": most}]
+    one_by_one = bench(tmp_path / "three", Aggregate("s", by={"tail": "string"}, total=sum_("n", kind)))
+    one_by_one.run(rows(numbers[0]))
+    with pytest.raises(InputError, match="total: found"):
+        one_by_one.run(rows(numbers[1]))
+
+
 def only(kind: Any, function: Any = sum_) -> Aggregate:
     return Aggregate("s", by={"k": "int64"}, x=function("v", kind))
 
