@@ -139,7 +139,9 @@ class StoreReader:
 
     def _values(self, keys: pa.Table) -> pa.Array:
         """Return the values of keys as structs; null for a key without a value."""
-        encoded = RowCodec(self.schema.key, "keys").encode(keys)
+        codec = RowCodec(self.schema.key, "keys")
+        keys = codec.canonical(keys)  # the values that are looked up also choose the task
+        encoded = codec.encode(keys)
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
         self._look_up(encoded, first, raw)
@@ -186,7 +188,10 @@ class StoreReader:
         return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
 
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
-        """Return per row the tasks to ask first: one, if the store's key contains the columns of the split."""
+        """Return per row the tasks to ask first: one, if the store's key contains the columns of the split.
+
+        `keys` has the types of the store's key.
+        """
         split = {
             operator.key
             for operator in self._program.operators
@@ -195,9 +200,9 @@ class StoreReader:
         by = next(iter(split)) if len(split) == 1 else ()
         if not by or not set(by) <= set(self.schema.key.names):
             return [self._tasks] * keys.num_rows
-        columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
         try:
-            return [[self._tasks[partition]] for partition in partition_of(columns, len(self._tasks))]
+            partitions = partition_of([keys[name] for name in by], len(self._tasks))
+            return [[self._tasks[partition]] for partition in partitions]
         except InputError:  # only Spark can hash keys of this type
             return [self._tasks] * keys.num_rows
 
