@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
@@ -217,7 +218,7 @@ class StoreReader:
                 if not set(operator.key) <= set(self.schema.key.names):
                     return False
                 fields = [self.schema.key.field(column) for column in operator.key]
-                return types.get(operator.topic) == [from_arrow_type(f.type).simpleString() for f in fields]
+                return types.get(operator.topic) == [_as_spark_calls(f.type) for f in fields]
             passes = operator.kind == "merge" or (
                 traits_of(operator.processor).passes_keys_on and not renamed_keys(operator.processor)
             )
@@ -306,6 +307,14 @@ class StoreReader:
         return (self._max_lag is None or lag_of(history.end.offset, at.offset) <= self._max_lag) and (
             self._max_batches is None or batches <= self._max_batches
         )
+
+
+def _as_spark_calls(kind: pa.DataType) -> str:
+    """Return Spark's name of a type; "" if Spark has no such type."""
+    try:
+        return from_arrow_type(kind).simpleString()
+    except PySparkTypeError:
+        return ""
 
 
 def _column(key: Mapping[str, Any], name: str) -> Any:
