@@ -139,7 +139,8 @@ def counted(runtime, store, ids, tasks, type, spark_type):
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
-        runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
+        change = run_attempt(program, setting, task, batches).change
+        runtime.history[task.task] = History((change,) if change else ())
     there = {0: tuple(runtime.history)}
     return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})
 

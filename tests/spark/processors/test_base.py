@@ -183,7 +183,7 @@ def test_a_layout_that_cannot_be_is_refused(options, message):
         StoreSchema.of("s", options)
 
 
-SCHEMA = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+COLUMNS = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 
 
 @pytest.mark.parametrize(
@@ -201,6 +201,6 @@ def test_columns_may_be_given_as_a_schema(make):
     def schema(by):
         return StoreSchema.of("s", make(by).layouts()["s"])
 
-    assert schema(SCHEMA) == schema({"k": "string", "at": "timestamp"})
+    assert schema(COLUMNS) == schema({"k": "string", "at": "timestamp"})
     with pytest.raises(InputError, match=r"\.(by|on): .*each column name once"):
         make(pa.schema([("k", pa.string()), ("k", pa.string())]))
