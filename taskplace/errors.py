@@ -57,7 +57,8 @@ class InputError(TaskplaceError, ValueError):
         self.found = found = redacted(found, path)
         self.expected = expected
         self.hint = hint = scrubbed(hint)
-        super().__init__(f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}")
+        message = f"{path}: found {scrubbed(shown(found))}, expected {expected}{hint and '; ' + hint}"
+        super().__init__(message.encode(errors="backslashreplace").decode())  # so that any log can hold it
 
 
 class ConfigError(InputError):

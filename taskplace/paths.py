@@ -7,6 +7,7 @@ refused.
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -38,7 +39,7 @@ def local_path(
     """Return the absolute local path of a path or a file: URI. `what` names the parameter in errors.
 
     Errors: `InputError`, or the given subclass, for another scheme, another host, a URI with more than a path, and
-    for a value that is not a path, or has a name that is too long for a file.
+    for a value that is not a path, has a name that is too long for a file, or characters that no file's name has.
 
     >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
     (PosixPath('/data/my state'), PosixPath('/data'))
@@ -68,6 +69,11 @@ def local_path(
             raise error(what, found=text, expected=expected, hint=hint)
     if not path.strip() or "\x00" in path:
         raise error(what, found=text, expected=expected)
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError as problem:
+        hint = f"{problem.object[problem.start]!r} in it is no character of a file's name"
+        raise error(what, found=text, expected=expected, hint=hint) from None
     longest = max(Path(path).parts, key=_size, default="")
     if _size(longest) > MOST_BYTES and not set(longest) & set("*?[{"):  # a pattern is no name
         raise error(

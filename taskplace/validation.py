@@ -75,11 +75,30 @@ def listing(value: Any, path: str) -> Sequence[Any]:
 
 def text(value: Any, path: str) -> str:
     """Return `value` if it is a string that is not empty, and can be written as UTF-8 (JSON can spell halves)."""
+    return named(value, path, "a non-empty string")
+
+
+def named(value: Any, path: str, expected: str) -> str:
+    """Return `value` if it is a string as in `text`; `expected` says what it names.
+
+    >>> named("\\ud800", "Count('n').by", "the name of a column")
+    Traceback (most recent call last):
+    taskplace.errors.InputError: Count('n').by: found '\\ud800', expected a string without surrogates (halves of \
+characters)
+    """
     if not isinstance(value, str) or not value:
-        raise InputError(path, found=value, expected="a non-empty string")
-    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InputError(path, found=value, expected="a string without surrogates (halves of characters)")
+        raise InputError(path, found=value, expected=expected)
+    if has_surrogates(value):
+        raise InputError(path, found=value, expected=NO_SURROGATES)
     return value
+
+
+NO_SURROGATES = "a string without surrogates (halves of characters)"
+
+
+def has_surrogates(value: str) -> bool:
+    """Return whether a string has halves of characters, which cannot be written as UTF-8."""
+    return not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
 def optional_text(value: Any, path: str) -> str | None:

@@ -160,12 +160,15 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
 
 
 class Layout(Message, frozen=True, omit_defaults=True):
-    """The layout of a store: its columns, the column by which entries expire, and what its numbers mean."""
+    """The layout of a store: its columns, the column by which entries expire, and what its numbers mean.
+
+    `meaning` is empty if the processor declares none; None in declarations that are older than this rule.
+    """
 
     key: Columns
     value: Columns
     time: str | None = None
-    meaning: Mapping[str, Any] = {}
+    meaning: Mapping[str, Any] | None = None
 
     @property
     def columns(self) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import pyarrow as pa
+from pyspark.errors import PySparkTypeError
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema, from_arrow_type
 
@@ -140,7 +141,9 @@ class StoreReader:
 
     def _values(self, keys: pa.Table) -> pa.Array:
         """Return the values of keys as structs; null for a key without a value."""
-        encoded = RowCodec(self.schema.key, "keys").encode(keys)
+        codec = RowCodec(self.schema.key, "keys")
+        keys = codec.canonical(keys)  # the values that are looked up also choose the task
+        encoded = codec.encode(keys)
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
         self._look_up(encoded, first, raw)
@@ -187,7 +190,10 @@ class StoreReader:
         return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
 
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
-        """Return per row the tasks to ask first: one, if the store's key contains the columns of the split."""
+        """Return per row the tasks to ask first: one, if the store's key contains the columns of the split.
+
+        `keys` has the types of the store's key.
+        """
         counts = {o.topic: o.partitions for o in self._program.operators if o.kind == "source"}
         # A topic may have fewer partitions than the subtopology has tasks, and its columns other names.
         ways = {
@@ -196,9 +202,11 @@ class StoreReader:
         if len(ways) != 1:
             return [self._tasks] * keys.num_rows
         ((by, partitions),) = ways
-        columns = [keys[name].cast(self.schema.key.field(name).type) for name in by]
         try:
-            return [[self._tasks[partition]] for partition in partition_of(columns, partitions)]
+            return [
+                [self._tasks[partition]]
+                for partition in partition_of([keys[name] for name in by], partitions)
+            ]
         except InputError:  # only Spark can hash keys of this type
             return [self._tasks] * keys.num_rows
 
@@ -217,7 +225,7 @@ class StoreReader:
                 if operator.topic not in columns:
                     return False
                 kept = [column.kept for column in columns[operator.topic]]
-                return types.get(operator.topic) == [from_arrow_type(kind).simpleString() for kind in kept]
+                return types.get(operator.topic) == [_as_spark_calls(kind) for kind in kept]
             if operator.kind == "merge":
                 return all(map(as_they_came, operator.parents))
             # Such a processor passes on the rows of its first input.
@@ -306,6 +314,14 @@ class StoreReader:
         return (self._max_lag is None or lag_of(history.end.offset, at.offset) <= self._max_lag) and (
             self._max_batches is None or batches <= self._max_batches
         )
+
+
+def _as_spark_calls(kind: pa.DataType) -> str:
+    """Return Spark's name of a type; "" if Spark has no such type."""
+    try:
+        return from_arrow_type(kind).simpleString()
+    except PySparkTypeError:
+        return ""
 
 
 def _column(key: Mapping[str, Any], name: str) -> Any:

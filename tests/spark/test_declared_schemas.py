@@ -23,6 +23,18 @@ def test_a_declared_schema_counts_from_the_start(world):
     assert stream.sent() == {0: [(1, 3.0), (2, 0.5), (None, None)]}
 
 
+def test_a_declared_float_takes_each_integer_that_it_holds(world):
+    stream = Stream(world, schema={"f": "double", "g": "float"})
+    for wrong, kind in ((2**60 + 1, "int64"), (2**64 - 1, "uint64")):
+        wide = table(f=([wrong, 0], getattr(pa, kind)()), g=[0, 0])
+        stream.refused(wide, match=f"sinks.out.f: found '{kind} .{wrong} is not a value of double.*")
+    stream.refused(table(f=[1], g=[2**24 + 1]), match="sinks.out.g: .*16777217 is not a value of float")
+    stream.batch(
+        table(f=[2**60, -(2**53) - 2], g=[2**25, None]), table(f=([2**63, 3], pa.uint64()), g=[1, 2])
+    )
+    assert stream.sent() == {0: [(-(2.0**53) - 2, None), (2.0**60, 2.0**25), (3.0, 2.0), (2.0**63, 1.0)]}
+
+
 @pytest.mark.parametrize(
     ("schema", "says"),
     [

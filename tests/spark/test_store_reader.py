@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import nullcontext
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from types import SimpleNamespace
 
@@ -138,7 +139,8 @@ def counted(runtime, store, ids, tasks, type, spark_type):
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
-        runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
+        change = run_attempt(program, setting, task, batches).change
+        runtime.history[task.task] = History((change,) if change else ())
     there = {0: tuple(runtime.history)}
     return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})
 
@@ -162,6 +164,46 @@ def test_a_key_of_a_type_that_spark_alone_can_hash_is_found_wherever_it_is(runti
     reader = counted(runtime, store, ids, [i % 4 for i in range(8)], type, spark_type)
     assert reader.get_many(pa.table({"id": ids}))["value"].to_pylist() == [{"seen": 1}] * 8
     assert reader.get({"id": ids[3].as_py()}) == {"seen": 1}
+
+
+DAYS = pa.array([date(2024, 1, day) for day in range(1, 9)])
+EVENING = [datetime(2024, 1, day, 20, tzinfo=UTC) for day in range(1, 9)]
+
+
+@pytest.mark.parametrize(
+    ("came", "type", "spark_type", "asked"),
+    [
+        (DAYS, "date", "date", pa.array(EVENING, pa.timestamp("us", "UTC"))),
+        (DAYS, "date", "date", pa.array(EVENING, pa.timestamp("us", "Asia/Tokyo"))),
+        (pa.array(["0", "7"]), "string", "string", pa.array([-0.0, 7.0])),
+        (pa.array([-0.0, 7.0]), "float64", "double", pa.array(["0", "7"])),
+        (pa.array([2.0**60, 2.0**70]), "float64", "double", pa.array([2**60])),
+        (pa.array([7, 8]), "decimal(9, 2)", "bigint", pa.array([7, 8])),
+        (pa.array([7, 8]), "uint32", "bigint", pa.array([7, 8])),
+    ],
+)
+def test_a_key_of_another_type_is_asked_for_in_the_task_of_its_value_in_the_store(
+    runtime, store, came, type, spark_type, asked
+):
+    reader = counted(runtime, store, came, partition_of([came], 4), type, spark_type)
+    found = reader.get_many(pa.table({"id": asked}))
+    assert found["value"].to_pylist() == [{"seen": 1}] * len(asked)
+    assert found["id"].type == asked.type
+
+
+def test_no_keys_have_no_values(runtime, store):
+    came = pa.array([1, 2])
+    reader = counted(runtime, store, came, partition_of([came], 4), "int64", "bigint")
+    found = reader.get_many(pa.table({}))
+    assert (found.num_rows, found.column_names) == (0, ["value"])
+
+
+def test_an_integer_key_that_a_float_holds_is_found(runtime, store):
+    came = pa.array([2.0**60])
+    reader = counted(runtime, store, came, partition_of([came], 4), "float64", "double")
+    assert reader.get({"id": 2**60}) == {"seen": 1}
+    with pytest.raises(InputError, match=r"key\.id: found 1152921504606846977, expected double"):
+        reader.get({"id": 2**60 + 1})
 
 
 def test_a_copy_that_cannot_be_read_is_not_the_last_word(behind, store, monkeypatch):

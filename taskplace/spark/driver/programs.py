@@ -24,6 +24,7 @@ from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.attempt import TAG
 from taskplace.spark.worker.program import Operator, Program
+from taskplace.validation import named
 from topology import BuiltTopology, Node, Subtopology
 
 PARTITION = "__partition"
@@ -84,8 +85,7 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
         if column is None and delay is None:
             continue
         path = f"sources.{node.topic}"
-        if not isinstance(column, str) or not column:
-            raise InputError(f"{path}.event_time", found=column, expected="the name of a timestamp column")
+        column = named(column, f"{path}.event_time", "the name of a timestamp column")
         late = 0 if delay is None else milliseconds(delay, f"{path}.delay", zero=True)
         found[node.topic] = EventTime(column, 1000 * late)
     return found

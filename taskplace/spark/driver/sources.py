@@ -35,7 +35,7 @@ from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import Types, arrow_types
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import check_splits
-from taskplace.validation import nearest
+from taskplace.validation import NO_SURROGATES, has_surrogates, nearest
 from topology import BuiltTopology
 
 CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
@@ -109,6 +109,8 @@ def _is_utc(zone: str | None) -> bool:
 
 def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | None]) -> None:
     names = schema.names
+    for name in filter(has_surrogates, names):
+        raise InputError(f"sources.{topic}", found=f"a column {name!r}", expected=NO_SURROGATES)
     if len(set(map(str.lower, names))) == len(names):
         return
     exact = (conf(CASE) or "").lower() == "true"

@@ -2,8 +2,9 @@
 
 State is kept if tasks keep their numbers, their keys and the layout of their stores, if rows are split by the same
 columns of a store's key, and if the stored values keep their meaning: the same aggregate functions of the same columns,
-and windows of the same size and time column. Everything else about a topology may change between two runs.
-Declarations of earlier versions have no columns of aggregates; there they are not compared.
+and windows of the same size and time column. A store with a declared meaning and one without do not continue each
+other. Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
+aggregates, or no meanings at all; there they are not compared.
 
 Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
 that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
@@ -119,15 +120,22 @@ def _check(
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{root}: the stored topology of the checkpoint is damaged ({error})") from None
     reasons = [] if evolution.compatible else [evolution.explain()]
+    with_meanings = any(layout.meaning is not None for layout in before.stores.values())
     for store, layout in layouts.items():
         if (was := before.stores.get(store)) is None:
             continue
         if (was.key, was.value, was.time) != (layout.key, layout.value, layout.time):
             reasons.append(f"store {store!r} had the columns {was.columns}, found {layout.columns}")
-        # Meanings are compared only where both declare one. So a processor without declared meanings may replace one
-        # with them, and the other way round; and a later version may declare more than an earlier one.
-        elif changed := {k for k, how in layout.meaning.items() if was.meaning.get(k, how) != how}:
-            old, new = ({k: m[k] for k in sorted(changed)} for m in (was.meaning, layout.meaning))
+            continue
+        old, new = was.meaning or {}, layout.meaning or {}
+        if with_meanings and bool(old) != bool(new):
+            reasons.append(
+                f"store {store!r} was created with {_said(old)}, found {_said(new)}; a processor of your own that "
+                "computes the same declares the same meaning in layouts()"
+            )
+        # Single entries are compared only where both have them: a later version may declare more than an earlier one.
+        elif changed := {k for k, how in new.items() if old.get(k, how) != how}:
+            old, new = ({k: m[k] for k in sorted(changed & set(m))} for m in (old, new))
             reasons.append(f"store {store!r} was created with {old}, found {new}{_renamed(changed)}")
         # The topic's key may be the same, and have become another column of the store's key on the way.
         one, other = before.split.get(store), split.get(store)
@@ -141,6 +149,11 @@ def _check(
             f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
             "continue with that topology, or start a new checkpoint"
         )
+
+
+def _said(meaning: Mapping[str, str]) -> str:
+    """Return the words for what a store's values mean."""
+    return f"the meaning {dict(sorted(meaning.items()))}" if meaning else "no declared meaning"
 
 
 def _renamed(changed: set[str]) -> str:

@@ -43,7 +43,7 @@ from taskplace.spark.state.casts import cast
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
 from taskplace.spark.state.store import Store
-from taskplace.validation import boolean
+from taskplace.validation import boolean, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +76,9 @@ class Tumbling:
     time: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.column, str) or not self.column:
-            raise InputError("Tumbling.column", found=self.column, expected="the name of a timestamp column")
-        if self.time is not None and (not isinstance(self.time, str) or not self.time):
-            raise InputError(
-                f"Tumbling({self.column!r}).time", found=self.time, expected="a name for a column"
-            )
+        named(self.column, "Tumbling.column", "the name of a timestamp column")
+        if self.time is not None:
+            named(self.time, f"Tumbling({self.column!r}).time", "a name for a column")
         milliseconds(self.size, f"Tumbling({self.column!r}).size")
         milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
 
@@ -167,7 +164,7 @@ class Aggregate:
         self,
         store: str,
         *,
-        by: Mapping[str, object],
+        by: Mapping[str, object] | pa.Schema,
         window: Tumbling | None = None,
         ttl: Any = None,
         time: str | None = None,
@@ -175,22 +172,23 @@ class Aggregate:
         **aggregates: Aggregation,
     ) -> None:
         self.store = store_name(store, type(self).__name__)
-        columns_of(by, f"Aggregate({store!r}).by", empty=True)
+        keys = columns_of(by, f"Aggregate({store!r}).by", empty=True)
         if window is not None and not isinstance(window, Tumbling):
             expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
             raise InputError(f"Aggregate({store!r}).window", found=window, expected=expected)
         for name, aggregate in aggregates.items():
+            named(name, f"Aggregate({store!r})", "the name of a column")
             if not isinstance(aggregate, Aggregation):
                 expected = "an aggregate, such as count() or sum_('amount')"
                 raise InputError(f"Aggregate({store!r}).{name}", found=aggregate, expected=expected)
-        if not by or not aggregates:
+        if not keys or not aggregates:
             raise InputError(
                 f"Aggregate({store!r})",
-                found=f"by={by}",
+                found=f"by={keys}",
                 expected="at least one key column and one aggregate",
             )
         path = f"Aggregate({store!r})"
-        if window is not None and (ttl is not None or WINDOW in {*by, *aggregates}):
+        if window is not None and (ttl is not None or WINDOW in {*keys, *aggregates}):
             raise InputError(
                 path,
                 found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
@@ -200,7 +198,7 @@ class Aggregate:
             not isinstance(window.emit, str) or window.emit not in ("changes", "final")
         ):
             raise InputError(f"{path}.window.emit", found=window.emit, expected="'changes' or 'final'")
-        if window is not None and window.time in {*by, *aggregates, WINDOW}:
+        if window is not None and window.time in {*keys, *aggregates, WINDOW}:
             raise InputError(
                 f"{path}.window.time",
                 found=f"the column {window.time!r} twice",
@@ -208,7 +206,7 @@ class Aggregate:
             )
         self._window, self._time = window, time
         self._over_changes = boolean(over_changes, f"{path}.over_changes")
-        self._by = dict(by) if window is None else {**by, WINDOW: "timestamp"}
+        self._by = keys if window is None else {**keys, WINDOW: "timestamp"}
         self._forgetting = (
             forgetting(path, ttl, time)
             if window is None
@@ -541,7 +539,7 @@ class Count(Aggregate):
         self,
         store: str,
         *,
-        by: Mapping[str, object],
+        by: Mapping[str, object] | pa.Schema,
         window: Tumbling | None = None,
         ttl: Any = None,
         time: str | None = None,

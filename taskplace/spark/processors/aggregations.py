@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from taskplace.errors import InputError
 from taskplace.spark.state.rows import arrow_schema
+from taskplace.validation import named
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +18,8 @@ class Aggregation:
     merge: str
 
     def __post_init__(self) -> None:
-        if self.column is not None and (not isinstance(self.column, str) or not self.column):
-            raise InputError(f"{self.function}.column", found=self.column, expected="the name of a column")
+        if self.column is not None:
+            named(self.column, f"{self.function}.column", "the name of a column")
         arrow_schema({"type": self.type}, self.function)
 
     def parts(self, name: str) -> dict[str, Aggregation]:

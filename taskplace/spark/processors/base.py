@@ -39,7 +39,7 @@ from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
-from taskplace.validation import nearest
+from taskplace.validation import named, nearest
 
 #: A store's layout: {"key": columns, "value": columns}. A store with expiry also has "time" and "retention_ms".
 #: Optional: "meaning", text -> text: what the stored numbers mean. Under another meaning they are worthless.
@@ -54,8 +54,8 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
     >>> forgetting("Deduplicate('seen')", "1 hour", "at")
     {'time': 'at', 'retention_ms': 3600000}
     """
-    if time is not None and (not isinstance(time, str) or not time):
-        raise InputError(f"{processor}.time", found=time, expected="the name of a timestamp or date column")
+    if time is not None:
+        named(time, f"{processor}.time", "the name of a timestamp or date column")
     if (ttl is None) != (time is None):
         raise InputError(
             processor,
@@ -81,9 +81,7 @@ def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
 
 def store_name(found: Any, processor: str) -> str:
     """Return the name of a processor's store. Errors: `InputError` if it is not a text."""
-    if not isinstance(found, str) or not found:
-        raise InputError(f"{processor}.store", found=found, expected="the name of a store")
-    return found
+    return named(found, f"{processor}.store", "the name of a store")
 
 
 @dataclass(frozen=True)
@@ -146,6 +144,14 @@ def call(processor: object, context: Context, *inputs: pa.Table) -> pa.Table:
         raise InputError(
             f"{type(processor).__name__}.process", found=type(out).__name__, expected="a pyarrow.Table"
         )
+    try:
+        out.schema.names  # noqa: B018 - Arrow takes names as bytes, and decodes them here
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{type(processor).__name__}.process",
+            found=f"a column whose name is {error.object!r}",
+            expected="names that are UTF-8",
+        ) from None
     return out
 
 
@@ -203,9 +209,9 @@ class PerKey:
             tuple[dict[str, Any] | None, Iterable[dict[str, Any]]],
         ],
         *,
-        by: Mapping[str, object],
-        state: Mapping[str, object],
-        output: Mapping[str, object],
+        by: Mapping[str, object] | pa.Schema,
+        state: Mapping[str, object] | pa.Schema,
+        output: Mapping[str, object] | pa.Schema,
         ttl: Any = None,
         time: str | None = None,
         event_time: str | None = None,
@@ -220,7 +226,7 @@ class PerKey:
         self._by, self._state = columns_of(by, f"{path}.by"), columns_of(state, f"{path}.state")
         self._output = arrow_schema(columns_of(output, f"{path}.output", empty=True), f"{path}.output")
         times = [field.name for field in self._output if is_time(field.type)]
-        if event_time is not None and event_time not in times:
+        if event_time is not None and (not isinstance(event_time, str) or event_time not in times):
             raise InputError(
                 f"{path}.event_time",
                 found=event_time,
@@ -257,18 +263,18 @@ class PerKey:
         kept: list[dict[str, Any]] = []
         gone: list[dict[str, Any]] = []
         out: list[dict[str, Any]] = []
-        for named, group, state, known in zip(
+        for key_row, group, state, known in zip(
             self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), found, strict=True
         ):
-            new, sent = self._answer(self._function(dict(named), group, state if known else None))
+            new, sent = self._answer(self._function(dict(key_row), group, state if known else None))
             for row in sent:
                 self._known_names(row, self._output.names, "output")
                 out.append(row)
             if new is not None:
                 self._known_names(new, self._state, "state")
-                kept.append({**named, **new})
+                kept.append({**key_row, **new})
             elif known:
-                gone.append(named)
+                gone.append(key_row)
         if kept:
             columns = pa.schema([*store.schema.key, *store.schema.value])
             store.put_many(table_of(kept, columns, f"PerKey({self.store!r}).state"))

@@ -59,7 +59,7 @@ class Deduplicate:
         self,
         store: str,
         *,
-        by: Mapping[str, object],
+        by: Mapping[str, object] | pa.Schema,
         ttl: Any = None,
         time: str | None = None,
         over_changes: bool = False,

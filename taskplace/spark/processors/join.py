@@ -27,7 +27,7 @@ from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
-from taskplace.validation import boolean
+from taskplace.validation import boolean, named
 
 
 class TableJoin:
@@ -78,8 +78,8 @@ class TableJoin:
         self,
         store: str,
         *,
-        on: Mapping[str, object],
-        columns: Mapping[str, object],
+        on: Mapping[str, object] | pa.Schema,
+        columns: Mapping[str, object] | pa.Schema,
         how: Literal["left", "inner"] = "left",
         order_by: Sequence[str] = (),
         deleted: str | None = None,
@@ -94,8 +94,10 @@ class TableJoin:
         self._on, self._columns = columns_of(on, f"{path}.on"), columns_of(columns, f"{path}.columns")
         if not isinstance(order_by, list | tuple) or not all(isinstance(name, str) for name in order_by):
             raise InputError(f"{path}.order_by", found=order_by, expected="a list of column names")
-        if deleted is not None and (not isinstance(deleted, str) or not deleted):
-            raise InputError(f"{path}.deleted", found=deleted, expected="the name of a column of the table")
+        for name in order_by:
+            named(name, f"{path}.order_by", "the name of a column of the table")
+        if deleted is not None:
+            named(deleted, f"{path}.deleted", "the name of a column of the table")
         self._how = how
         self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
         self.order_by, self.deleted = tuple(order_by), deleted

@@ -24,7 +24,7 @@ from taskplace.spark.state.casts import cast
 from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.keys import LARGEST
 from taskplace.spark.state.type_text import TypeTextError
-from taskplace.validation import nearest
+from taskplace.validation import NO_SURROGATES, has_surrogates, named, nearest
 
 Bytes = npt.NDArray[np.uint8]
 Lengths = npt.NDArray[np.int64]
@@ -54,8 +54,7 @@ def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store")
         raise InputError(path, found=columns, expected="columns with their types, such as {'id': 'int64'}")
     fields = []
     for name, kind in columns.items():
-        if not isinstance(name, str) or not name:
-            raise InputError(path, found=name, expected="the name of a column")
+        named(name, path, "the name of a column")
         if not isinstance(kind, pa.DataType):
             expected = "an Arrow type or its name, such as 'int64' or 'decimal(9, 2)'"
             if not isinstance(kind, str):
@@ -72,6 +71,8 @@ def parsed(written: str, path: str, expected: str) -> pa.DataType:
     Traceback (most recent call last):
     taskplace.errors.InputError: stores.seen.key.id.element: found 'innt', expected a type; did you mean 'int'?
     """
+    if has_surrogates(written):  # in the name of a struct's field
+        raise InputError(path, found=written, expected=NO_SURROGATES)
     try:
         return parse(written)
     except TypeTextError as error:

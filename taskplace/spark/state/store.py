@@ -25,6 +25,7 @@ from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, pieces
 from taskplace.spark.state.rows import RowCodec, arrow_schema, column_of
+from taskplace.validation import NO_SURROGATES, has_surrogates
 
 SCAN_ROWS = 65_536
 #: The bytes of encoded keys and values that are decoded at once; a decoded piece needs several times as much.
@@ -140,6 +141,8 @@ def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:
         raise InputError(
             path, found=raw, expected="a mapping of strings to strings, such as {'total': 'sum'}"
         )
+    for said in (said for pair in raw.items() for said in pair if has_surrogates(said)):
+        raise InputError(path, found=said, expected=NO_SURROGATES)
     return tuple(sorted(raw.items()))
 
 

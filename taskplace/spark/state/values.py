@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from itertools import chain
 from typing import Any
@@ -42,8 +43,6 @@ _FAULTS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 #: The length of each unit, in microseconds.
 _MICROS = {"s": 1_000_000, "ms": 1000, "us": 1, "ns": 1}
 _NONE = type(None)
-#: By the width of a float: the largest number up to which it holds every integer.
-_WHOLE = {16: 2**11, 32: 2**24, 64: 2**53}
 
 
 def table_of(rows: Iterable[Mapping[str, Any]], schema: pa.Schema, path: str) -> pa.Table:
@@ -71,6 +70,8 @@ def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.Ch
     try:
         return pa.array(values, kind)
     except _FAULTS:
+        if T.is_floating(kind):
+            values = [_exact(value, kind) for value in values]
         for value in values:
             try:
                 pa.array([value], kind)
@@ -78,7 +79,7 @@ def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.Ch
                 raise InputError(
                     path, found=value, expected=f"{kind} ({error})", hint=_remedy(value, kind)
                 ) from None
-        raise
+        return pa.array(values, kind)
 
 
 def _plain(value: Any) -> Any:
@@ -155,9 +156,16 @@ def _in_integers(value: Any, kind: pa.DataType) -> bool:
     return _is_int(value)
 
 
+def _exact(value: Any, kind: pa.DataType) -> Any:
+    """Return an integer that a float holds as that float. Arrow refuses all integers beyond 2^53."""
+    return float(value) if type(value) is int and _in_floats(value, kind) else value
+
+
 def _in_floats(value: Any, kind: pa.DataType) -> bool:
     if _is_int(value):
-        return abs(int(value)) <= _WHOLE[kind.bit_width]
+        with np.errstate(over="ignore"), suppress(OverflowError):
+            return int(kind.to_pandas_dtype()(int(value))) == value
+        return False
     if not isinstance(value, float | np.floating):
         return False
     with np.errstate(over="ignore"):

@@ -33,6 +33,7 @@ import pyarrow as pa
 
 from taskplace.spark.state.column_types import MARKS
 from taskplace.spark.worker.unify import is_list, plain
+from taskplace.validation import has_surrogates
 
 T = pa.types
 DIGITS = 38
@@ -105,6 +106,8 @@ def check_names(names: Sequence[str], what: str = "columns") -> None:
         raise Unreadable(f"{what}: none; Parquet cannot store rows without columns")
     seen: dict[str, str] = {}
     for name in names:
+        if has_surrogates(name):
+            raise Unreadable(f"{what}: the name {name!r} has surrogates (halves of characters): rename it")
         if (other := seen.setdefault(name.lower(), name)) != name or names.count(name) > 1:
             raise Unreadable(
                 f"{what} {other!r} and {name!r}, which Spark treats as one name: rename one of them"

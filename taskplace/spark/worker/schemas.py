@@ -6,9 +6,9 @@ stages its rows under that schema. Rows that do not fit are refused in their tas
 Properties:
 - Rows fit if the sink's types hold all values of their types (`taskplace.spark.worker.unify`). The order of the columns
   and the layout of the values do not matter (`taskplace.spark.worker.columns`).
-- Types decide, not values, so the answer is the same every day. There is one exception: a value that Spark cannot hold
-  at all (a timestamp between two microseconds, or millions of years away).
-- A declared float column also accepts integers, as far as it holds them exactly.
+- Types decide, not values, so the answer is the same every day. There are two exceptions: a value that Spark cannot
+  hold at all (a timestamp between two microseconds, or millions of years away), and integers in a float column.
+- A declared float column also accepts integers, each value if the float holds it exactly: 2^60, but not 2^60 + 1.
 - A column with only nulls may have no type; it gets the sink's type. While the sink's column has no type either, the
   column is left out of the files, and its name is in their metadata (`UNTYPED`).
 
@@ -29,7 +29,7 @@ from taskplace.spark.messages import Columns, SinkSchema
 from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.rows import parsed
 from taskplace.spark.worker.columns import Unreadable, check_names, readable, text, untyped
-from taskplace.spark.worker.unify import cast, common, converted
+from taskplace.spark.worker.unify import cast, common, converted, plain
 
 T = pa.types
 #: The key in the metadata of a staged file: the columns that it leaves out, with their positions, as JSON.
@@ -90,9 +90,10 @@ def fits(fixed: pa.DataType, found: pa.DataType, *, declared: bool = False) -> p
     >>> fits(pa.int64(), pa.int32()), fits(pa.int64(), pa.float64()), fits(pa.float64(), pa.int64(), declared=True)
     (DataType(int64), None, DataType(double))
     """
+    found = plain(found)
     if declared and T.is_floating(fixed) and T.is_integer(found):
         return fixed
-    return common(fixed, found, grow=False)
+    return common(fixed, readable(found), grow=False)
 
 
 def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
@@ -153,7 +154,7 @@ def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> 
         )
     fields = []
     for field in wanted:
-        kind = fits(field.type, found.field(field.name).type, declared=fixed.declared)
+        kind = fits(field.type, given.field(field.name).type, declared=fixed.declared)
         if kind is None:
             raise InputError(
                 f"sinks.{sink}.{field.name}",

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from taskplace.errors import InputError
+from taskplace.spark.state import casts
 
 T = pa.types
 #: The range of each integer type, narrow types first.
@@ -294,7 +295,7 @@ def _converted(array: pa.Array, to: pa.DataType) -> pa.Array:
             type=to,
             mask=array.is_null(),
         )
-    return array.cast(to)
+    return casts.cast(array, to) if T.is_integer(kind) and T.is_floating(to) else array.cast(to)
 
 
 def _offsets(array: pa.Array, large: bool) -> pa.Array:

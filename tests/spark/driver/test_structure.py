@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
+from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.codec import sealed
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
+from taskplace.spark.messages import Layout
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology
 
@@ -131,10 +135,13 @@ def test_the_size_of_a_window_may_not_change_and_its_grace_may(tmp_path):
         opened(tmp_path, *windowed("1 day", "1 minute"))
 
 
-def test_who_does_not_say_what_numbers_mean_may_take_over(tmp_path):
+def own(meaning=None):
+    """Return a topology with a processor of the user's, in place of the aggregate of `build`."""
+
     class Own:
         def layouts(self):
-            return {"counts": {"key": {"k": "string"}, "value": {"n": "int64"}}}
+            layout = {"key": {"k": "string"}, "value": {"n": "int64"}}
+            return {"counts": layout | ({"meaning": meaning} if meaning else {})}
 
         def process(self, context, rows):
             return rows
@@ -142,9 +149,43 @@ def test_who_does_not_say_what_numbers_mean_may_take_over(tmp_path):
     topo = Topology("t")
     topo.source("s", key=["k"], partitions=2).process(Own(), name="count").sink("out")
     built = topo.build()
+    return built, programs(built)
+
+
+@pytest.mark.parametrize("aggregate_first", [True, False])
+def test_a_store_with_a_meaning_and_one_without_do_not_continue_each_other(tmp_path, aggregate_first):
+    first, then = (build(), own()) if aggregate_first else (own(), build())
+    committed(tmp_path, *first)
+    said = ["the meaning {'n': 'count_all'}", "no declared meaning"]
+    old, new = said if aggregate_first else reversed(said)
+    with pytest.raises(
+        CheckpointError, match=f"store 'counts' was created with {old}, found {new}; .*layouts"
+    ):
+        opened(tmp_path, *then)
+    opened(tmp_path, *first)
+
+
+def test_a_processor_that_declares_the_same_meaning_may_take_over(tmp_path):
     committed(tmp_path, *build())
-    committed(tmp_path, built, programs(built))
+    committed(tmp_path, *own(meaning={"n": "count_all"}))
     opened(tmp_path, *build())
+
+
+@pytest.mark.parametrize("more", [False, True])
+def test_a_declaration_without_any_meaning_does_not_bind_any(tmp_path, monkeypatch, more):
+    """Declarations of before meanings have none; those of a later version have one, if empty, of each store."""
+    layouts = structure._layouts
+
+    def of_before(found):
+        return {name: replace(how, meaning=None) for name, how in layouts(found).items()} | (
+            {"other": Layout((), (), None, {"n": "sum"})} if more else {}
+        )
+
+    with monkeypatch.context() as patched:
+        patched.setattr(structure, "_layouts", of_before)
+        committed(tmp_path, *own())
+    with pytest.raises(CheckpointError, match="no declared meaning") if more else nullcontext():
+        committed(tmp_path, *build())
 
 
 def test_a_topology_binds_from_its_first_commit_on(tmp_path):

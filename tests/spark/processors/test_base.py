@@ -7,6 +7,7 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.messages import Change, History, Position
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, PerKey, TableJoin, Tumbling, count
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.store import Store, StoreSchema
@@ -180,3 +181,26 @@ def test_a_large_store_is_scanned_in_pieces(store, monkeypatch):
 def test_a_layout_that_cannot_be_is_refused(options, message):
     with pytest.raises(InputError, match=message):
         StoreSchema.of("s", options)
+
+
+COLUMNS = pa.schema([("k", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda by: Count("s", by=by),
+        lambda by: Aggregate("s", by=by, n=count()),
+        lambda by: Aggregate("s", by=by, window=Tumbling("seen", "1 hour"), n=count()),
+        lambda by: Deduplicate("s", by=by),
+        lambda by: PerKey("s", lambda key, rows, state: (None, []), by=by, state={"n": "int64"}, output=by),
+        lambda by: TableJoin("s", on=by, columns={"n": "int64"}),
+    ],
+)
+def test_columns_may_be_given_as_a_schema(make):
+    def schema(by):
+        return StoreSchema.of("s", make(by).layouts()["s"])
+
+    assert schema(COLUMNS) == schema({"k": "string", "at": "timestamp"})
+    with pytest.raises(InputError, match=r"\.(by|on): .*each column name once"):
+        make(pa.schema([("k", pa.string()), ("k", pa.string())]))
