@@ -43,6 +43,7 @@ from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import StoreReader
 from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.bins import PARTITION
 from topology import BuiltTopology, TaskId, Topology
 
 
@@ -171,7 +172,7 @@ class Placed:
     def _united(self, df: DataFrame) -> DataFrame:
         """Return the united rows of a batch; `df` has them, or the rows of the single source. Errors: `InputError`."""
         topics = make.external_topics(self.built)
-        if df.columns[:2] == [TAG, make.PARTITION] and set(df.columns[2:]) == set(topics):
+        if df.columns[:2] == [TAG, PARTITION] and set(df.columns[2:]) == set(topics):
             return df
         if len(topics) != 1:
             raise InputError(

@@ -15,6 +15,7 @@ from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, 
 from taskplace.spark.processors.base import Context
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.bins import PARTITION
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId, Topology
 
@@ -129,7 +130,7 @@ def test_a_column_that_is_called_like_the_tag_does_not_pass_for_it():
     united: list = []
     placed = SimpleNamespace(built=topo.build(), unite=lambda sources: united.append(sources) or "united")
     assert Placed._united(placed, SimpleNamespace(columns=["k", TAG])) == "united"
-    assert Placed._united(placed, (done := SimpleNamespace(columns=[TAG, programs.PARTITION, "in"]))) is done
+    assert Placed._united(placed, (done := SimpleNamespace(columns=[TAG, PARTITION, "in"]))) is done
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.programs import PARTITION, unite
+from taskplace.spark.driver.programs import unite
 from taskplace.spark.state.copy import Copy
+from taskplace.spark.worker.bins import PARTITION
 from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId
 

@@ -134,10 +134,10 @@ def counted(runtime, store, ids, tasks, type, spark_type):
             for i, p in zip(ids.to_pylist(), tasks, strict=True)
             if p == partition
         ]
-        batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = Descriptor(TaskId(0, partition), "executor-1", History())
-        runtime.history[task.task] = History((run_attempt(program, setting, task, batches).change,))
+        report = run_attempt(program, setting, task, pa.Table.from_pylist(rows, united))
+        runtime.history[task.task] = History((report.change,))
     there = {0: tuple(runtime.history)}
     return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})
 

@@ -30,6 +30,7 @@ from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.bins import PARTITION
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Program
 from topology import Topology
@@ -56,7 +57,7 @@ class Frame:
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self.sources = sources
-        self.columns = [TAG, programs.PARTITION, *sources]
+        self.columns = [TAG, PARTITION, *sources]
 
     def part(self, program: Program) -> Frame:
         return Frame({topic: self.sources[topic] for topic in program.external})
@@ -64,19 +65,24 @@ class Frame:
     def count(self) -> int:
         return sum(source.rows.num_rows for source in self.sources.values())
 
-    def by_partition(self, partitions: int) -> ArrowInput:
+    def shuffled(self, order: Sequence[int]) -> ArrowInput:
         """Return the rows as Spark would bring them: those of a single source as they are, others tagged."""
-        parts: list[list[pa.Table]] = [[] for _ in range(partitions)]
+        parts: list[list[pa.Table]] = [[] for _ in order]
         for topic, source in self.sources.items():
             keys = [source.rows[name] for name in source.key]
             at = partition_of(keys, source.partitions) if source.rows.num_rows else np.zeros(0, int)
             for number, part in enumerate(parts):
                 part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
         tables = [pa.concat_tables(part).combine_chunks() for part in parts]
+        tables = [
+            table.append_column(PARTITION, pa.array([number] * len(table), pa.int32()))
+            for number, table in enumerate(tables)
+        ]
         return ArrowInput(
-            [[b.serialize().to_pybytes() for b in table.to_batches() if b.num_rows] for table in tables],
+            [[b.serialize().to_pybytes() for b in tables[p].to_batches() if b.num_rows] for p in order],
             tables[0].schema.serialize().to_pybytes(),
-            tuple(table.num_rows for table in tables),
+            tuple(order),
+            tuple(table.nbytes for table in tables),
         )
 
     def _tagged(self, topic: str, rows: pa.Table) -> pa.Table:
@@ -100,6 +106,7 @@ class Job:
     locations: Sequence[str | None]
     function: Callable[[Iterable[Any]], Iterable[str]]
     arrow: ArrowInput | None
+    ranges: Sequence[tuple[int, int]]
 
 
 class NeverRuns(threading.Thread):
@@ -220,8 +227,8 @@ class World:
     def wait_for_executors(self, seconds: float) -> list[Executor]:
         return self.executors()
 
-    def arrow_input(self, frame: Frame, partitions: int, _: str) -> ArrowInput:
-        return frame.by_partition(partitions)
+    def arrow_input(self, frame: Frame, order: Sequence[int], _: str) -> ArrowInput:
+        return frame.shuffled(order)
 
     def pinned(
         self,
@@ -229,8 +236,9 @@ class World:
         locations: Sequence[str | None],
         function: Callable[[Iterable[Any]], Iterable[str]],
         arrow: ArrowInput | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> Job:
-        return Job(elements, locations, function, arrow)
+        return Job(elements, locations, function, arrow, ranges)
 
     def keep(self, name: str, value: object) -> SimpleNamespace:
         return SimpleNamespace(to=lambda function: partial(function, value))
@@ -274,9 +282,11 @@ class World:
         """Run a task on an executor; None if that has died."""
         before, self.running = self.running, where
         try:
-            return list(
-                job.function([job.elements[i] if job.arrow is None else (job.elements[i], job.arrow.rdd[i])])
-            )
+            element: Any = job.elements[i]
+            if job.arrow is not None:
+                read = job.arrow.rows[slice(*job.ranges[i])]
+                element = element, [batch for part in read for batch in part]
+            return list(job.function([element]))
         except Died:
             return None
         finally:

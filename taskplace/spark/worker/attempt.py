@@ -11,15 +11,14 @@ from __future__ import annotations
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import InputError
 from taskplace.spark import faults
 from taskplace.spark.codec import seal
 from taskplace.spark.messages import (
@@ -53,20 +52,30 @@ ELSEWHERE_SECONDS = 1.5
 TAG = "__topic"
 
 
-def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
-    """Run the attempts of one Spark partition and yield their reports, encoded.
+class Patience:
+    """How long the attempts of one bin still wait, all together, for the driver to cancel their round."""
 
-    An element is a descriptor with its Arrow batches, or only the descriptor if the stage has no external input.
-    """
-    for element in elements:
-        descriptor, batches = (element, ()) if setting.schema is None else element
-        yield run_attempt(program, setting, Descriptor.decode(bytes(descriptor)), batches).encode()
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+
+    def left(self) -> bool:
+        """Return whether an attempt may wait longer. The first call starts the clock."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + ELSEWHERE_SECONDS
+        return time.monotonic() < self._deadline
 
 
 def run_attempt(
-    program: Program, setting: Setting, descriptor: Descriptor, batches: Sequence[bytes]
+    program: Program,
+    setting: Setting,
+    descriptor: Descriptor,
+    rows: pa.Table | None = None,
+    patience: Patience | None = None,
 ) -> Report:
     """Run one attempt and return its report, which it has also written to the checkpoint.
+
+    - `rows`: the task's rows of the external topics, united; None if the subtopology reads none
+    - `patience`: shared by the attempts of one bin
 
     Errors: `Fenced` if the copy has seen a newer driver or batch; `Superseded` if the round was cancelled or the task
     planned again; `CheckpointError` for damaged files; `DiskFull`; the exception of a processor.
@@ -77,7 +86,7 @@ def run_attempt(
     executor_id, jvm = identity.executor()
     instance = f"executor-{executor_id}"
     faults.worker_of(jvm.pid)
-    inputs = _inputs(program, setting, root, partition, batches)
+    inputs = _inputs(program, setting, root, partition, rows)
     late = {**setting.late, **descriptor.held}
     rows_in = sum(inputs[topic].num_rows for topic in program.external)
     clock.lap("read")
@@ -133,7 +142,7 @@ def run_attempt(
 
     with raising_disk_full(root, Path(setting.state_root)):
         if program.stateful:
-            _let_the_driver_decide(setting, subtopology, descriptor, instance)
+            _let_the_driver_decide(setting, subtopology, descriptor, instance, patience or Patience())
             path = identity.home(Path(setting.state_root), setting.spark_app) / str(descriptor.task)
             fence = Fence(setting.epoch, setting.batch, setting.generation)
             with (
@@ -154,7 +163,9 @@ def run_attempt(
     return report
 
 
-def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descriptor, instance: str) -> None:
+def _let_the_driver_decide(
+    setting: Setting, subtopology: int, descriptor: Descriptor, instance: str, patience: Patience
+) -> None:
     """Wait a moment before restoring a whole copy on an executor that was not planned for the task.
 
     When an executor dies, Spark at once restarts its tasks anywhere. The driver will cancel the round and promote
@@ -168,8 +179,7 @@ def _let_the_driver_decide(setting: Setting, subtopology: int, descriptor: Descr
     if seen(home / str(descriptor.task), identity.executor()[1]) is not None:
         return
     mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
-    deadline = time.monotonic() + ELSEWHERE_SECONDS
-    while time.monotonic() < deadline:
+    while patience.left():
         if mark.exists():
             raise Superseded(
                 f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
@@ -191,31 +201,24 @@ class _Clock:
 
 
 def _inputs(
-    program: Program, setting: Setting, root: Path, partition: int, batches: Sequence[bytes]
+    program: Program, setting: Setting, root: Path, partition: int, rows: pa.Table | None
 ) -> dict[str, pa.Table]:
     inputs = {}
     listed = boundary.read_listing(root, setting.inputs) if setting.inputs else {}
     for topic in program.internal:
         inputs[topic] = boundary.read(root, listed.get(topic, ()), partition, topic)
-    if program.external:
-        size = sum(map(len, batches))
-        if size > setting.bytes_per_task:
+    if rows is not None:
+        if rows.nbytes > setting.bytes_per_task:
             raise InputError(
                 f"task {program.subtopology}_{partition}",
-                found=f"{size} bytes of input in one batch",
+                found=f"{rows.nbytes} bytes of input in one batch",
                 expected=f"at most runtime.bytes.per.task.max = {setting.bytes_per_task}",
                 hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller",
             )
-        if setting.schema is None:
-            raise CheckpointError("the schema of the external input is missing")
-        schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
-        united = pa.Table.from_batches(
-            [pa.ipc.read_record_batch(pa.py_buffer(b), schema) for b in batches], schema
-        )
-        if TAG not in schema.names:  # of a single source
-            inputs |= dict.fromkeys(program.external, united)
+        if TAG not in rows.column_names:  # of a single source
+            inputs |= dict.fromkeys(program.external, rows)
         else:
-            inputs |= {topic: _untagged(united, tag, topic) for topic, tag in program.external.items()}
+            inputs |= {topic: _untagged(rows, tag, topic) for topic, tag in program.external.items()}
     program.check_keys(inputs)
     return inputs
 
