@@ -42,8 +42,7 @@ from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import StoreReader
-from taskplace.spark.worker.attempt import TAG
-from taskplace.spark.worker.bins import PARTITION
+from taskplace.spark.worker.external import PARTITION, TAG
 from topology import BuiltTopology, TaskId, Topology
 
 

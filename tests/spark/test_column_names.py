@@ -14,8 +14,7 @@ from taskplace.spark.driver import programs
 from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, avg, count, first, max_, sum_
 from taskplace.spark.processors.base import Context
 from taskplace.spark.sinks import ParquetSink
-from taskplace.spark.worker.attempt import TAG
-from taskplace.spark.worker.bins import PARTITION
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId, Topology
 

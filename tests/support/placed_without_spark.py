@@ -29,8 +29,7 @@ from taskplace.spark.driver import programs, rebalancer
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.attempt import TAG
-from taskplace.spark.worker.bins import PARTITION
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Program
 from topology import Topology

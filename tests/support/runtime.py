@@ -18,8 +18,8 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, encode_changes, write_file
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker import boundary
-from taskplace.spark.worker.attempt import TAG, run_attempt
-from taskplace.spark.worker.bins import PARTITION, Rows
+from taskplace.spark.worker.attempt import run_attempt
+from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
@@ -186,7 +186,7 @@ class Runtime:
         of_stage = self.setting(program, reports, **setting)
         rows = None
         if program.external:
-            rows = Rows(of_stage, {partition}, self.input(partition, flights, planes)).of(partition)
+            rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
         return Report.decode(run_attempt(program, of_stage, descriptor, rows).encode())
 
     def commit(self, *reports: Report) -> None:

@@ -21,8 +21,7 @@ from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, splits
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
-from taskplace.spark.worker.attempt import TAG
-from taskplace.spark.worker.bins import PARTITION
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
 from topology import BuiltTopology, Node, Subtopology
 

@@ -18,7 +18,7 @@ from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.messages import Boundary, History, Report, Setting
-from taskplace.spark.worker.bins import PARTITION
+from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 

@@ -16,9 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from taskplace.errors import InputError
 from taskplace.spark import faults
 from taskplace.spark.codec import seal
 from taskplace.spark.messages import (
@@ -41,15 +39,13 @@ from taskplace.spark.state.copy import Copy, Superseded
 from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
+from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs, Program
 from topology import TaskId
 
 #: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
 ELSEWHERE_SECONDS = 1.5
-
-#: The column of the united input that names the source of a row.
-TAG = "__topic"
 
 
 class Patience:
@@ -69,12 +65,12 @@ def run_attempt(
     program: Program,
     setting: Setting,
     descriptor: Descriptor,
-    rows: pa.Table | None = None,
+    external: ExternalRows | None = None,
     patience: Patience | None = None,
 ) -> Report:
     """Run one attempt and return its report, which it has also written to the checkpoint.
 
-    - `rows`: the task's rows of the external topics, united; None if the subtopology reads none
+    - `external`: the rows of external topics; None if the subtopology reads none
     - `patience`: shared by the attempts of one bin
 
     Errors: `Fenced` if the copy has seen a newer driver or batch; `Superseded` if the round was cancelled or the task
@@ -86,7 +82,7 @@ def run_attempt(
     executor_id, jvm = identity.executor()
     instance = f"executor-{executor_id}"
     faults.worker_of(jvm.pid)
-    inputs = _inputs(program, setting, root, partition, rows)
+    inputs = _inputs(program, setting, root, partition, external)
     late = {**setting.late, **descriptor.held}
     rows_in = sum(inputs[topic].num_rows for topic in program.external)
     clock.lap("read")
@@ -201,37 +197,18 @@ class _Clock:
 
 
 def _inputs(
-    program: Program, setting: Setting, root: Path, partition: int, rows: pa.Table | None
+    program: Program, setting: Setting, root: Path, partition: int, external: ExternalRows | None
 ) -> dict[str, pa.Table]:
     inputs = {}
     listed = boundary.read_listing(root, setting.inputs) if setting.inputs else {}
     for topic in program.internal:
         inputs[topic] = boundary.read(root, listed.get(topic, ()), partition, topic)
-    if rows is not None:
-        if rows.nbytes > setting.bytes_per_task:
-            raise InputError(
-                f"task {program.subtopology}_{partition}",
-                found=f"{rows.nbytes} bytes of input in one batch",
-                expected=f"at most runtime.bytes.per.task.max = {setting.bytes_per_task}",
-                hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller",
-            )
-        if TAG not in rows.column_names:  # of a single source
-            inputs |= dict.fromkeys(program.external, rows)
-        else:
-            inputs |= {topic: _untagged(rows, tag, topic) for topic, tag in program.external.items()}
+    if external is not None:
+        rows = external.of(partition)
+        check_size(rows, f"{program.subtopology}_{partition}", setting.bytes_per_task)
+        inputs |= by_topic(rows, program.external)
     program.check_keys(inputs)
     return inputs
-
-
-def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
-    rows = united.filter(pc.equal(united[TAG], tag)) if united.num_rows else united
-    struct = rows[topic]
-    fields = struct.type.fields
-    if not rows.num_rows:
-        return pa.schema(fields).empty_table()
-    return pa.Table.from_batches(
-        [pa.RecordBatch.from_struct_array(chunk) for chunk in struct.chunks], pa.schema(fields)
-    )
 
 
 def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

@@ -1,14 +1,13 @@
 """Runs the tasks of one bin, one after the other, in one Spark task.
 
-**Idea.** Spark brings the rows of a bin's tasks together. The column `PARTITION` has the partition of each row; the bin
-gives each task its own rows, in the order in which Spark brought them. Each task is an attempt of its own, with its own
-report. So a bin that ends early leaves the reports of the tasks that had finished:
+**Idea.** Each task of a bin is an attempt of its own, with its own report. So a bin that ends early leaves the reports
+of the tasks that had finished:
 
 - Spark may run a bin again, for example after a worker died. The new bin takes over the reports of the same run of the
   stage, and runs only the other tasks.
 - The driver may cancel a round. A bin looks for the mark of that before each of its tasks.
 
-Memory: the input of the bin, and the rows of one task.
+Memory: the input of the bin (`taskplace.spark.worker.external`), and what one task needs.
 """
 
 from __future__ import annotations
@@ -17,19 +16,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-
-from taskplace.errors import CheckpointError, TaskplaceError
 from taskplace.spark.messages import Bin, Report, Setting, cancellation_mark, reports_dir, task_of
 from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker.attempt import Patience, run_attempt
+from taskplace.spark.worker.external import ExternalRows
 from taskplace.spark.worker.program import Program
 from topology import TaskId
-
-#: The column of the input with the partition of a row.
-PARTITION = "__partition"
 
 
 def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
@@ -52,7 +44,7 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
     root = Path(setting.checkpoint)
     tasks = {descriptor.task for descriptor in bin_.descriptors}
     mark = root / cancellation_mark(setting, program.subtopology)
-    rows = Rows(setting, {task.partition for task in tasks}, batches) if program.external else None
+    rows = ExternalRows(setting, {task.partition for task in tasks}, batches) if program.external else None
     del batches
     done = finished(root, setting, program.subtopology, tasks)
     patience = Patience()
@@ -64,8 +56,7 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
             raise Superseded(
                 f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
             )
-        mine = rows.of(descriptor.task.partition) if rows is not None else None
-        yield run_attempt(program, setting, descriptor, mine, patience)
+        yield run_attempt(program, setting, descriptor, rows, patience)
 
 
 def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId]) -> dict[TaskId, Report]:
@@ -80,35 +71,3 @@ def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId])
         if task in tasks and task not in reports:
             reports[task] = Report.decode(path.read_bytes())
     return reports
-
-
-class Rows:
-    """The external rows of a bin, by partition."""
-
-    def __init__(self, setting: Setting, partitions: set[int], batches: Sequence[bytes]) -> None:
-        if setting.schema is None:
-            raise CheckpointError("the schema of the external input is missing")
-        schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
-        parts = [pa.ipc.read_record_batch(pa.py_buffer(batch), schema) for batch in batches]
-        united = pa.Table.from_batches(parts, schema)
-        at = united.schema.get_field_index(PARTITION)
-        numbers = united.column(at).to_numpy()
-        if others := set(np.unique(numbers).tolist()) - partitions:
-            raise TaskplaceError(
-                f"batch {setting.batch}: a bin of partitions {sorted(partitions)} got rows of {sorted(others)}"
-            )
-        self._rows = united.remove_column(at)
-        self._one = len(partitions) == 1
-        if not self._one:
-            self._rows = self._rows.combine_chunks()
-            self._order: npt.NDArray[np.int64] = np.argsort(
-                numbers, kind="stable"
-            )  # a task's rows keep their order
-            self._numbers = numbers[self._order]
-
-    def of(self, partition: int) -> pa.Table:
-        """Return the rows of one partition, in the order in which Spark brought them."""
-        if self._one:
-            return self._rows
-        start, end = np.searchsorted(self._numbers, [partition, partition + 1])
-        return self._rows.take(pa.array(self._order[start:end]))
