@@ -94,7 +94,8 @@ def _number(owner: Executor | None, weights: Sequence[int]) -> int:
     slots = owner.cores if owner is not None else SLOTS_ANYWHERE
     total = sum(weights)
     worth = min(BINS_PER_SLOT * max(slots, 1), ceil(total / WORTH_A_BIN))
-    return max(1, min(len(weights), max(worth, ceil(total / MAX_BYTES))))
+    room = MAX_BYTES - min(max(weights), MAX_BYTES // 2)  # a bin may end up larger than the average by one task
+    return max(1, min(len(weights), max(worth, ceil(total / room))))
 
 
 def _neighbours(
