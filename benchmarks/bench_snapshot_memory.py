@@ -60,11 +60,11 @@ def fill(folder: Path, mib: int) -> Any:
 
 
 def snapshot(folder: Path, history: Any) -> Any:
-    from taskplace.spark.messages import Orders, Visit
+    from taskplace.spark.messages import FollowReport, FollowRequest
     from taskplace.spark.worker import follow, identity
 
-    orders = Orders("", str(folder / "cp"), str(folder), "app", {0: ["s"]}, {0: ["s"]})
-    done = Visit("executor-1", here=True)
+    orders = FollowRequest("", str(folder / "cp"), str(folder), "app", {0: ["s"]}, {0: ["s"]})
+    done = FollowReport("executor-1", here=True)
     identity.executor()
     follow._snapshot(folder / "copy", TaskId(0, 0), history, folder / "cp", orders, done)
     assert not done.errors, done.errors

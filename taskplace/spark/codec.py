@@ -99,7 +99,7 @@ def _task(kind: type, raw: object) -> TaskId:
 # -- sealed files: no other file records their checksum
 
 
-def seal(data: Any) -> str:
+def checksum_of(data: Any) -> str:
     """Return the checksum of bytes: BLAKE2b, 128 bits, as hexadecimal digits."""
     return hashlib.blake2b(memoryview(data), digest_size=16).hexdigest()
 
@@ -116,7 +116,7 @@ def sealed(value: object, indent: int | None = None) -> bytes:
     b'{"batch":3}'
     """
     body = _canonical(encoded(value))
-    found = seal(body)
+    found = checksum_of(body)
     if indent is None:
         return b'{"body":%b,"seal":"%b"}' % (body, found.encode())
     return json.dumps({"body": json.loads(body), "seal": found}, indent=indent).encode()
@@ -127,7 +127,7 @@ def unsealed(data: bytes) -> bytes:
     found = decoded(_Sealed, data)
     body = bytes(found.body)
     # The checksum is that of the canonical form. Indented files are canonicalised before it is compared.
-    if seal(body) != found.seal and seal(body := _canonical(body)) != found.seal:
+    if checksum_of(body) != found.seal and checksum_of(body := _canonical(body)) != found.seal:
         raise ValueError("its checksum does not match")
     return body
 

@@ -254,7 +254,7 @@ class Setting(Message, frozen=True):
     late: Mapping[str, Watermark] = {}
 
 
-class Descriptor(Message, frozen=True):
+class AttemptDescriptor(Message, frozen=True):
     """The starting point of one attempt: the task, the instance it was planned for, and its committed history.
 
     `held`: the watermarks of this task's stores in the previous batch, where they differ from `Setting.late` because
@@ -270,7 +270,7 @@ class Descriptor(Message, frozen=True):
 class Bin(Message, frozen=True):
     """The tasks that one Spark task runs, one after the other. All of them were planned for one instance."""
 
-    descriptors: tuple[Descriptor, ...]
+    descriptors: tuple[AttemptDescriptor, ...]
 
 
 class Recovery(Tally):
@@ -376,7 +376,7 @@ BUDGET_SECONDS = 0.5
 """Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small."""
 
 
-class Orders(Message, frozen=True):
+class FollowRequest(Message, frozen=True):
     """The work that one visit does on an executor.
 
     - `follow`, `snapshot`: by task, the history to apply, or to make a snapshot of
@@ -399,8 +399,8 @@ class Orders(Message, frozen=True):
     budget: float = BUDGET_SECONDS
 
 
-class Visit(Tally):
-    """An executor's answer to `Orders`: all its copies with their positions, and the work that was done.
+class FollowReport(Tally):
+    """An executor's answer to `FollowRequest`: all its copies with their positions, and the work that was done.
 
     - `here`: False when Spark ran the visit on another executor
     - `pid`: of the executor's JVM

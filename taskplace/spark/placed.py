@@ -36,9 +36,9 @@ from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.directory_overlaps import check_overlaps
-from taskplace.spark.driver.halves import SPARKS_OWN, check_halves
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.sources import key_types
+from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT, check_spark_checkpoint
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import StoreReader
@@ -99,7 +99,7 @@ class Placed:
         self.bridge = bridge or Bridge(spark, locality_wait_ms=self.options.locality_wait_ms)
         self._listeners = Listeners(reporter)
         self._runner = assemble(definition, self.bridge, listeners=self._listeners, read_input=self._united)
-        self._definition, self._time_due = self._runner.definition, self._runner.time_due
+        self._definition, self._no_data_batches = self._runner.definition, self._runner.no_data_batches
         self.programs, self.state_root = self._definition.programs, self._definition.state_root
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
@@ -124,9 +124,9 @@ class Placed:
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError("name", found=name, expected="a name of the query, or None")
         checks.check_sources(sources, streaming=True)
-        check_halves(self.checkpoint, self.journal)
-        spark_checkpoint = self.checkpoint / SPARKS_OWN
-        united = self.unite(sources, ticks=self._time_due.wants_ticks(spark_checkpoint))
+        check_spark_checkpoint(self.checkpoint, self.journal)
+        spark_checkpoint = self.checkpoint / SPARK_CHECKPOINT
+        united = self.unite(sources, ticks=self._no_data_batches.wants_ticks(spark_checkpoint))
         writer = united.writeStream.foreachBatch(self.process_batch)
         writer = writer.option("checkpointLocation", str(spark_checkpoint))
         if name:
@@ -145,7 +145,7 @@ class Placed:
         checks.check_sources(sources)
         united = make.unite(self.built, sources)
         self.journal.bind_keys(key_types(self.built, {topic: df.schema for topic, df in sources.items()}))
-        return self._time_due.add_ticks(united) if ticks else united
+        return self._no_data_batches.add_ticks(united) if ticks else united
 
     def process_batch(self, df: DataFrame, batch_id: int) -> None:
         """Run one batch. This is the function for `foreachBatch`.
@@ -158,10 +158,10 @@ class Placed:
         validation.integer(batch_id, "process_batch: batch_id", 0)
         if not hasattr(df, "columns"):
             raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
-        self._time_due.stop_waiting()
+        self._no_data_batches.stop_waiting()
         try:
             self._runner.run(df, batch_id)
-            self._time_due.request_batch()
+            self._no_data_batches.request_batch()
         except Exception as error:
             self.error = error
             if self.journal.epoch:  # fenced by a newer driver? Then raise that, not the error that followed
@@ -183,7 +183,7 @@ class Placed:
 
     def close(self) -> None:
         """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay."""
-        self._time_due.stop_waiting()
+        self._no_data_batches.stop_waiting()
         self._runner.replicator.stop()
         self.bridge.close()
         shutil.rmtree(self.reads, ignore_errors=True)
@@ -221,11 +221,11 @@ class Placed:
     @property
     def watermark(self) -> int | None:
         """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: not yet known."""
-        return self._time_due.watermark
+        return self._no_data_batches.watermark
 
     def due(self) -> bool:
         """Return whether the next batch has work even without rows: windows to close, or state to expire."""
-        return self._time_due.due()
+        return self._no_data_batches.due()
 
     def drain(self, executor: str | int) -> None:
         """Move all tasks away from an executor ("3", 3 or "executor-3"). Warm-ups catch up first, so no task stalls."""

@@ -109,12 +109,12 @@ def judge(
     """
     from taskplace.spark.driver.definition import StreamDefinition
     from taskplace.spark.driver.directory_overlaps import check_overlaps
+    from taskplace.spark.driver.no_data_batches import check_idle_closing
     from taskplace.spark.driver.processor_forms import check_forms
     from taskplace.spark.driver.publishing import check_targets
     from taskplace.spark.driver.rebalancer import check_weights
     from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
-    from taskplace.spark.driver.time_due import check_idle_closing
     from taskplace.spark.options import check_supported
 
     check_supported(settings.placement, "placement.")

@@ -13,11 +13,11 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import Change, History, Orders, Position
+from taskplace.spark.messages import Change, FollowRequest, History, Position
 from taskplace.spark.processors import Count
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import decode_records, write_file
@@ -66,7 +66,7 @@ def ran(runtime):
         if batch in (1, 3):
             runtime.be("1")
             stores = {p.subtopology: sorted(p.databases) for p in (runtime.first, runtime.second)}
-            orders = Orders(
+            orders = FollowRequest(
                 "executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores,
                 snapshot=runtime.history,
             )  # fmt: skip
@@ -133,7 +133,7 @@ def test_all_ways_damaged_is_an_error_that_names_a_file(ran, rng, damage, trimme
     ran.be("2")
     with pytest.raises(CheckpointError, match=rf"{last.file}: (found|the file is missing)"):
         ran.contents(TaskId(0, 0), "2")
-    follow = Orders(
+    follow = FollowRequest(
         "executor-2", str(ran.checkpoint), str(ran.state), "app", {0: sorted(ran.first.databases)}, {},
         follow={TaskId(0, 0): ran.history[TaskId(0, 0)]},
     )  # fmt: skip
@@ -174,7 +174,7 @@ def test_a_damaged_manifest(tmp_path, rng, damage):
             name = f"changelog/0_0/{batch:010d}-a{batch}.arrow"
             write_file(root / name, b"x", sync=False)
             base = journal.history[TaskId(0, 0)].end.attempt if batch else ""
-            made = Change(batch, f"a{batch}", base, batch + 1, 1, name, 1, seal(b"x"))
+            made = Change(batch, f"a{batch}", base, batch + 1, 1, name, 1, checksum_of(b"x"))
             journal.commit(batch, 1, {TaskId(0, 0): made}, {}, {}, {"s": 10 * batch})
         truth, last = journal.history, journal.last
         victim = rng.choice(sorted((root / "manifests").iterdir()))
@@ -256,7 +256,7 @@ def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng):
     path = ran.copy(task)
     file = path / "data.mdb"
     whole, length = used(file), file.stat().st_size
-    snapshot = Orders(
+    snapshot = FollowRequest(
         "executor-1", str(ran.checkpoint), str(ran.state), "app",
         {0: sorted(program.databases)}, {0: sorted(program.databases)}, snapshot={task: ran.history[task]},
     )  # fmt: skip
@@ -328,7 +328,7 @@ def test_a_branch_of_the_tree_that_leads_astray_does_not_get_into_snapshots(ran,
             later = Position(1, "b", history.end.offset + len(anew))
             copy.commit({"s": anew}, later)
         end = History((Change(1, "b", history.end.attempt, later.offset, 0),))
-        orders = Orders(
+        orders = FollowRequest(
             "executor-1",
             str(ran.checkpoint),
             str(ran.state),

@@ -20,7 +20,7 @@ from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
-from taskplace.spark.messages import Orders
+from taskplace.spark.messages import FollowRequest
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.follow import visit
@@ -87,7 +87,7 @@ class Stream:
         runtime = self.runtime
         runtime.be("1")
         programs = {0: runtime.first, 1: runtime.second}
-        orders = Orders(
+        orders = FollowRequest(
             "executor-1",
             str(runtime.checkpoint),
             str(runtime.state),

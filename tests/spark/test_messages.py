@@ -20,21 +20,21 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.codec import Coded, Task, sealed, unsealed
 from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.messages import (
+    AttemptDescriptor,
     Change,
     Declaration,
-    Descriptor,
+    FollowReport,
+    FollowRequest,
     History,
     Layout,
     Manifest,
     Meta,
     Opened,
-    Orders,
     Owner,
     Position,
     Report,
     Snapshot,
     StagedFile,
-    Visit,
 )
 from topology import TaskId
 
@@ -111,17 +111,17 @@ TASK = TaskId(0, 1)
         ),
         (History, {"changes": [], "more": 1}, "unknown field `more`"),
         (
-            Descriptor,
+            AttemptDescriptor,
             {"task": "0_1", "instance": "", "history": {}},
             r"Expected `array`, got `str` - at `\$.task`",
         ),
         (
-            Visit,
+            FollowReport,
             {"instance": "", "here": True, "copies": {"0-1": []}},
             r"found '0-1', expected a task id .* `\$.copies`",
         ),
-        (Visit, {"instance": "", "here": 1}, r"Expected `bool`, got `int` - at `\$.here`"),
-        (Orders, [], "Expected `object`, got `array`"),
+        (FollowReport, {"instance": "", "here": 1}, r"Expected `bool`, got `int` - at `\$.here`"),
+        (FollowRequest, [], "Expected `object`, got `array`"),
         (Position, [1, "a", 2, 3], "at most length 3"),
         (Meta, {"fence": [1, None, 2]}, r"Expected `int`, got `null` - at `\$.fence\[1\]`"),
         (Owner, {"pid": 1, "started": "x", "boot": "", "namespace": ""}, r"Expected `float`, got `str`"),

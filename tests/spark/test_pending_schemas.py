@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import seal, sealed
+from taskplace.spark.codec import checksum_of, sealed
 from taskplace.spark.driver.versions import read_manifest
 from tests.support.placed_without_spark import World
 from tests.support.sink_streams import Stream, table
@@ -40,7 +40,7 @@ def older(world: World, *sends: pa.Table) -> Stream:
     for file, rows in zip(manifest.sinks["out"], sends, strict=True):
         pq.write_table(rows, checkpoint / file.file)
         data = (checkpoint / file.file).read_bytes()
-        files.append(replace(file, rows=rows.num_rows, size=len(data), checksum=seal(data)))
+        files.append(replace(file, rows=rows.num_rows, size=len(data), checksum=checksum_of(data)))
     identity = {name: value for name, value in manifest.identity.items() if name != "schemas"}
     path.write_bytes(sealed(replace(manifest, identity=identity, sinks={"out": tuple(files)})))
     stream.target = None

@@ -14,7 +14,7 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import Answer, Change, Descriptor, History, Orders, Question
+from taskplace.spark.messages import Answer, AttemptDescriptor, Change, FollowRequest, History, Question
 from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.state.view import View
 from taskplace.spark.store_reader import StoreReader
@@ -86,7 +86,7 @@ def behind(runtime):
     for delay in (5, 9):
         runtime.run_batch([(f"N{i}", delay) for i in range(9)], [("N1", 100)])
     stores = {p.subtopology: sorted(p.stores) for p in (runtime.first, runtime.second)}
-    orders = Orders(
+    orders = FollowRequest(
         "executor-2",
         str(runtime.checkpoint),
         str(runtime.state),
@@ -138,7 +138,7 @@ def counted(runtime, store, ids, tasks, type, spark_type):
             if p == partition
         ]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
-        task = Descriptor(TaskId(0, partition), "executor-1", History())
+        task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         report = run_attempt(program, setting, task, ExternalRows(setting, {partition}, batches))
         runtime.history[task.task] = History((report.change,))

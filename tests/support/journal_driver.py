@@ -16,9 +16,9 @@ import pytest
 
 from taskplace.errors import Fenced, TaskplaceError
 from taskplace.spark import faults
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import Change, Fence, History, Orders, Position, StagedFile, Visit
+from taskplace.spark.messages import Change, Fence, FollowReport, FollowRequest, History, Position, StagedFile
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import encode_changes, write_file
 from taskplace.spark.worker import follow, identity
@@ -126,11 +126,11 @@ class Driver:
             records = sum(map(len, changes.values()))
             to = Position(batch, attempt, base.offset + records)
             copy.commit(changes, to)
-        change = Change(batch, attempt, base.attempt, to.offset, records, file, data.size, seal(data))
-        return change, StagedFile(output, 1, len(attempt), seal(attempt.encode()))
+        change = Change(batch, attempt, base.attempt, to.offset, records, file, data.size, checksum_of(data))
+        return change, StagedFile(output, 1, len(attempt), checksum_of(attempt.encode()))
 
-    def _orders(self, executor: str) -> Orders:
-        return Orders(
+    def _orders(self, executor: str) -> FollowRequest:
+        return FollowRequest(
             f"executor-{executor}",
             str(self.world.root),
             str(self.world.state),
@@ -141,7 +141,7 @@ class Driver:
             snapshot={t: h for t, h in self.journal.history.items() if h.changes},
         )
 
-    def _carried_out(self, orders: Orders) -> Visit:
+    def _carried_out(self, orders: FollowRequest) -> FollowReport:
         for history in orders.follow.values():
             self.world.check_files(history)
         with self.steps.of_an_executor(), be(orders.instance.removeprefix("executor-")):

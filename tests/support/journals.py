@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Snapshot
 from taskplace.spark.state.files import write_file
 from topology import TaskId
@@ -14,7 +14,7 @@ def change(journal, task, batch, records=1, attempt="a"):
     write_file(journal.root / name, b"x", sync=False)
     offset = (base.offset if base else 0) + records
     return Change(
-        batch, f"{attempt}{batch}", base.attempt if base else "", offset, records, name, 1, seal(b"x")
+        batch, f"{attempt}{batch}", base.attempt if base else "", offset, records, name, 1, checksum_of(b"x")
     )
 
 
@@ -22,7 +22,7 @@ def snapshot(journal, task):
     end = journal.history[task].end
     name = f"snapshots/{task}/{end.version:010d}-{end.attempt}.arrow"
     write_file(journal.root / name, b"s", sync=False)
-    return Snapshot(end.version, end.attempt, end.offset, 1, name, 1, seal(b"s"))
+    return Snapshot(end.version, end.attempt, end.offset, 1, name, 1, checksum_of(b"s"))
 
 
 def run_batches(journal, batches):

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from msgspec.structs import replace
 
-from taskplace.spark.codec import seal
-from taskplace.spark.messages import Boundary, Change, Descriptor, History, Report, Setting
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import AttemptDescriptor, Boundary, Change, History, Report, Setting
 from taskplace.spark.processors import Aggregate, Count, TableJoin, count, max_
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
@@ -64,7 +64,14 @@ def committed(history: History, root: Path, changes: Changes, batch: int) -> His
     write_file(root / file, data, sync=False)
     base = history.end
     change = Change(
-        batch, f"won-{batch}", base.attempt, base.offset + records, records, file, data.size, seal(data)
+        batch,
+        f"won-{batch}",
+        base.attempt,
+        base.offset + records,
+        records,
+        file,
+        data.size,
+        checksum_of(data),
     )
     return History((*history.changes, change), history.snapshots)
 
@@ -182,7 +189,9 @@ class Runtime:
         self.be(executor)
         subtopology, partition = task
         program = program or (self.first, self.second)[subtopology]
-        descriptor = Descriptor(task, planned or f"executor-{executor}", self.history.get(task, History()))
+        descriptor = AttemptDescriptor(
+            task, planned or f"executor-{executor}", self.history.get(task, History())
+        )
         of_stage = self.setting(program, reports, **setting)
         rows = None
         if program.external:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.spark.messages import Orders, Visit
+from taskplace.spark.messages import FollowReport, FollowRequest
 from taskplace.spark.worker.follow import visit_all
 
 ROWS = [
@@ -17,13 +17,13 @@ def orders(runtime, instance="executor-2", **what):
         program.subtopology: tuple(sorted(program.stores)) for program in (runtime.first, runtime.second)
     }
     given = {"stores": stores, "logged": stores} | what
-    return Orders(instance, str(runtime.checkpoint), str(runtime.state), "app", **given)
+    return FollowRequest(instance, str(runtime.checkpoint), str(runtime.state), "app", **given)
 
 
 def visit(runtime, given, executor="2"):
     """Visit an executor as Spark does: orders and answer travel as bytes and text."""
     runtime.be(executor)
     (answer,) = visit_all([bytearray(given.encode())])
-    found = Visit.decode(answer)
-    assert Visit.decode(found.encode()) == found
+    found = FollowReport.decode(answer)
+    assert FollowReport.decode(found.encode()) == found
     return found

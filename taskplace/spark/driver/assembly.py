@@ -16,9 +16,10 @@ from taskplace.spark.driver import structure
 from taskplace.spark.driver.batch_runner import BatchRunner
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
-from taskplace.spark.driver.idle import Idle
+from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer, check_weights
 from taskplace.spark.driver.replication import Replicator
@@ -26,7 +27,6 @@ from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.time_due import TimeDue
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
@@ -52,7 +52,7 @@ def assemble(
     definition = definition.opened(journal.declaration)
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
-    idle = Idle()
+    idle = IdleTasks()
     return BatchRunner(
         definition=definition,
         bridge=bridge,
@@ -60,12 +60,12 @@ def assemble(
         takeover=Takeover(journal, publisher),
         rebalancer=rebalancer,
         followers=followers,
-        replicator=Replicator(bridge, followers.orders, followers.absorb, followers.visit),
+        replicator=Replicator(bridge, followers.requests, followers.absorb, followers.visit),
         stages=StageRunner(definition, rebalancer, schemas, idle, listeners),
         schemas=schemas,
         publisher=publisher,
         idle=idle,
-        time_due=TimeDue(definition, bridge, journal, idle),
+        no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
         read_input=read_input,
     )

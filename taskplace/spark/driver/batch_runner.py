@@ -26,9 +26,10 @@ from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
-from taskplace.spark.driver.idle import Idle
+from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.listeners import Listeners
+from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.repeated_batch import warn_if_grown
@@ -36,7 +37,6 @@ from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
-from taskplace.spark.driver.time_due import TimeDue
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest
 from taskplace.spark.worker.guard import raising_disk_full
@@ -59,8 +59,8 @@ class BatchRunner:
     stages: StageRunner
     schemas: SinkSchemas
     publisher: Publisher
-    idle: Idle
-    time_due: TimeDue
+    idle: IdleTasks
+    no_data_batches: NoDataBatches
     listeners: Listeners
     read_input: Callable[[DataFrame], DataFrame]
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
@@ -119,7 +119,7 @@ class BatchRunner:
             id=batch_id,
             input=self.read_input(df),
             session=df.sparkSession,
-            watermarks=Watermarks(self.time_due.watermark, last),
+            watermarks=Watermarks(self.no_data_batches.watermark, last),
         )
 
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
@@ -164,7 +164,7 @@ class BatchRunner:
                 changes=batch.changes,
                 sinks=batch.staged,
                 assignment=self.rebalancer.assignment(),
-                event_times=self.time_due.event_times(batch),
+                event_times=self.no_data_batches.event_times(batch),
                 rows=batch.rows,
                 watermark=batch.watermarks.now,
                 expired=batch.watermarks.expired,

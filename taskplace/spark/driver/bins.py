@@ -94,7 +94,9 @@ def _number(owner: Executor | None, weights: Sequence[int]) -> int:
     slots = owner.cores if owner is not None else SLOTS_ANYWHERE
     total = sum(weights)
     worth = min(BINS_PER_SLOT * max(slots, 1), ceil(total / WORTH_A_BIN))
-    room = MAX_BYTES - min(max(weights), MAX_BYTES // 2)  # a bin may end up larger than the average by one task
+    room = MAX_BYTES - min(
+        max(weights), MAX_BYTES // 2
+    )  # a bin may end up larger than the average by one task
     return max(1, min(len(weights), max(worth, ceil(total / room))))
 
 

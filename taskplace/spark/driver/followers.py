@@ -1,4 +1,4 @@
-"""Makes the orders for visits to executors, and takes in their reports.
+"""Makes the requests for visits to executors, and takes in their reports.
 
 A visit is one pinned job on one executor. It lets standbys and warm-ups follow the changelog, makes snapshots, removes
 left-over copies, and reports the position of every copy.
@@ -21,7 +21,7 @@ from taskplace.spark.cluster import Executor, JobLostError
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.replication import send
-from taskplace.spark.messages import EMPTY, Orders, Position, Visit
+from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 
@@ -39,7 +39,7 @@ NOTHING = TaskId(-1, -1)
 
 
 class Followers:
-    """Makes the orders for visits, and takes in their reports."""
+    """Makes the requests for visits, and takes in their reports."""
 
     def __init__(
         self,
@@ -84,9 +84,9 @@ class Followers:
                 raise TaskplaceError(
                     f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s"
                 )
-            orders = [(executor, self._to(executor)) for executor in executors]
+            requests = [(executor, self._to(executor)) for executor in executors]
             try:
-                self.absorb(send(bridge, orders, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
+                self.absorb(send(bridge, requests, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
             except JobLostError as loss:
                 lost |= loss.lost
                 log.warning(
@@ -100,7 +100,7 @@ class Followers:
             "say why they ended, or ran their visits elsewhere"
         )
 
-    def orders(self) -> list[tuple[Executor, Orders]]:
+    def requests(self) -> list[tuple[Executor, FollowRequest]]:
         """Return the useful visits: to new executors, for followers behind, for due snapshots, for copies to remove.
 
         A visit completes at least its first item, and more while there is time. Followers and snapshots of an executor
@@ -139,13 +139,13 @@ class Followers:
 
     @contextmanager
     def visit(self) -> Iterator[None]:
-        """Keep the files that orders name from being pruned within this block; see `Journal.visit`."""
+        """Keep the files that requests name from being pruned within this block; see `Journal.visit`."""
         with ExitStack() as visit:
             with self._rebalancer.lock:
                 visit.enter_context(self._journal.visit())
             yield
 
-    def absorb(self, visits: Sequence[Visit]) -> bool:
+    def absorb(self, visits: Sequence[FollowReport]) -> bool:
         """Take in the reports of visits; return whether the visits made progress."""
         rebalancer = self._rebalancer
         by_name = {executor.instance: executor for executor in rebalancer.bridge.executors()}
@@ -192,7 +192,7 @@ class Followers:
         }
         self._journal.spared = frozenset((task, attempt) for (_, task), attempt in self._restoring.items())
 
-    def _merged(self, visit: Visit, member: Member) -> dict[TaskId, Position]:
+    def _merged(self, visit: FollowReport, member: Member) -> dict[TaskId, Position]:
         """Return a member's copies after a visit.
 
         For an active copy, the position that a batch has reported meanwhile is newer than the visit's. Unknown copies
@@ -258,8 +258,8 @@ class Followers:
                 due.setdefault(best, []).append(task)
         return due
 
-    def _to(self, executor: Executor, **what: Any) -> Orders:
-        return Orders(instance=executor.instance, **self._common, **what)
+    def _to(self, executor: Executor, **what: Any) -> FollowRequest:
+        return FollowRequest(instance=executor.instance, **self._common, **what)
 
 
 def in_turn(waiting: Iterable[TaskId], last: TaskId) -> list[TaskId]:

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
-from taskplace.spark.driver import older
+from taskplace.spark.driver import schemaless_output
 from taskplace.spark.driver.staging import declared, kept
 from taskplace.spark.messages import Manifest, StagedFile
 from taskplace.spark.state.files import open_sealed
@@ -106,11 +106,11 @@ class Publisher:
     ) -> Sequence[StagedFile]:
         """Return the files for a target: the staged files, or files with their rows under the declared schema.
 
-        Errors: `CheckpointError` for files of an older checkpoint that do not agree (`taskplace.spark.driver.older`).
+        Errors: `CheckpointError` for files of an older checkpoint that do not agree (`taskplace.spark.driver.schemaless_output`).
         """
         before, declared = kept(manifest.identity, name), self._declared.get(name)
         if not staged or (before is not None and (declared is None or declared.columns == before.columns)):
             return staged
         if targets.of(target).holds(manifest.batch):
             return staged
-        return older.agreeing(self._checkpoint, name, manifest.batch, staged, declared)
+        return schemaless_output.agreeing(self._checkpoint, name, manifest.batch, staged, declared)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.messages import Orders, Visit
+from taskplace.spark.messages import FollowReport, FollowRequest
 from taskplace.spark.worker.follow import visit_all
 
 log = logging.getLogger(__name__)
@@ -22,38 +22,38 @@ log = logging.getLogger(__name__)
 POOL = "taskplace-replication"
 TICK_SECONDS = 0.5
 
-#: Returns the visits to make now: each an executor and its orders.
-OrdersFor = Callable[[], Sequence[tuple[Executor, Orders]]]
+#: Returns the visits to make now: each an executor and its requests.
+RequestsFor = Callable[[], Sequence[tuple[Executor, FollowRequest]]]
 
 
-def send(bridge: Cluster, orders: Sequence[tuple[Executor, Orders]], tag: str) -> list[Visit]:
+def send(bridge: Cluster, requests: Sequence[tuple[Executor, FollowRequest]], tag: str) -> list[FollowReport]:
     """Visit executors in one pinned job, and return the visits' reports."""
-    elements = [order.encode() for _, order in orders]
-    locations = [None if bridge.local else executor.location for executor, _ in orders]
+    elements = [request.encode() for _, request in requests]
+    locations = [None if bridge.local else executor.location for executor, _ in requests]
     job = bridge.pinned(elements, locations, visit_all)
-    watch = frozenset(executor.id for executor, _ in orders)
+    watch = frozenset(executor.id for executor, _ in requests)
     return [
-        Visit.decode(answer)
-        for answer in bridge.run(job, range(len(orders)), tag=tag, watch=watch, pool=POOL)
+        FollowReport.decode(answer)
+        for answer in bridge.run(job, range(len(requests)), tag=tag, watch=watch, pool=POOL)
     ]
 
 
 class Replicator:
     """Visits executors whenever there is something to do there.
 
-    `during` is entered before the orders are made, and left after the reports are taken in. Meanwhile the files that
-    the orders name must not be pruned, nor new snapshots that no manifest names yet.
+    `during` is entered before the requests are made, and left after the reports are taken in. Meanwhile the files that
+    the requests name must not be pruned, nor new snapshots that no manifest names yet.
     """
 
     def __init__(
         self,
         bridge: Cluster,
-        orders_for: OrdersFor,
-        absorb: Callable[[list[Visit]], bool],
+        requests_for: RequestsFor,
+        absorb: Callable[[list[FollowReport]], bool],
         during: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self.visits = 0
-        self._bridge, self._orders_for, self._absorb, self._during = bridge, orders_for, absorb, during
+        self._bridge, self._requests_for, self._absorb, self._during = bridge, requests_for, absorb, during
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -79,11 +79,11 @@ class Replicator:
     def round(self) -> bool:
         """Make one round of visits; return whether it made progress, so that another round may be useful."""
         with self._during():
-            orders = self._orders_for()
-            if not orders:
+            requests = self._requests_for()
+            if not requests:
                 return False
             self.visits += 1
-            return self._absorb(send(self._bridge, orders, tag=f"taskplace-visit-{self.visits}"))
+            return self._absorb(send(self._bridge, requests, tag=f"taskplace-visit-{self.visits}"))
 
     def _loop(self) -> None:
         while not self._stopped.is_set():

@@ -13,7 +13,7 @@ from taskplace.spark.cluster import ArrowInput
 from taskplace.spark.driver import bins, programs, stages
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.idle import Idle, bytes_by_partition
+from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
@@ -33,7 +33,7 @@ class StageRunner:
     definition: StreamDefinition
     rebalancer: Rebalancer
     schemas: SinkSchemas
-    idle: Idle
+    idle: IdleTasks
     listeners: Listeners
 
     def run(self, batch: Batch, subtopology: int, on_lost: OnLost) -> dict[TaskId, Report]:

@@ -21,9 +21,9 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.driver import bins
 from taskplace.spark.messages import (
+    AttemptDescriptor,
     Bin,
     Boundary,
-    Descriptor,
     History,
     Report,
     Setting,
@@ -76,8 +76,8 @@ def run(
     reports: dict[TaskId, Report] = {}
     order = arrow.order if arrow is not None else range(len(tasks))
 
-    def descriptor(task: TaskId, owner: Executor | None) -> Descriptor:
-        return Descriptor(task, _instance(owner), histories.get(task, History()), held(task))
+    def descriptor(task: TaskId, owner: Executor | None) -> AttemptDescriptor:
+        return AttemptDescriptor(task, _instance(owner), histories.get(task, History()), held(task))
 
     setting = replace(setting, run=uuid.uuid4().hex)
     root = Path(setting.checkpoint)

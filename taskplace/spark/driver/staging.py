@@ -28,7 +28,7 @@ from msgspec import structs
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Columns, Report, SinkSchema, StagedFile
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.columns import text, untyped
@@ -198,4 +198,4 @@ def write_staged(root: Path, sink: str, instead_of: StagedFile, rows: pa.Table) 
     old = Path(instead_of.file)
     path = str(old.with_name(f"{old.stem}-{uuid.uuid4().hex}{old.suffix}"))
     write_file(root / path, data, sync=True, mode=0o666)
-    return structs.replace(instead_of, file=path, size=data.size, checksum=seal(data))
+    return structs.replace(instead_of, file=path, size=data.size, checksum=checksum_of(data))

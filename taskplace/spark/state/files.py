@@ -22,7 +22,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.state.keys import LARGEST
 
 #: One state change: the store's index in the file's metadata, key, value (null: deleted).
@@ -175,7 +175,7 @@ def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
         raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
     if len(data) != size:
         raise CheckpointError(f"{path}: found {len(data)} bytes, the manifest says {size}")
-    if (found := seal(data)) != checksum:
+    if (found := checksum_of(data)) != checksum:
         raise CheckpointError(f"{path}: found checksum {found}, the manifest says {checksum}")
     return pa.py_buffer(data)
 

@@ -18,12 +18,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark import faults
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import (
     EMPTY,
+    AttemptDescriptor,
     Boundary,
     Change,
-    Descriptor,
     Fence,
     Position,
     Recovery,
@@ -64,7 +64,7 @@ class Patience:
 def run_attempt(
     program: Program,
     setting: Setting,
-    descriptor: Descriptor,
+    descriptor: AttemptDescriptor,
     external: ExternalRows | None = None,
     patience: Patience | None = None,
 ) -> Report:
@@ -160,7 +160,7 @@ def run_attempt(
 
 
 def _let_the_driver_decide(
-    setting: Setting, subtopology: int, descriptor: Descriptor, instance: str, patience: Patience
+    setting: Setting, subtopology: int, descriptor: AttemptDescriptor, instance: str, patience: Patience
 ) -> None:
     """Wait a moment before restoring a whole copy on an executor that was not planned for the task.
 
@@ -235,12 +235,12 @@ def _sealed_outputs(
         data = schemas.parquet(rows, sink)
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
         write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; its directory is private
-        sinks[sink] = StagedFile(file, rows.num_rows, data.size, seal(data))
+        sinks[sink] = StagedFile(file, rows.num_rows, data.size, checksum_of(data))
     return boundaries, sinks
 
 
 def _sealed_change(
-    setting: Setting, root: Path, descriptor: Descriptor, attempt: str, logged: Changes
+    setting: Setting, root: Path, descriptor: AttemptDescriptor, attempt: str, logged: Changes
 ) -> Change:
     base = descriptor.history.end
     records = sum(map(len, logged.values()))
@@ -256,4 +256,4 @@ def _sealed_change(
     data = encode_changes(logged, metadata, setting.compression)
     file = change_file(descriptor.task, setting.batch, attempt)
     write_file(root / file, data, sync=True)
-    return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, seal(data))
+    return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, checksum_of(data))

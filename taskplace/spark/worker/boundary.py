@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
-from taskplace.spark.codec import decoded, encoded, seal
+from taskplace.spark.codec import checksum_of, decoded, encoded
 from taskplace.spark.messages import Boundary, Listing, Slice
 from taskplace.spark.state.files import READ, read_sealed, write_file, write_options
 from taskplace.spark.worker.hashing import hashed_as, partition_of
@@ -32,7 +32,7 @@ def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]
     """Write the list of boundaries that a stage reads; it has a slice for each pair of writer and reader."""
     data = encoded(topics)
     write_file(root / file, data, sync=False)  # not synced, like the files that it lists
-    return Listing(file, len(data), seal(data))
+    return Listing(file, len(data), checksum_of(data))
 
 
 @lru_cache(maxsize=1)  # all tasks of a stage read the same list

@@ -1,7 +1,7 @@
 """A visit to an executor: its standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
 
 A visit takes one slot of an executor for about its time budget. The driver sends the next visit after the report; while
-a batch runs, it waits first (`Followers.orders`). Only committed files are applied.
+a batch runs, it waits first (`Followers.requests`). Only committed files are applied.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from taskplace.spark import faults
-from taskplace.spark.messages import History, Orders, Snapshot, Visit, snapshot_file
+from taskplace.spark.messages import FollowReport, FollowRequest, History, Snapshot, snapshot_file
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.files import (
@@ -33,20 +33,20 @@ from topology import TaskId
 def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
     """Run the visits of one Spark partition."""
     for data in elements:
-        yield visit(Orders.decode(bytes(data))).encode()
+        yield visit(FollowRequest.decode(bytes(data))).encode()
 
 
-def visit(orders: Orders) -> Visit:
-    """Carry out `orders`, or nothing if Spark ran the visit on another executor than the ordered one."""
+def visit(request: FollowRequest) -> FollowReport:
+    """Carry out `request`, or nothing if Spark ran the visit on another executor than the ordered one."""
     start = time.monotonic()
     executor_id, owner = identity.executor()
     instance = f"executor-{executor_id}"
     faults.worker_of(owner.pid)
-    done = Visit(instance, here=instance == orders.instance, pid=owner.pid)
+    done = FollowReport(instance, here=instance == request.instance, pid=owner.pid)
     if not done.here:
         return done
-    home = identity.home(Path(orders.state_root), orders.spark_app)
-    root = Path(orders.checkpoint)
+    home = identity.home(Path(request.state_root), request.spark_app)
+    root = Path(request.checkpoint)
 
     deadline: float | None = None
 
@@ -55,24 +55,26 @@ def visit(orders: Orders) -> Visit:
         now = time.monotonic()
         if deadline is None:
             # A snapshot is read and checked before its first piece; the budget grows so that pieces follow as well.
-            deadline = start + orders.budget + 2 * (now - start)
+            deadline = start + request.budget + 2 * (now - start)
         return now < deadline
 
-    for left, (task, history) in zip(reversed(range(len(orders.follow))), orders.follow.items(), strict=True):
+    for left, (task, history) in zip(
+        reversed(range(len(request.follow))), request.follow.items(), strict=True
+    ):
         # At least one step, for any budget.
-        _follow(home / str(task), task, history, root, orders, in_time, done)
+        _follow(home / str(task), task, history, root, request, in_time, done)
         if left and not in_time():
             done.unfinished = True
             break
-    for task, history in orders.snapshot.items():
+    for task, history in request.snapshot.items():
         if not in_time():
             break
-        _snapshot(home / str(task), task, history, root, orders, done)
-    for task in orders.remove:
+        _snapshot(home / str(task), task, history, root, request, done)
+    for task in request.remove:
         _remove(home / str(task))
         done.removed.append(task)
-    if orders.orphans_after is not None:
-        done.orphans.extend(identity.remove_orphans(Path(orders.state_root), orders.orphans_after))
+    if request.orphans_after is not None:
+        done.orphans.extend(identity.remove_orphans(Path(request.state_root), request.orphans_after))
     for task, path in _copies(home):
         if (at := seen(path, owner)) is not None:
             done.copies[task] = at
@@ -87,8 +89,8 @@ def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:
             yield TaskId.parse(path.name), path
 
 
-def _stores(orders: Orders, task: TaskId) -> Sequence[str]:
-    return orders.stores[task.subtopology]
+def _stores(request: FollowRequest, task: TaskId) -> Sequence[str]:
+    return request.stores[task.subtopology]
 
 
 def _follow(
@@ -96,15 +98,15 @@ def _follow(
     task: TaskId,
     history: History,
     root: Path,
-    orders: Orders,
+    request: FollowRequest,
     in_time: Callable[[], bool],
-    done: Visit,
+    done: FollowReport,
 ) -> None:
     try:
         with (
-            raising_disk_full(root, Path(orders.state_root)),
+            raising_disk_full(root, Path(request.state_root)),
             guarded(path, identity.executor()[1]),
-            Copy(path, _stores(orders, task)) as copy,
+            Copy(path, _stores(request, task)) as copy,
         ):
             recovery = copy.growing(lambda: copy.follow(history, root, in_time))
     except Exception as error:
@@ -119,13 +121,15 @@ def _follow(
             done.restoring[task] = recovery.restoring
 
 
-def _snapshot(path: Path, task: TaskId, history: History, root: Path, orders: Orders, done: Visit) -> None:
+def _snapshot(
+    path: Path, task: TaskId, history: History, root: Path, request: FollowRequest, done: FollowReport
+) -> None:
     """Write the copy as a snapshot, piece by piece, if it is exactly at the committed end of `history`."""
     if not (path / DATA).exists():
         return
-    stores = sorted(orders.logged[task.subtopology])
+    stores = sorted(request.logged[task.subtopology])
     try:
-        with guarded(path, identity.executor()[1]), Copy(path, _stores(orders, task)) as copy:
+        with guarded(path, identity.executor()[1]), Copy(path, _stores(request, task)) as copy:
             at, pieces = copy.dump(ROWS_PER_BATCH, SNAPSHOT_BYTES)
             if at != history.end:
                 return
@@ -141,7 +145,7 @@ def _snapshot(path: Path, task: TaskId, history: History, root: Path, orders: Or
             file = snapshot_file(task, at.version, at.attempt)
             staging = root / f"{file}.{uuid.uuid4().hex}.tmp"
             with raising_disk_full(root), closing(pieces):
-                made = write_records(staging, stores, batches, metadata, orders.compression)
+                made = write_records(staging, stores, batches, metadata, request.compression)
         if (root / file).exists() and seal_of(root / file) != made.checksum:
             # The existing file is damaged, or from a topology with other stores that never committed. A manifest may
             # name it, so it stays.

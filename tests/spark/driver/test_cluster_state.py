@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from taskplace import PlacementConfig, Task
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.bridge import Executor
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import EMPTY, Change, Position
@@ -32,7 +32,7 @@ def journal(tmp_path):
         name = f"changelog/0_0/{batch:010d}-a{batch}.arrow"
         write_file(tmp_path / name, b"x", sync=False)
         base = f"a{batch - 1}" if batch else ""
-        change = Change(batch, f"a{batch}", base, 10 * (batch + 1), 10, name, 1, seal(b"x"))
+        change = Change(batch, f"a{batch}", base, 10 * (batch + 1), 10, name, 1, checksum_of(b"x"))
         journal.commit(batch, 1, {TASK: change}, {}, {})
     return journal
 

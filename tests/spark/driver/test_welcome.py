@@ -18,7 +18,7 @@ def test_without_executors_the_error_has_the_time_that_was_waited(world):
 
 
 def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, monkeypatch):
-    def lose(bridge, orders, tag):
+    def lose(bridge, requests, tag):
         raise JobLostError(frozenset({"1"}))
 
     monkeypatch.setattr(followers, "send", lose)

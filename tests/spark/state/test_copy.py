@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import meta as meta_module
 from taskplace.spark.state.copy import Copy, peek
@@ -26,7 +26,7 @@ def snapshotted(root: Path, state: dict[bytes, bytes], at: Position) -> Snapshot
     data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
     file = f"snapshots/{at.version}.arrow"
     write_file(root / file, data, sync=False)
-    return Snapshot(at.version, at.attempt, at.offset, len(state), file, data.size, seal(data))
+    return Snapshot(at.version, at.attempt, at.offset, len(state), file, data.size, checksum_of(data))
 
 
 @pytest.mark.parametrize("trimmed", [True, False])

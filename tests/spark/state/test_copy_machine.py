@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import (
@@ -117,7 +117,7 @@ class Lives(RuleBasedStateMachine):
         file = f"changelog/{batch}-{attempt}.arrow"
         write_file(self.root / file, data, sync=False)
         copy.commit(writes, to)
-        return Change(batch, attempt, base.attempt, to.offset, records, file, data.size, seal(data))
+        return Change(batch, attempt, base.attempt, to.offset, records, file, data.size, checksum_of(data))
 
     # -- what the driver and the executors do
 
@@ -208,7 +208,7 @@ class Lives(RuleBasedStateMachine):
         file = f"snapshots/{at.version}-{at.attempt}.arrow"
         write_file(self.root / file, data, sync=False)
         records = sum(batch.num_rows for batch in batches)
-        added = Snapshot(at.version, at.attempt, at.offset, records, file, data.size, seal(data))
+        added = Snapshot(at.version, at.attempt, at.offset, records, file, data.size, checksum_of(data))
         kept = (*self.history.snapshots, added)[-2:]
         changes = self.history.changes
         if trim and len(kept) == 2:

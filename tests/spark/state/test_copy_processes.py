@@ -13,7 +13,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
@@ -97,7 +97,7 @@ def test_it_grows_while_it_catches_up(tmp_path, monkeypatch, way, committed, con
         data = encode_records(["s"], [record_batch(0, sorted(state.items()))], {}, None)
         write_file(tmp_path / "snap", data, sync=False)
         end = history.end
-        snapshot = Snapshot(end.version, end.attempt, end.offset, 2000, "snap", data.size, seal(data))
+        snapshot = Snapshot(end.version, end.attempt, end.offset, 2000, "snap", data.size, checksum_of(data))
         history = History((), (snapshot,))
     with Copy(tmp_path / "c", STORES) as copy:
         done = copy.growing(lambda: copy.follow(history, tmp_path))

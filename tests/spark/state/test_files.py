@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.state import files
 from taskplace.spark.state.files import (
     decode_records,
@@ -60,13 +60,13 @@ def sealed(tmp_path):
     path = tmp_path / "deep" / "er" / "0-a.arrow"
     data = encode_changes({"s": {b"k%d" % i: b"v" * i for i in range(50)}}, {})
     write_file(path, data, sync=True)
-    return path, data.size, seal(data)
+    return path, data.size, checksum_of(data)
 
 
 def test_a_whole_file_is_read(sealed):
     path, size, checksum = sealed
     assert gather(read_sealed(path, size, checksum))["s"][b"k3"] == b"vvv"
-    assert seal(path.read_bytes()) == checksum
+    assert checksum_of(path.read_bytes()) == checksum
     assert path.stat().st_mode & 0o777 == 0o600
 
 
@@ -108,7 +108,7 @@ def test_a_file_is_written_once(sealed):
     path, _, checksum = sealed
     with pytest.raises(FileExistsError):
         write_file(path, b"other", sync=False)
-    assert seal(path.read_bytes()) == checksum
+    assert checksum_of(path.read_bytes()) == checksum
 
 
 @settings(print_blob=True, deadline=None, max_examples=50)

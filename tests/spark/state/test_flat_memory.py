@@ -11,8 +11,16 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from taskplace.spark.codec import seal
-from taskplace.spark.messages import Change, History, Orders, Position, Question, Snapshot, Visit
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import (
+    Change,
+    FollowReport,
+    FollowRequest,
+    History,
+    Position,
+    Question,
+    Snapshot,
+)
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import encode_records, record_batch, write_file
 from taskplace.spark.state.rows import RowCodec
@@ -66,8 +74,8 @@ def filled(folder: Path, rows: int) -> History:
 
 
 def snapshot_of(folder: Path, history: History) -> Snapshot:
-    orders = Orders("", str(folder), str(folder), "app", {0: ["s"]}, {0: ["s"]})
-    done = Visit("executor-1", here=True)
+    orders = FollowRequest("", str(folder), str(folder), "app", {0: ["s"]}, {0: ["s"]})
+    done = FollowReport("executor-1", here=True)
     follow._snapshot(folder / "0_0", TaskId(0, 0), history, folder, orders, done)
     assert not done.errors
     return done.snapshots[TaskId(0, 0)]
@@ -102,15 +110,15 @@ def test_a_snapshot_that_was_made_as_one_piece_is_restored(tmp_path):
     entries = [(b"%04d" % i, b"v" * 100) for i in range(3_000)]
     data = encode_records(["s"], [record_batch(0, entries)], {}, "lz4")
     write_file(tmp_path / "old.arrow", data, sync=False)
-    made = Snapshot(3, "a", 3_000, 3_000, "old.arrow", data.size, seal(data))
+    made = Snapshot(3, "a", 3_000, 3_000, "old.arrow", data.size, checksum_of(data))
     restore(tmp_path, made)
 
 
 def test_nothing_is_left_of_a_snapshot_that_could_not_be_written(tmp_path, monkeypatch):
     history = filled(tmp_path, 500)
     monkeypatch.setattr(follow, "record_batch", lambda *_: 1 / 0)
-    orders = Orders("", str(tmp_path), str(tmp_path), "app", {0: ["s"]}, {0: ["s"]})
-    done = Visit("executor-1", here=True)
+    orders = FollowRequest("", str(tmp_path), str(tmp_path), "app", {0: ["s"]}, {0: ["s"]})
+    done = FollowReport("executor-1", here=True)
     follow._snapshot(tmp_path / "0_0", TaskId(0, 0), history, tmp_path, orders, done)
     assert "ZeroDivisionError" in done.errors[TaskId(0, 0)]
     assert list((tmp_path / "snapshots").rglob("*.*")) == []

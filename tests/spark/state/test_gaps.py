@@ -11,9 +11,9 @@ import lmdb
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced, InputError
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.messages import EMPTY, History, Orders, Position, Snapshot
+from taskplace.spark.messages import EMPTY, FollowRequest, History, Position, Snapshot
 from taskplace.spark.state import environment
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import encode_records, lasting_directory, record_batch, write_file
@@ -34,7 +34,9 @@ def without(program, store):
 
 def orders(runtime, program, **what):
     stores = {program.subtopology: sorted(program.databases)}
-    return Orders("executor-2", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **what)
+    return FollowRequest(
+        "executor-2", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **what
+    )
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def test_what_a_wipe_leaves_of_other_stores_is_not_taken_up_again(tmp_path, comm
         copy.commit_unchanged()
     data = encode_records(["x"], [record_batch(0, [(b"k", b"2")])], {}, None)
     write_file(tmp_path / "s", data, sync=False)
-    later = History((), (Snapshot(5, "a5", 9, 1, "s", data.size, seal(data)),))
+    later = History((), (Snapshot(5, "a5", 9, 1, "s", data.size, checksum_of(data)),))
     with Copy(tmp_path / "c", ["x"]) as copy:
         copy.follow(later, tmp_path)
     with Copy(tmp_path / "c", ["x", "y"]) as copy:
@@ -129,7 +131,7 @@ def test_a_restore_that_was_begun_is_finished_though_newer_snapshots_appear(tmp_
         pieces = [record_batch(0, entries[i : i + 10]) for i in range(0, 60, 10)]
         data = encode_records(["s"], pieces, {}, None)
         write_file(tmp_path / f"s{version}", data, sync=False)
-        return Snapshot(version, f"a{version}", version, 60, f"s{version}", data.size, seal(data))
+        return Snapshot(version, f"a{version}", version, 60, f"s{version}", data.size, checksum_of(data))
 
     kept = [snapshot(0)]
     with Copy(tmp_path / "c", ["s"]) as copy:
@@ -198,7 +200,7 @@ def test_a_folder_of_snapshots_that_is_gone_does_not_stop_commits(tmp_path):
     journal = Journal(tmp_path, {})
     name = "snapshots/0_0/s.arrow"
     write_file(tmp_path / name, b"x", sync=False)
-    journal.add_snapshots({TaskId(0, 0): Snapshot(-1, "", 0, 0, name, 1, seal(b"x"))})
+    journal.add_snapshots({TaskId(0, 0): Snapshot(-1, "", 0, 0, name, 1, checksum_of(b"x"))})
     journal.commit(0, 1, {}, {}, {})
     shutil.rmtree(tmp_path / "snapshots")
     assert journal.commit(1, 1, {}, {}, {}).batch == 1

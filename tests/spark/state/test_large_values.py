@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import InputError
-from taskplace.spark.codec import seal
-from taskplace.spark.messages import History, Orders, Position, Question, Snapshot
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import FollowRequest, History, Position, Question, Snapshot
 from taskplace.spark.state import copy as copy_module
 from taskplace.spark.state import files
 from taskplace.spark.state.copy import Copy
@@ -132,7 +132,7 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
     databases = {0: sorted(runtime.first.databases)}
     where = str(runtime.checkpoint), str(runtime.state), "app"
     done = visit(
-        Orders(
+        FollowRequest(
             "executor-1", *where, databases, databases, snapshot={TaskId(0, 0): runtime.history[TaskId(0, 0)]}
         )
     )
@@ -146,7 +146,7 @@ def test_a_snapshot_is_written_in_pieces_and_restored_in_them(runtime, monkeypat
     monkeypatch.setattr(files, "ROWS_PER_BATCH", 1)
     runtime.history[TaskId(0, 0)] = History((), (made,))
     runtime.be("2")
-    orders = Orders(
+    orders = FollowRequest(
         "executor-2",
         *where,
         databases,
@@ -162,7 +162,7 @@ def snapshot_in_pieces(root, entries, rows, name) -> Snapshot:
     parts = [record_batch(0, entries[i : i + rows]) for i in range(0, len(entries), rows)]
     data = encode_records(["s"], parts, {}, None)
     write_file(root / name, data, sync=False)
-    return Snapshot(3, "a3", 200, len(entries), name, data.size, seal(data))
+    return Snapshot(3, "a3", 200, len(entries), name, data.size, checksum_of(data))
 
 
 def test_a_restore_goes_on_in_the_very_file_that_it_began_with(tmp_path, contents):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.spark.codec import seal
+from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import History, Position, Snapshot
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import encode_records, record_batch, write_file
@@ -17,7 +17,7 @@ def snapshot_of(root, count, at):
     data = encode_records(["s"], pieces, {}, "lz4")
     file = f"snapshots/{at.attempt}.arrow"
     write_file(root / file, data, sync=False)
-    return Snapshot(at.version, at.attempt, at.offset, count, file, data.size, seal(data))
+    return Snapshot(at.version, at.attempt, at.offset, count, file, data.size, checksum_of(data))
 
 
 def test_a_restore_in_pieces_goes_on_where_it_was_stopped(tmp_path, contents):

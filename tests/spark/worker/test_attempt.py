@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import CheckpointError, InputError
-from taskplace.spark.codec import seal
-from taskplace.spark.messages import EMPTY, Bin, Descriptor, History, Report, reports_dir
+from taskplace.spark.codec import checksum_of
+from taskplace.spark.messages import EMPTY, AttemptDescriptor, Bin, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
 from taskplace.spark.state.files import decode_records, read_sealed
@@ -245,18 +245,18 @@ def test_a_store_without_changelog_moves_the_position_and_no_records(runtime):
 
 def test_bytes_like_elements_are_taken(runtime):
     """Spark's pickler gives bytearrays."""
-    descriptor = Descriptor(TaskId(0, 0), "executor-1", History())
+    descriptor = AttemptDescriptor(TaskId(0, 0), "executor-1", History())
     batches = [bytearray(b) for b in runtime.input(0, BATCHES[0], PLANES)]
     element = bytearray(Bin((descriptor,)).encode()), batches
     (answer,) = run_stage(runtime.first, runtime.setting(runtime.first), [element])
     report = Report.decode(answer)
     assert report.rows == runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES).rows > 0
-    assert Descriptor.decode(bytes(bytearray(descriptor.encode()))) == descriptor
+    assert AttemptDescriptor.decode(bytes(bytearray(descriptor.encode()))) == descriptor
 
 
 def test_the_seal_in_the_report_is_that_of_the_file(runtime):
     report = runtime.attempt(TaskId(0, 1), BATCHES[0], PLANES)
     for named in [report.change, *report.sinks.values()]:
         data = (runtime.checkpoint / named.file).read_bytes()
-        assert (named.size, named.checksum) == (len(data), seal(data))
+        assert (named.size, named.checksum) == (len(data), checksum_of(data))
     assert json.loads(report.encode())["change"]["size"] == report.change.size

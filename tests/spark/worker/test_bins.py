@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from taskplace.spark.messages import Bin, Descriptor, History, Report
+from taskplace.spark.messages import AttemptDescriptor, Bin, History, Report
 from taskplace.spark.worker.bins import run_stage
 from tests.support.attempts import BATCHES, PLANES
 from topology import TaskId
@@ -10,7 +10,7 @@ from topology import TaskId
 
 def test_a_bin_of_all_tasks_gives_the_results_of_each_alone(runtime, truth):
     tasks = [TaskId(0, 0), TaskId(0, 1)]
-    descriptors = tuple(Descriptor(task, "executor-1", History()) for task in tasks)
+    descriptors = tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)
     read = [b for p in (1, 0) for b in runtime.input(p, BATCHES[0], PLANES)]  # Spark mixes the partitions
     runtime.be("1")
     element = Bin(descriptors).encode(), read

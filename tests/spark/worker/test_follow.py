@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from taskplace.spark import faults
-from taskplace.spark.messages import EMPTY, History, Orders, Position
+from taskplace.spark.messages import EMPTY, FollowRequest, History, Position
 from taskplace.spark.state.copy import Copy, peek
 from taskplace.spark.state.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.worker import identity
@@ -29,7 +29,7 @@ def test_orders_travel(ran):
         remove=(TaskId(1, 1),),
         orphans_after=3.5,
     )
-    assert Orders.decode(given.encode()) == given
+    assert FollowRequest.decode(given.encode()) == given
 
 
 def test_a_newcomer_follows_to_the_end(ran):

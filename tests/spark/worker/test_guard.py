@@ -14,7 +14,7 @@ import lmdb
 import psutil
 import pytest
 
-from taskplace.spark.messages import History, Orders, Owner
+from taskplace.spark.messages import FollowRequest, History, Owner
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.follow import visit
@@ -111,7 +111,9 @@ def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime
     runtime.be("1")
     stores = {0: sorted(program.databases)}
     parts = {} if what in ("look", "attempt") else {what: {TaskId(0, 0): runtime.history[TaskId(0, 0)]}}
-    orders = Orders("executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **parts)
+    orders = FollowRequest(
+        "executor-1", str(runtime.checkpoint), str(runtime.state), "app", stores, stores, **parts
+    )
 
     def come():
         if what == "attempt":
@@ -136,7 +138,7 @@ def test_whoever_opens_a_deadly_copy_finds_it_discarded_after_two_deaths(runtime
 def test_a_full_disk_hides_no_copies(runtime, monkeypatch):
     runtime.run_batch([("a", 1), ("b", 2)])
     runtime.be("1")
-    orders = Orders("executor-1", str(runtime.checkpoint), str(runtime.state), "app", {}, {})
+    orders = FollowRequest("executor-1", str(runtime.checkpoint), str(runtime.state), "app", {}, {})
     before = visit(orders).copies
     really_touch = Path.touch
 

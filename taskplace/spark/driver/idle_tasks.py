@@ -18,7 +18,7 @@ from taskplace.spark.worker.program import Program
 from topology import TaskId
 
 
-class Idle:
+class IdleTasks:
     """Finds idle tasks, and remembers from batch to batch which work of event time is left.
 
     Lifetime: `_applied` and `_expiring` are of the last committed batch, empty at the start of a driver; `_pending` is

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.spark.driver import stats as stats_module
-from taskplace.spark.driver.idle import Idle, bytes_by_partition
+from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.messages import Boundary, Recovery, Report, Slice
@@ -44,25 +44,25 @@ def idle(state, found, rows=(), watermark=None, behind=()):
 
 
 def test_a_task_without_rows_does_not_run():
-    assert idle(Idle(), program(), rows={1}) == [TaskId(0, 0), TaskId(0, 2)]
-    assert idle(Idle(), program()) == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)]
+    assert idle(IdleTasks(), program(), rows={1}) == [TaskId(0, 0), TaskId(0, 2)]
+    assert idle(IdleTasks(), program()) == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 2)]
 
 
 def test_a_task_whose_active_copy_is_behind_runs():
-    assert idle(Idle(), program(), rows={1}, behind=[TaskId(0, 2)]) == [TaskId(0, 0)]
+    assert idle(IdleTasks(), program(), rows={1}, behind=[TaskId(0, 2)]) == [TaskId(0, 0)]
 
 
 def test_a_processor_may_want_every_batch():
-    assert idle(Idle(), program(every_batch=True)) == []
+    assert idle(IdleTasks(), program(every_batch=True)) == []
 
 
 def test_one_task_tells_the_columns_of_what_is_repartitioned():
-    assert idle(Idle(), program(repartition=True)) == [TaskId(0, 1), TaskId(0, 2)]
-    assert idle(Idle(), program(repartition=True), rows={2}) == [TaskId(0, 0), TaskId(0, 1)]
+    assert idle(IdleTasks(), program(repartition=True)) == [TaskId(0, 1), TaskId(0, 2)]
+    assert idle(IdleTasks(), program(repartition=True), rows={2}) == [TaskId(0, 0), TaskId(0, 1)]
 
 
 def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_is_gone():
-    state, forgets = Idle(), program(ttl="1 hour")
+    state, forgets = IdleTasks(), program(ttl="1 hour")
     assert idle(state, forgets, watermark=None) == []  # what this driver has not seen applied
     assert idle(state, forgets, watermark=None) == []  # the batch was not committed
     state.committed({})
@@ -72,11 +72,11 @@ def test_all_tasks_run_when_the_watermark_has_moved_and_until_all_that_expired_i
     assert idle(state, forgets, watermark=7) == [TaskId(0, 0), TaskId(0, 2)]
     state.committed({TaskId(0, 1): report(TaskId(0, 1))})
     assert idle(state, forgets, watermark=7) == list(TASKS)
-    assert idle(Idle(), forgets, watermark=7) == []
+    assert idle(IdleTasks(), forgets, watermark=7) == []
 
 
 def test_a_store_that_never_forgets_does_not_care_for_the_watermark():
-    assert idle(Idle(), program(), watermark=7) == list(TASKS)
+    assert idle(IdleTasks(), program(), watermark=7) == list(TASKS)
 
 
 @pytest.mark.parametrize("topics", [["a"], ["a", "b"], []])

@@ -25,10 +25,10 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
 
 #: The directory of Spark's own checkpoint, inside the checkpoint.
-SPARKS_OWN = "spark"
+SPARK_CHECKPOINT = "spark"
 
 
-def check_halves(root: Path, journal: Journal) -> None:
+def check_spark_checkpoint(root: Path, journal: Journal) -> None:
     """Refuse a checkpoint if one of its two parts is missing or behind. Errors: `CheckpointError` naming both.
 
     O(files in Spark's logs).
@@ -40,7 +40,7 @@ def check_halves(root: Path, journal: Journal) -> None:
     if after < 0:
         if upcoming > 0:
             raise CheckpointError(
-                f"{root}: found Spark's checkpoint ({root / SPARKS_OWN}) at batch {upcoming}, but no committed batch "
+                f"{root}: found Spark's checkpoint ({root / SPARK_CHECKPOINT}) at batch {upcoming}, but no committed batch "
                 f"of the placed state ({root / 'manifests'}); {keep}"
             )
         return
@@ -48,23 +48,23 @@ def check_halves(root: Path, journal: Journal) -> None:
     if query is None:
         raise CheckpointError(
             f"{root}: found placed state up to batch {after} ({root / 'manifests'}), but no Spark checkpoint "
-            f"({root / SPARKS_OWN}); {keep}"
+            f"({root / SPARK_CHECKPOINT}); {keep}"
         )
     if bound is not None and bound != query:
         raise CheckpointError(
             f"{root}: the placed state belongs to Spark's query {bound!r}, found the checkpoint of query {query!r} "
-            f"({root / SPARKS_OWN}); {keep}"
+            f"({root / SPARK_CHECKPOINT}); {keep}"
         )
     if not before <= upcoming <= after + 1:
         raise CheckpointError(
-            f"{root}: Spark's checkpoint ({root / SPARKS_OWN}) is at batch {upcoming}, the placed state at batch "
+            f"{root}: Spark's checkpoint ({root / SPARK_CHECKPOINT}) is at batch {upcoming}, the placed state at batch "
             f"{after}; {keep}"
         )
 
 
 def _query_id(root: Path) -> str | None:
     """Return the query id in Spark's checkpoint; None without a checkpoint."""
-    path = root / SPARKS_OWN / "metadata"
+    path = root / SPARK_CHECKPOINT / "metadata"
     try:
         found: Any = json.loads(path.read_text(errors="replace"))
         return str(found["id"])
@@ -78,7 +78,7 @@ def _query_id(root: Path) -> str | None:
 
 def _upcoming(root: Path) -> int:
     """Return the batch that Spark will run next: the last planned batch, or the next one if that batch has ended."""
-    planned, ended = (_newest(root / SPARKS_OWN / log) for log in ("offsets", "commits"))
+    planned, ended = (_newest(root / SPARK_CHECKPOINT / log) for log in ("offsets", "commits"))
     return max(planned, ended + 1, 0)
 
 

@@ -14,8 +14,8 @@ from pyspark.errors import StreamingQueryException
 
 from taskplace.errors import InputError
 from taskplace.spark import Placed
-from taskplace.spark.driver import silence
-from taskplace.spark.driver.ticks import OFFSET, Ticks, carries_ticks
+from taskplace.spark.driver import idle_sources
+from taskplace.spark.driver.tick_source import OFFSET, TickSource, carries_ticks
 from taskplace.spark.processors import Count, Tumbling
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state import expiry
@@ -140,7 +140,7 @@ def test_spark_s_offsets_say_whether_a_checkpoint_has_ticks(tmp_path):
 
 
 def test_a_tick_never_goes_back_and_is_private(tmp_path):
-    ticks = Ticks(tmp_path)
+    ticks = TickSource(tmp_path)
     for batch in (3, 12, 7):
         ticks.ask(batch)
     assert (tmp_path / "tick").read_text() == "12\n"
@@ -165,18 +165,18 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    monkeypatch.setattr(silence, "time", found := Clock())
+    monkeypatch.setattr(idle_sources, "time", found := Clock())
     return found
 
 
 def test_silence_closes_windows_by_the_clock_and_ends(world, clock):
     placed = world.open(hours(world.folder), idle_closing="10 minutes")
-    placed._time_due.ticks = Ticks(placed.checkpoint)
+    placed._no_data_batches.ticks = TickSource(placed.checkpoint)
     world.batch(placed, 0, clicks=rows(("a", 1), ("b", 290)))
     assert quiet(world, placed) == 1
     assert sent(world.folder) == {("a", 0): 1}
     runs = 0
-    while placed._time_due._silence._timer is not None:
+    while placed._no_data_batches._idle_sources._timer is not None:
         world.batch(placed, placed.journal.last_batch + 1, clicks=rows())
         assert not placed.due(), "too early"
         clock.seconds += 600

@@ -1,8 +1,8 @@
 """Makes Spark run batches without rows when work is due by event time: windows to close, state to expire.
 
 There are two reasons for such a batch. Either the last batch moved the watermark or could not remove all expired
-entries (`due`), or no source has had rows for the duration `idle_closing` (`taskplace.spark.driver.silence`). Spark
-runs one only for a stream with the source of ticks (`taskplace.spark.driver.ticks`). Without that source the work waits
+entries (`due`), or no source has had rows for the duration `idle_closing` (`taskplace.spark.driver.idle_sources`). Spark
+runs one only for a stream with the source of ticks (`taskplace.spark.driver.tick_source`). Without that source the work waits
 for the next rows, and one warning is logged.
 """
 
@@ -19,26 +19,28 @@ from taskplace.errors import InputError
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.idle import Idle
+from taskplace.spark.driver.idle_sources import IdleSources
+from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
-from taskplace.spark.driver.silence import Silence
-from taskplace.spark.driver.ticks import Ticks, carries_ticks
+from taskplace.spark.driver.tick_source import TickSource, carries_ticks
 from taskplace.spark.worker.guard import raising_disk_full
 
 log = logging.getLogger(__name__)
 
 
-class TimeDue:
+class NoDataBatches:
     """The work that is due by event time between the batches of one stream.
 
     Lifetime: one for each driver. `ticks` is None as long as the stream reads no source of ticks.
     Errors: `InputError` for `idle_closing` in a topology that does nothing by event time.
     """
 
-    def __init__(self, definition: StreamDefinition, cluster: Cluster, journal: Journal, idle: Idle) -> None:
-        self.ticks: Ticks | None = None
+    def __init__(
+        self, definition: StreamDefinition, cluster: Cluster, journal: Journal, idle: IdleTasks
+    ) -> None:
+        self.ticks: TickSource | None = None
         self._definition, self._cluster, self._journal, self._idle = definition, cluster, journal, idle
-        self._silence = _silence(definition)
+        self._idle_sources = _idle_sources(definition)
         self._warned_without_ticks = False
 
     @property
@@ -68,15 +70,15 @@ class TimeDue:
                 self.ticks.ask(self._journal.last_batch + 1)
         elif (last := self._journal.last) is not None:
             ask = partial(self.ticks.ask, last.batch + 1)
-            self._silence.watch(last.event_times, self.watermark, ask)
+            self._idle_sources.watch(last.event_times, self.watermark, ask)
 
     def stop_waiting(self) -> None:
         """Stop waiting for a silence: a batch has begun, or the stream has ended."""
-        self._silence.stop()
+        self._idle_sources.stop()
 
     def event_times(self, batch: Batch) -> Mapping[str, int]:
         """Return the newest event times to commit with a batch; the clock's, after a long enough silence."""
-        return self._silence.newest(
+        return self._idle_sources.newest(
             found=batch.event_times,
             known=self._journal.last.event_times if self._journal.last else {},
             rows=batch.rows,
@@ -106,7 +108,7 @@ class TimeDue:
 
     def add_ticks(self, united: DataFrame) -> DataFrame:
         """Add the source of ticks to a united streaming frame. From now on, batches can be requested."""
-        self.ticks = Ticks(self._definition.checkpoint)
+        self.ticks = TickSource(self._definition.checkpoint)
         self.request_batch()
         return self.ticks.added_to(united, self._cluster)
 
@@ -132,6 +134,6 @@ def check_idle_closing(definition: StreamDefinition, path: str = "idle_closing")
         )
 
 
-def _silence(definition: StreamDefinition) -> Silence:
+def _idle_sources(definition: StreamDefinition) -> IdleSources:
     check_idle_closing(definition)
-    return Silence(definition.options.idle_closing, definition.event_times, definition.longest_retention)
+    return IdleSources(definition.options.idle_closing, definition.event_times, definition.longest_retention)

@@ -1,4 +1,4 @@
-"""Lets event time follow the clock after all sources were silent for a while (the option `idle_closing`).
+"""Lets event time follow the clock after all sources were idle for a while (the option `idle_closing`).
 
 Idea: a batch without rows is committed with the clock's time as the newest event time of every source. The next batch's
 watermark comes from that manifest, as always. So replays, attempts and copies agree, and the watermark never goes back.
@@ -24,8 +24,8 @@ from taskplace.durations import Duration, milliseconds
 DAY = 86_400_000_000  # microseconds
 
 
-class Silence:
-    """Measures for a driver how long its sources have been silent.
+class IdleSources:
+    """Measures how long all sources have been idle: without rows.
 
     - `after`: the silence after which event time follows the clock ("10 minutes"); None: never
     - `topics`: the sources with an event time; `longest`: the longest time that an entry may be kept, microseconds
@@ -63,7 +63,7 @@ class Silence:
             return
         left = self._since + (self._after or 0.0) - time.monotonic()
         self._timer = threading.Timer(max(0.0, left), run)
-        self._timer.name, self._timer.daemon = "taskplace-silence", True
+        self._timer.name, self._timer.daemon = "taskplace-idle-sources", True
         self._timer.start()
 
     def stop(self) -> None:

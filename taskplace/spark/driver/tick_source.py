@@ -40,7 +40,7 @@ NAMED_SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 END = "\n"  # a number without it is only half written
 
 
-class Ticks:
+class TickSource:
     """The ticks of one checkpoint."""
 
     def __init__(self, checkpoint: Path) -> None:
