@@ -9,13 +9,35 @@ from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
+from typing import Any
 
 RENAMED = {
+    "taskplace.explain": "taskplace.explanation",
     "taskplace.report.events": "taskplace.model.events",
+    "taskplace.simulate": "taskplace.simulation",
+    "taskplace.simulate.cluster": "taskplace.simulation.cluster",
+    "taskplace.simulate.events": "taskplace.simulation.events",
+    "taskplace.simulate.run": "taskplace.simulation.run",
+    "taskplace.simulate.scenarios": "taskplace.simulation.scenarios",
     "taskplace.spark.declared": "taskplace.spark.yaml_application",
     "taskplace.spark.reading": "taskplace.spark.store_reader",
     "taskplace.written": "taskplace.yaml_io",
 }
+
+
+class _CallablePackage(ModuleType):
+    """An old package whose name is a function now. Importing it hides the function, so the package can be called."""
+
+    def __init__(self, old: str, new: ModuleType) -> None:
+        super().__init__(old, new.__doc__)
+        self.__path__: list[str] = []  # its modules are found by their old names
+        self._new, self._function = new, old.rpartition(".")[2]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._new, name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        return getattr(self._new, self._function)(*args, **options)
 
 
 class _Finder(MetaPathFinder, Loader):
@@ -24,13 +46,16 @@ class _Finder(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return ModuleSpec(fullname, self) if fullname in RENAMED else None
+        package = any(name.startswith(f"{fullname}.") for name in RENAMED)
+        return ModuleSpec(fullname, self, is_package=package) if fullname in RENAMED else None
 
     def exec_module(self, module: ModuleType) -> None:
         old = module.__name__
         new = RENAMED[old]
         warnings.warn(f"{old} is deprecated: import {new}", DeprecationWarning, stacklevel=2)
-        sys.modules[old] = importlib.import_module(new)
+        found = importlib.import_module(new)
+        hidden = callable(getattr(sys.modules[old.rpartition(".")[0]], old.rpartition(".")[2], None))
+        sys.modules[old] = _CallablePackage(old, found) if hidden else found
 
 
 def install() -> None:

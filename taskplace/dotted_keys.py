@@ -21,23 +21,9 @@ from typing import Any, NoReturn
 
 from taskplace.errors import ConfigError
 from taskplace.yaml_io import graft
+from topology.entry_fields import NESTED, SECTIONS
 
-_NESTED = ("options", "schema", "key", "stores")  # fields that are mappings
-_PARTS = ("sources", "stores", "nodes")
-_FIELDS = (
-    *("topic", "key", "partitions", "schema", "options", "logged", "retention_ms", "name"),
-    *(
-        "process",
-        "join_table",
-        "join_stream",
-        "merge",
-        "repartition",
-        "sink",
-        "processor",
-        "stores",
-        "target",
-    ),
-)
+_FIELDS = frozenset(field for fields in SECTIONS.values() for field in fields)
 #: The fields of an entry of `input` and of `output`.
 INPUT = ("format", "path", "schema", "options", "select")
 OUTPUT = ("path", "foreach")
@@ -55,7 +41,7 @@ expected it nested: `topology: {sources: {orders: {key: ...}}}`
     """
     for part, key, value in _keys(document, "topology"):
         head, _, rest = key.partition(".")
-        if rest and head in _PARTS:
+        if rest and head in SECTIONS:
             _refuse("topology", head, *(_way(rest, value, part.get(head) or {}, _FIELDS) or (rest,)))
     for section, fields in (("input", INPUT), ("output", OUTPUT)) if entries else ():
         for part, key, value in _keys(document, section):
@@ -72,7 +58,7 @@ def _keys(document: Mapping[str, Any], section: str) -> Iterator[tuple[Mapping[s
 def _refuse(section: str, *keys: str) -> NoReturn:
     *before, last = keys
     field, _, more = last.partition(".")
-    words = [section, *before, *((field, more) if more and field in _NESTED else (last,))]
+    words = [section, *before, *((field, more) if more and field in NESTED else (last,))]
     text = "..."
     for word in reversed(words[1:]):
         text = f"{{{word}: {text}}}"
@@ -87,9 +73,9 @@ def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:
     {'nodes': {'o': {'sink': 'p'}, 'p': {'process': 'a'}}}
     """
     whole = {
-        key: value for key, value in given.items() if key.partition(".")[0] not in _PARTS or "." not in key
+        key: value for key, value in given.items() if key.partition(".")[0] not in SECTIONS or "." not in key
     }
-    for part in _PARTS:
+    for part in SECTIONS:
         flat = {key[len(part) + 1 :]: value for key, value in given.items() if key.startswith(f"{part}.")}
         if not flat:
             continue

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from taskplace.dotted_keys import topology_section
 from taskplace.errors import ConfigError
 from taskplace.settings import Settings
+from topology.entry_fields import SECTIONS
 
 APP = {
     "application": {"id": "shop"},
@@ -58,3 +60,11 @@ def test_an_application_class_reads_input_and_output_as_it_likes():
     )
     with pytest.raises(ConfigError, match=r"^topology\.nodes\.c\.sink: found 'a dotted key'"):
         Settings.from_mapping(OWN | {"topology": {"nodes.c.sink": "f"}})
+
+
+@pytest.mark.parametrize(
+    ("section", "field"), [(section, field) for section, fields in SECTIONS.items() for field in fields]
+)
+def test_every_field_that_a_topology_may_have_ends_a_name(section, field):
+    """Otherwise an override would take the field for a part of the entry's name."""
+    assert topology_section({f"{section}.a.b.{field}": 3}) == {section: {"a.b": {field: 3}}}

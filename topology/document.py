@@ -40,7 +40,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from topology import options as parameters
 from topology.draft import TopologyDraft
+from topology.entry_fields import SOURCE, STORE, TOPOLOGY, VERBS
 from topology.errors import TopologyError, nearest
 from topology.fields import known_fields, placed, read_entries, read_options
 from topology.names import check_count, check_key, check_name
@@ -49,16 +51,7 @@ from topology.node import Store
 Registry = Mapping[str, Callable[..., Any]]
 DraftT = TypeVar("DraftT", bound=TopologyDraft)
 
-_STEP = ("processor", "options", "stores")
-_VERBS = {  # verb -> (fewest inputs, most inputs, further fields)
-    "process": (1, None, _STEP),
-    "join_table": (2, 2, _STEP),
-    "join_stream": (2, 2, _STEP),
-    "merge": (2, None, ("options",)),
-    "repartition": (1, 1, ("key", "partitions", "options")),
-    "sink": (1, 1, ("target", "schema", "options")),
-}
-_LISTED = ", ".join(_VERBS)
+_LISTED = ", ".join(VERBS)
 _JOINS: dict[str, Literal["table", "stream"]] = {"join_table": "table", "join_stream": "stream"}
 
 
@@ -81,7 +74,7 @@ def read_document(
     for what, given in (("registry", registry), ("targets", targets or {})):
         if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
             raise TopologyError(f"{what}: found {given!r}, expected a mapping by name")
-    fields = known_fields(document, "topology", ("name", "sources", "stores", "nodes"))
+    fields = known_fields(document, "topology", TOPOLOGY)
     for needed in ("name", "sources"):
         if not fields.get(needed):
             raise TopologyError(f"{needed}: missing, expected the topology's {needed}")
@@ -131,9 +124,9 @@ def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
-    fields = known_fields(spec, path, ("topic", "key", "partitions", "schema", "options"))
+    fields = known_fields(spec, path, SOURCE)
     partitions = fields.get("partitions")
-    options = read_options(fields, path, reserved=("topic", "name", "key", "partitions", "schema"))
+    options = read_options(fields, path, reserved=parameters.SOURCE)
     key = check_key(fields.get("key"), f"{path}.key")
     if partitions is not None:
         check_count(partitions, f"{path}.partitions", name)
@@ -150,8 +143,8 @@ def _read_source(topo: TopologyDraft, name: str, spec: Any, path: str) -> None:
 
 
 def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Store:
-    fields = known_fields(spec, path, (*known, "logged", "retention_ms", "options"))
-    options = read_options(fields, path, reserved=("name", "logged", "retention_ms"))
+    fields = known_fields(spec, path, (*known, *STORE))
+    options = read_options(fields, path, reserved=parameters.STORE)
     return Store(name, fields.get("logged", True), fields.get("retention_ms"), tuple(options.items()))
 
 
@@ -276,7 +269,7 @@ def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator
                 f"{path}: found {spec!r}, expected a mapping with one of: {_LISTED}", node=name
             )
         verb = _verb(spec, path)
-        fewest, most, further = _VERBS[verb]
+        fewest, most, further = VERBS[verb]
         fields = known_fields(spec, path, (verb, *further, *(("name",) if name is None else ())))
         inputs = _inputs(fields.pop(verb), f"{path}.{verb}", fewest, most, name)
         if "name" in fields:
@@ -292,10 +285,10 @@ def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator
 
 
 def _verb(spec: Mapping[str, Any], path: str) -> str:
-    verbs = [verb for verb in _VERBS if verb in spec]
+    verbs = [verb for verb in VERBS if verb in spec]
     if len(verbs) == 1:
         return verbs[0]
-    hints = [nearest(field, _VERBS) for field in spec]
+    hints = [nearest(field, VERBS) for field in spec]
     near = next((f"; {hint}" for hint in hints if hint.startswith("did you mean")), "")
     raise TopologyError(f"{path}: found {' and '.join(verbs) or 'none'}, expected one of: {_LISTED}{near}")
 

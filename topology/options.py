@@ -13,14 +13,15 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from topology import entry_fields
 from topology.errors import TopologyError
 
-SOURCE = ("topic", "key", "partitions", "schema", "name")
-STORE = ("name", "logged", "retention_ms")
-STEP = ("processor", "name", "stores")
-MERGE = ("name",)
-REPARTITION = ("key", "name", "partitions")
-SINK = ("name", "target", "schema")
+SOURCE = entry_fields.beside_options(entry_fields.SOURCE)
+STORE = entry_fields.beside_options(entry_fields.STORE)
+STEP, MERGE, REPARTITION, SINK = (
+    entry_fields.beside_options(entry_fields.VERBS[verb].fields)
+    for verb in ("process", "merge", "repartition", "sink")
+)
 _CUTOFF = 0.8  # one letter too many or too few in a word of five
 
 

@@ -17,7 +17,6 @@ Source: KIP-924.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from importlib.metadata import entry_points
@@ -25,7 +24,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from taskplace import validation
+from taskplace import named_objects, validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
@@ -60,7 +59,7 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
         known = (*BUILT_IN, *sorted({point.name for point in entry_points(group=GROUP)}))
         raise ConfigError(key, found=name, expected=expected, hint=validation.nearest(name, known))
     try:
-        loaded = _load(name) if ":" in name else next(iter(points)).load()
+        loaded = named_objects.load(name) if ":" in name else next(iter(points)).load()
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
     except (Exception, SystemExit) as error:  # a custom module may raise anything on import
@@ -78,14 +77,6 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
         raise ConfigError(key, found=name, expected="an object with a method assign(problem)")
     function: Callable[[Problem], Mapping[str, Any]] = assign
     return function
-
-
-def _load(name: str) -> Any:
-    module, _, attribute = name.partition(":")
-    named: Any = importlib.import_module(module)
-    for part in attribute.split("."):
-        named = getattr(named, part)
-    return named
 
 
 def _said(error: BaseException) -> str:

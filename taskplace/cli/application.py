@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from taskplace import named_objects
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.yaml_io import graft, override, read
@@ -52,7 +52,13 @@ def load_application(settings: Settings) -> Application:
     path, name = "application.class", settings.application.cls
     module_name, _, class_name = name.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        made = named_objects.load(name)
+    except named_objects.UnknownName as error:
+        near = difflib.get_close_matches(class_name, [known.partition(":")[2] for known in error.known], n=1)
+        hint = f"did you mean {module_name + ':' + near[0]!r}?" if near else ""
+        raise ConfigError(
+            path, found=name, expected=f"a class of module {module_name!r}", hint=hint
+        ) from None
     except ModuleNotFoundError as error:
         missing = error.name or str(error)
         if missing == module_name or module_name.startswith(f"{missing}."):
@@ -63,11 +69,6 @@ def load_application(settings: Settings) -> Application:
         raise ConfigError(
             path, found=name, expected="a module that can be imported", hint=f"{error}"
         ) from error
-    made = getattr(module, class_name, None)
-    if made is None:
-        near = difflib.get_close_matches(class_name, [n for n in vars(module) if not n.startswith("_")], n=1)
-        hint = f"did you mean {module_name + ':' + near[0]!r}?" if near else ""
-        raise ConfigError(path, found=name, expected=f"a class of module {module_name!r}", hint=hint)
     lacking = [method for method in METHODS if not callable(getattr(made, method, None))]
     if lacking or not isinstance(made, type):
         expected = "a class with the methods " + ", ".join(METHODS)

@@ -25,6 +25,9 @@ class LagIndex:
     and the whole changelog without a copy. A copy is caught up if its lag is at most `acceptable_recovery_lag`; with
     `acceptable_recovery_seconds`, if it can read the rest in that time at the instance's `restore_rate`.
 
+    The driver keeps one (`taskplace.spark.driver.cluster_state`): it gives the lags to plan from, answers the events of
+    `taskplace.rebalance.triggers`, and says which copies an executor or the clean-up may remove.
+
     Lifetime: one index lives as long as the cluster it watches. Call `report` for each lag, `drop` for a deleted copy,
     `forget` for a lost instance, `end_offset` for the length of a changelog, and `restore_rate` for a measured rate.
 
@@ -56,18 +59,9 @@ class LagIndex:
         self._end: dict[TaskId, int] = {}
         self._unlogged: set[TaskId] = set()
 
-    def __len__(self) -> int:
-        """Return the number of copies. O(1)."""
-        return len(self._order)
-
     def __contains__(self, copy: tuple[str, TaskId]) -> bool:
         """Return whether (instance, task) is a known copy. O(1)."""
         return copy[1] in self._copies.get(copy[0], ())
-
-    def __iter__(self) -> Iterator[tuple[TaskId, str, int]]:
-        """Yield (task, instance, lag): by task, and for each task by lag. O(copies)."""
-        for task, lag, instance in self._order:
-            yield task, instance, lag
 
     # -- reports
 
@@ -155,7 +149,8 @@ class LagIndex:
 
     def is_caught_up(self, instance: str, task: TaskId) -> bool:
         """Return whether `instance` could take `task` over now. O(1)."""
-        return self.rank(instance, task) == 0
+        # A copy that lacks nothing is caught up by any bound; most copies lack nothing.
+        return self.lag(instance, task) == 0 or self.rank(instance, task) == 0
 
     def caught_up(self, task: TaskId) -> tuple[str, ...]:
         """Return the instances whose copies of `task` are caught up, by lag. O(log copies + copies of the task)."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict
 
 from taskplace import validation
 from taskplace.durations import Duration, milliseconds
@@ -160,3 +160,17 @@ class PlacedOptions(Configuration, section="runtime"):
             default = by_field[name].default
             values[name] = value if value is default else by_field[name].type.read(name, value)
         return cls(**values)
+
+
+class PlacedKeywords(TypedDict, total=False):
+    """The fields of `PlacedOptions`, as the keywords of a call: for type checkers and editors."""
+
+    snapshot_interval: int
+    snapshot_bytes: int
+    follower_share: float
+    compression: str | None
+    bytes_per_task: int
+    locality_wait_ms: int
+    tags: Mapping[str, Mapping[str, str]] | None
+    weights: Mapping[str, float] | None
+    idle_closing: Duration | None

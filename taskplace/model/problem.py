@@ -11,6 +11,7 @@ from typing import Any
 
 from taskplace import validation
 from taskplace.errors import InputError
+from taskplace.lag import LagIndex
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
 from taskplace.model.column_building import build
@@ -127,6 +128,26 @@ class Problem:
             "tasks": [_task_dict(t) for t in self.tasks],
             "instances": [_instance_dict(i) for i in self.instances],
         }
+
+
+def indexed_lags(tasks: Iterable[Task], instances: Iterable[Instance], config: PlacementConfig) -> LagIndex:
+    """Return the lags that instances report as an index, which ranks them as the columns of a problem do.
+
+    For callers that do not keep an index of their own. O(copies * log copies).
+
+    >>> t = TaskId(0, 0)
+    >>> a, b = Instance("a", lags={t: 20_000}), Instance("b", lags={t: 0})
+    >>> indexed_lags([Task(t, end_offset=50_000)], [a, b], PlacementConfig()).caught_up(t)
+    ('b',)
+    """
+    index = LagIndex(config.acceptable_recovery_lag, config.acceptable_recovery_seconds)
+    for task in tasks:
+        index.end_offset(task.id, task.end_offset, logged=task.logged)
+    for instance in instances:
+        index.restore_rate(instance.id, instance.restore_rate)
+        for id_, lag in instance.lags.items():
+            index.report(instance.id, id_, lag)
+    return index
 
 
 _TASK_KEYS = frozenset(Task._fields)

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from taskplace.errors import InvalidPlan
+from taskplace.lag import LagIndex
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Plan, Roles, with_roles
 from taskplace.model.problem import Instance, Problem, Task
@@ -86,12 +87,18 @@ class RebalanceLoop:
         self._released: tuple[Trigger, ...] = ()
 
     def look(
-        self, tasks: Sequence[Task], instances: Iterable[Instance], *, because: Sequence[Trigger] = ()
+        self,
+        tasks: Sequence[Task],
+        instances: Iterable[Instance],
+        *,
+        because: Sequence[Trigger] = (),
+        lags: LagIndex | None = None,
     ) -> Decision | None:
         """Plan if there is a reason; return the decision, or None.
 
         `instances` have capacity, tags, draining and lags; their roles are filled in from the plan in force.
         `because` has reasons from the caller, such as an executor lost within a batch; with one, the loop always plans.
+        `lags`: an index of the same lags that the caller keeps up to date, for the rules; None: the loop makes one.
         """
         because, self._released = (*because, *self._released), ()
         present = self.with_roles(instances)
@@ -103,6 +110,7 @@ class RebalanceLoop:
             instances=present,
             tasks=tuple(tasks),
             probing_due=self.probing.due(),
+            lags=lags,
         )
         suggested = tuple(trigger for rule in RULES for trigger in rule(situation))
         fresh = tuple(trigger for trigger in suggested if trigger not in self._ignored)

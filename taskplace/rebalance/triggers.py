@@ -11,6 +11,9 @@
 | `probing` | the step is not the target, or an owner lags, and the probing interval is over (timer) |
 
 Balance depends on members and tasks only (KIP-441). So without one of these reasons, no plan can be better.
+
+The two events ask a `LagIndex` which copies are caught up. So a look between two batches does not rank every copy: it
+costs O(tasks), and O(log copies) for each owner that lags.
 """
 
 from __future__ import annotations
@@ -20,13 +23,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import numpy as np
-
-from taskplace.model.columns import NO_COPY, STANDBY, WARMUP, Bools, Columns
+from taskplace.lag import LagIndex
 from taskplace.model.config import PlacementConfig
-from taskplace.model.placement import caught_at
-from taskplace.model.plan import Plan, with_roles
-from taskplace.model.problem import Instance, Problem, Task
+from taskplace.model.plan import Plan, Roles, with_roles
+from taskplace.model.problem import Instance, Problem, Task, indexed_lags
 from topology.ids import TaskId
 
 
@@ -46,7 +46,10 @@ class Trigger(NamedTuple):
 
 @dataclass(frozen=True)
 class Situation:
-    """The input of the rules: the plan in force, the input of that plan, and the current instances and tasks."""
+    """The input of the rules: the plan in force, the input of that plan, and the current instances and tasks.
+
+    `lags`: an index that the caller keeps up to date; None: the lags of `instances` are indexed when a rule asks.
+    """
 
     config: PlacementConfig
     plan: Plan | None
@@ -55,6 +58,19 @@ class Situation:
     instances: tuple[Instance, ...]
     tasks: tuple[Task, ...]
     probing_due: bool
+    lags: LagIndex | None = None
+
+    @cached_property
+    def copies(self) -> LagIndex:
+        """The current copies by lag."""
+        if self.lags is not None:
+            return self.lags
+        return indexed_lags(self.tasks, self.instances, self.config)
+
+    @cached_property
+    def stateful(self) -> frozenset[TaskId]:
+        """The stateful tasks."""
+        return frozenset(task.id for task in self.tasks if task.stateful)
 
     @cached_property
     def problem(self) -> Problem:
@@ -105,24 +121,37 @@ def tasks(now: Situation) -> Iterator[Trigger]:
 
 def caught_up(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan if a warm-up has caught up; one suggestion for all warm-ups."""
-    if now.plan is None or not any(roles.warmup for roles in now.plan.assignment.values()):
-        return
-    c = now.problem.columns
-    if ready := _named(c, c.caught & (c.lag != NO_COPY) & (c.role == WARMUP)):
-        yield Trigger("caught up", ", ".join(f"{task} on {name}" for task, name in ready))
+    # An instance that needs no copy of a task is caught up without one; only a copy has caught up.
+    ready = [
+        (name, task)
+        for name, roles in _roles(now)
+        for task in sorted(now.stateful.intersection(roles.warmup))
+        if (name, task) in now.copies and now.copies.is_caught_up(name, task)
+    ]
+    if ready:
+        yield Trigger("caught up", ", ".join(f"{task} on {name}" for name, task in ready))
 
 
 def overtaken(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan if a standby or warm-up has caught up before the owner of its task; one suggestion for all."""
-    if now.plan is None or not any(roles.standby or roles.warmup for roles in now.plan.assignment.values()):
+    there = dict(_roles(now))
+    if not any(roles.standby or roles.warmup for roles in there.values()):
         return
-    c = now.problem.columns
-    lags = c.stateful & (c.owner >= 0) & ~caught_at(c, c.owner)
-    follows = (c.role == STANDBY) | (c.role == WARMUP)
-    if passed := _named(c, c.caught & follows & lags[c.task]):
-        owner = {c.ids[t]: c.names[int(c.owner[t])] for t in np.flatnonzero(lags).tolist()}
-        ahead = (f"{task} on {name} is ahead of {owner[task]}" for task, name in passed)
-        yield Trigger("overtaken", ", ".join(ahead))
+    lagging = {
+        task: owner
+        for owner, roles in there.items()
+        for task in now.stateful.intersection(roles.active)
+        if not now.copies.is_caught_up(owner, task)
+    }
+    ahead = sorted(
+        (name, task)
+        for task in lagging
+        for name in now.copies.caught_up(task)
+        if name in there and (task in there[name].standby or task in there[name].warmup)
+    )
+    if ahead:
+        named = (f"{task} on {name} is ahead of {lagging[task]}" for name, task in ahead)
+        yield Trigger("overtaken", ", ".join(named))
 
 
 def probing(now: Situation) -> Iterator[Trigger]:
@@ -133,11 +162,12 @@ def probing(now: Situation) -> Iterator[Trigger]:
         )
 
 
-def _named(c: Columns, rows: Bools) -> list[tuple[TaskId, str]]:
-    """Return (task, instance) of copy rows, by instance and then by task."""
-    found = np.flatnonzero(rows)
-    found = found[np.argsort(c.inst[found], kind="stable")]
-    return [(c.ids[int(c.task[k])], c.names[int(c.inst[k])]) for k in found.tolist()]
+def _roles(now: Situation) -> Iterator[tuple[str, Roles]]:
+    """Yield the instances that are there, by id, with their roles in the plan in force."""
+    in_force = now.plan.assignment if now.plan else {}
+    for name in sorted(i.id for i in now.instances):
+        if name in in_force:
+            yield name, in_force[name]
 
 
 RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)

@@ -1,4 +1,7 @@
-"""Runs an application of the command line: starts Spark, runs its stream to the end of the input, checks the result."""
+"""Runs an application of the command line: starts Spark, runs its stream to the end of the input, checks the result.
+
+Non-goals: reading the file (`taskplace.settings`) and finding the application (`taskplace.cli.application`).
+"""
 
 from __future__ import annotations
 
@@ -30,19 +33,27 @@ POLL_SECONDS = 0.02
 
 
 class Application(Protocol):
-    """What `taskplace run` asks of an application; `batches` and `check` may be left out."""
+    """The methods that `taskplace run` calls.
+
+    An application may have two more: `batches()`, the expected number of batches for the progress bar, and
+    `check(spark)`, which compares the result and returns a `taskplace.model.events.CheckResult`.
+    """
 
     def topology(self) -> Topology:
-        """Return the stream."""
+        """Return the topology, not yet built. Errors: `TopologyError`, whose path is completed from the file."""
         ...
 
     def sources(self, spark: SparkSession) -> Mapping[str, DataFrame]:
-        """Return a streaming data frame per external topic."""
+        """Return a streaming data frame for each external topic, by its name."""
         ...
 
 
 def run(settings: Settings, application: Application, reporter: Reporter) -> int:
-    """Run the application until its input ends; return 0, or 1 if its own check says that the result is wrong."""
+    """Run the application until its input ends; return 0, or 1 if its own check says that the result is wrong.
+
+    A stream that was interrupted goes on after its last committed batch. Spark is stopped at the end, whatever happens.
+    Errors: `TaskplaceError` with the batch and the cause, if a batch failed; those of `Placed` and of `Placed.start`.
+    """
     start = time.perf_counter()
     reporter.note("starting Spark")
     spark = session(settings)
@@ -79,7 +90,10 @@ def run(settings: Settings, application: Application, reporter: Reporter) -> int
 
 
 def session(settings: Settings) -> SparkSession:
-    """Start Spark as the settings say; workers use this Python, and find what lies in the current directory."""
+    """Start a Spark session with the settings' name, master and configuration, and return it.
+
+    Python workers use this interpreter, unless PYSPARK_PYTHON is set. They import modules from the current directory.
+    """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.appName(settings.spark.app_name or settings.application.id)
     if settings.spark.master:
@@ -87,7 +101,8 @@ def session(settings: Settings) -> SparkSession:
     paths = [str(Path.cwd()), *filter(None, [os.environ.get("PYTHONPATH")])]
     conf = {
         "spark.scheduler.mode": "FAIR",
-        # A second wish beside the pin, of hosts: a task that has waited for its executor would not go just anywhere.
+        # Reduce locality would add preferred hosts to the pin: a task that has waited for its executor in vain could
+        # then not run on just any executor.
         "spark.shuffle.reduceLocality.enabled": "false",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
         **settings.spark.conf,
@@ -102,7 +117,10 @@ def session(settings: Settings) -> SparkSession:
 def placed_stream(
     settings: Settings, application: Application, spark: SparkSession, reporter: Reporter | None
 ) -> Placed:
-    """Return the application's topology as placed state under the settings."""
+    """Return the `Placed` of an application's topology, with the directories, keys and options of the settings.
+
+    Errors: as for `Placed`.
+    """
     placed = Placed(
         spark,
         application.topology(),
@@ -118,7 +136,7 @@ def placed_stream(
 
 
 def root_cause(error: BaseException) -> str:
-    """Return the last line of what went wrong in a worker, or the error itself.
+    """Return an error in one line: the last line of a worker's traceback, or the error's type and first line.
 
     >>> root_cause(ValueError("no such column"))
     'ValueError: no such column'
@@ -164,7 +182,7 @@ class Drill:
 
     @staticmethod
     def _kill(pid: int, folder: Path) -> None:
-        # Waiting for the first finished task, so that the loss comes while the others run.
+        # Wait for the first finished task, so that the loss comes while the others run.
         while not (folder.exists() and any(folder.glob("*.json"))):
             time.sleep(POLL_SECONDS)
         os.kill(pid, signal.SIGKILL)

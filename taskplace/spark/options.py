@@ -23,7 +23,7 @@ _EVENTS = ("batch", "rebalance", "failure")  # the events that `Placed` itself r
 
 
 def built_topology(topology: object) -> BuiltTopology:
-    """Return the topology; build it if it is not built yet."""
+    """Return the topology; build it if it is not built yet. Errors: also `TopologyError`, from building."""
     if isinstance(topology, BuiltTopology):
         return topology
     if not isinstance(topology, Topology):
@@ -34,7 +34,10 @@ def built_topology(topology: object) -> BuiltTopology:
 
 
 def placement_config(config: object) -> PlacementConfig:
-    """Return the configuration, given as an object or as a mapping of Kafka's keys; None: the defaults."""
+    """Return the configuration, given as an object or as a mapping of Kafka's keys; None: the defaults.
+
+    Errors: `ConfigError` for an unknown key or a wrong value.
+    """
     if isinstance(config, PlacementConfig):
         return config
     return PlacementConfig.from_properties({} if config is None else config)  # type: ignore[arg-type]
@@ -64,7 +67,13 @@ def check_bridge(bridge: object) -> None:
 
 
 def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOptions:
-    """Return the `PlacedOptions`, given as an object or as keywords."""
+    """Return the `PlacedOptions`, given as an object or as keywords.
+
+    Errors: also `TypeError` for an unknown keyword, as for any call, with the nearest known one.
+
+    >>> placed_options(None, {"snapshot_interval": 5}).snapshot_interval
+    5
+    """
     if options is None:
         return PlacedOptions.of(keywords)
     if keywords:

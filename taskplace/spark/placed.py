@@ -18,7 +18,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -27,7 +27,7 @@ from taskplace.errors import InputError
 from taskplace.explanation import Removal
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
-from taskplace.model.placed_options import PlacedOptions
+from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.cluster import Cluster
@@ -41,7 +41,7 @@ from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT, check_spark_checkpoint
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
-from taskplace.spark.store_reader import StoreReader
+from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.spark.worker.external import PARTITION, TAG
 from topology import BuiltTopology, TaskId, Topology
 
@@ -49,9 +49,11 @@ from topology import BuiltTopology, TaskId, Topology
 class Placed:
     """Runs a topology's batches on placed state.
 
-    - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors
+    - `checkpoint`: a directory that driver and executors share; `state_dir`: local disk of the executors. Both are
+      paths or file:// URIs
     - `config`: Kafka's keys (see `PlacementConfig`), or the object
-    - `options`, or its fields as keywords: `PlacedOptions`
+    - `options`, or its fields as keywords: `PlacedOptions`. Field names carry units (`locality_wait_ms`,
+      `snapshot_bytes`); a duration is a text with its unit ("10 minutes")
     - `reporter`: receives the events of the stream (`taskplace.report`)
     - `bridge`: the cluster to run on; None: that of `spark`. Tests pass a stand-in
 
@@ -79,7 +81,7 @@ class Placed:
         options: PlacedOptions | None = None,
         reporter: Reporter | None = None,
         bridge: Cluster | None = None,
-        **keywords: Any,
+        **keywords: Unpack[PlacedKeywords],
     ) -> None:
         self.built, self.config = checks.built_topology(topology), checks.placement_config(config)
         self.options = checks.placed_options(options, keywords)
@@ -116,9 +118,15 @@ class Placed:
     ) -> PlacedQuery[Placed]:
         """Start one streaming query over all sources and return its handle.
 
-        Spark's checkpoint is a subdirectory of this checkpoint. `trigger` has the arguments of
-        `DataStreamWriter.trigger`. Work that is due by event time also runs without rows, unless the checkpoint was
-        made without ticks; then a warning is logged.
+        - `sources`: by external topic, its streaming data frame
+        - `trigger`: the arguments of `DataStreamWriter.trigger`, such as {"processingTime": "10 seconds"}; None:
+          Spark's default
+        - `name`: the query's name, unique among the session's active queries
+
+        Spark's checkpoint is a subdirectory of this checkpoint. Work that is due by event time also runs without rows,
+        unless the checkpoint was made without ticks; then a warning is logged.
+        Errors: `InputError` for a wrong argument, or for a source that is missing, unknown or not streaming;
+        `CheckpointError` if Spark's checkpoint and the placed state are not of the same run.
         """
         triggered = read_trigger(trigger)
         if name is not None and (not isinstance(name, str) or not name):
@@ -141,6 +149,10 @@ class Placed:
         With `ticks`, the frame has one more source, which has no rows and makes Spark run a batch when work is due
         (`due`). This source belongs to Spark's checkpoint like any other: a checkpoint that was made without it refuses
         it.
+        Errors: `InputError` for a source that is missing, unknown, or has not the topic's columns.
+
+            united = placed.unite({"orders": orders, "customers": customers})
+            query = united.writeStream.foreachBatch(placed.process_batch).start()
         """
         checks.check_sources(sources)
         united = make.unite(self.built, sources)
@@ -182,7 +194,10 @@ class Placed:
         return self.unite(dict.fromkeys(topics, df))
 
     def close(self) -> None:
-        """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay."""
+        """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay.
+
+        May be called again. A query's `stop` calls it; call it yourself after `process_batch` by hand.
+        """
         self._no_data_batches.stop_waiting()
         self._runner.replicator.stop()
         self.bridge.close()
@@ -228,11 +243,15 @@ class Placed:
         return self._no_data_batches.due()
 
     def drain(self, executor: str | int) -> None:
-        """Move all tasks away from an executor ("3", 3 or "executor-3"). Warm-ups catch up first, so no task stalls."""
+        """Move all tasks away from an executor ("3", 3 or "executor-3"), from the next batch on.
+
+        Warm-ups catch up first, so no task stalls. `can_remove` says when the executor is empty.
+        Errors: `InputError` for an executor that is not there, naming the members.
+        """
         self.rebalancer.drain(executor)
 
     def undrain(self, executor: str | int) -> None:
-        """Revoke `drain`."""
+        """Revoke `drain`: the executor may run tasks again. Errors: as for `drain`."""
         self.rebalancer.drain(executor, on=False)
 
     def release(self, executor: str | int | None = None) -> tuple[tuple[str, TaskId], ...]:
@@ -245,11 +264,17 @@ class Placed:
         return self.rebalancer.release(executor)
 
     def can_remove(self, executor: str | int) -> bool:
-        """Return whether an executor has no role, and no copy that the others lack."""
+        """Return whether an executor has no role, and no copy that the others lack; True once it is gone.
+
+        Errors: `InputError` for an executor that never was a member.
+        """
         return self.rebalancer.can_remove(executor)
 
     def removal(self, executor: str | int) -> Removal:
-        """Return the copies that must catch up elsewhere before an executor can be removed; `text` is one line."""
+        """Return the copies that must catch up elsewhere before an executor can be removed; `text` is one line.
+
+        For how a drain proceeds. Lags are in records. Errors: as for `can_remove`.
+        """
         return self.rebalancer.removal(executor)
 
     def placement(self) -> tuple[InstanceView, ...]:
@@ -259,15 +284,22 @@ class Placed:
         """
         return self.rebalancer.placement()
 
-    def store(self, name: str, **how: Any) -> StoreReader:
-        """Return a reader of a store's committed state. `how`: see `taskplace.spark.store_reader.StoreReader`."""
-        validation.mapping(how, "store", ("copies", "max_lag", "max_batches"))
+    def store(self, name: str, **how: Unpack[ReadOptions]) -> StoreReader:
+        """Return a reader of a store's committed state.
+
+        `how`: `copies` ("active", or "standby" for reads that do not load the active copies), `max_lag` in records and
+        `max_batches`; see `taskplace.spark.store_reader.StoreReader`.
+        Errors: `InputError` for an unknown store or argument, with the nearest name.
+
+            placed.store("delays").get({"tailnum": "N14228"})
+        """
+        validation.mapping(how, "store", tuple(ReadOptions.__annotations__))
         return StoreReader(self, name, **how)
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
-        """Return a subtopology's tasks, sorted by partition."""
+        """Return a subtopology's tasks, sorted by partition. Errors: `KeyError` for an unknown subtopology."""
         return self._definition.tasks[subtopology]
 
     def summary(self, seconds: float = 0.0) -> Summary:
-        """Return the totals of the run so far."""
+        """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""
         return self.stats.summary(seconds)

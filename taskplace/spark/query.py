@@ -1,4 +1,8 @@
-"""The handle of a running placed stream: Spark's `StreamingQuery` with the placement."""
+"""The handle of a running placed stream: Spark's `StreamingQuery` with the placement.
+
+Idea: code that waits for, watches or stops a `StreamingQuery` works with this handle unchanged. All members but
+`placement`, `placed` and `query` have Spark's names, arguments and results.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,20 @@ PlacedT = TypeVar("PlacedT", bound=Closeable)
 
 
 class PlacedQuery(Generic[PlacedT]):
-    """Has the interface of `pyspark.sql.streaming.StreamingQuery`. `placed`: the stream that the query runs."""
+    """Has the interface of `pyspark.sql.streaming.StreamingQuery`.
+
+    - `placed`: the stream that the query runs
+    - `query`: Spark's own handle
+
+    `stop` ends the replication as well, and so does `awaitTermination` when the query has ended without an error. After
+    an error, call `stop`.
+
+    Errors: those of Spark; the query's own error is raised by `awaitTermination` and `processAllAvailable`.
+
+        query = placed.start({"flights": flights})
+        while query.isActive and not query.awaitTermination(10):
+            print(query.placement())
+    """
 
     def __init__(self, placed: PlacedT, query: StreamingQuery) -> None:
         self.placed = placed
@@ -70,21 +87,27 @@ class PlacedQuery(Generic[PlacedT]):
         return self.query.exception()
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802
-        """Wait until the query ends, at most `timeout` seconds. Errors: the error that ended the query."""
+        """Wait until the query ends, at most `timeout` seconds (None: for ever).
+
+        Return whether it has ended; None without a timeout, as Spark does. Errors: the error that ended the query.
+        """
         ended = self.query.awaitTermination(timeout)
         if not self.query.isActive:
             self.placed.close()
         return ended
 
     def processAllAvailable(self) -> None:  # noqa: N802
-        """Wait until all available input is processed, and nothing is due by event time."""
+        """Wait until all available input is processed, and nothing is due by event time. For tests, as in Spark.
+
+        A source that always has new rows keeps it waiting. Errors: the error that ended the query.
+        """
         self.query.processAllAvailable()
 
     def stop(self) -> None:
-        """Stop the query and the replication."""
+        """Stop the query and the replication. A running batch is cancelled; a restart runs it again."""
         self.query.stop()
         self.placed.close()
 
     def placement(self) -> tuple[InstanceView, ...]:
-        """Return what each executor runs and follows."""
+        """Return what each executor runs and follows, and the lag of its followers; see `Placed.placement`."""
         return self.placed.placement()

@@ -32,12 +32,12 @@ topology.errors.TopologyError: by.tailnum: found 'strin', expected a column type
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial, update_wrapper
 from typing import Any
 
+from taskplace import named_objects
 from taskplace.errors import InputError
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS
 from taskplace.spark.processors import (
@@ -98,27 +98,22 @@ class Registry(Mapping[str, Callable[..., Any]]):
 def load(name: object) -> Any:
     """Import and return "module:attribute". Errors: `TopologyError`, with the nearest name in the module.
 
-
     >>> load("json:dump").__name__
     'dump'
     >>> load("json:dumpps")
     Traceback (most recent call last):
     topology.errors.TopologyError: found 'json:dumpps', expected a name in module 'json'; did you mean 'json:dumps'?
     """
-    module_name, colon, attribute = str(name).partition(":")
-    if not isinstance(name, str) or not (module_name and colon and attribute):
+    module, colon, attribute = str(name).partition(":")
+    if not isinstance(name, str) or not (module and colon and attribute):
         raise TopologyError(f"found {name!r}, expected 'module:attribute'")
     try:
-        module = importlib.import_module(module_name)
+        return named_objects.load(name)
+    except named_objects.UnknownName as error:
+        hint = nearest(name, error.known)
+        raise TopologyError(f"found {name!r}, expected a name in module {module!r}; {hint}") from None
     except (ImportError, SyntaxError, ValueError) as error:
         raise TopologyError(f"found {name!r}, expected a module that can be imported: {error}") from error
-    try:
-        return getattr(module, attribute)
-    except AttributeError:
-        known = (f"{module_name}:{known}" for known in vars(module) if not known.startswith("_"))
-        raise TopologyError(
-            f"found {name!r}, expected a name in module {module_name!r}; {nearest(name, known)}"
-        ) from None
 
 
 # ------------------------------------------------------------------------------------------ custom

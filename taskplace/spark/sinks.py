@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 class ParquetSink(SinkTarget):
     """Writes Parquet, one directory per batch: `<path>/batch_id=12/`. A batch that already exists is left unchanged.
 
+        stats.sink("out", target=ParquetSink("/data/stats"))
+        spark.read.parquet("/data/stats")  # all batches, with the column batch_id
+
+    With it the output is exactly once: no batch is missing, none is there twice.
+
     The directory appears by a rename, complete or not at all, and survives a crash of the host. Once the next batch is
     published, a batch is never published again. Its files may be compacted, as long as the rows stay the same. If two
     drivers publish the same batch, each stages it separately and exactly one wins. A batch without rows has no
@@ -148,6 +153,14 @@ class ParquetSink(SinkTarget):
 
 class ForeachBatch(SinkTarget):
     """Calls `function(df, batch_id)`, as Spark's own foreachBatch does. The function must be idempotent by batch id.
+
+        def upsert(df, batch_id):
+            df.createOrReplaceTempView("changes")
+            df.sparkSession.sql("MERGE INTO stats USING changes ON ...")
+
+        stats.sink("out", target=ForeachBatch(upsert))
+
+    Errors: `InputError` for an object that cannot be called.
 
     A column that has only had nulls, and whose type is not declared, has the type void. An error of the function ends
     the query. The batch stays committed, and is published first when the query is started again.

@@ -16,7 +16,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -64,6 +64,14 @@ class Readable(Protocol):
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
         """Return a subtopology's tasks, sorted by partition."""
+
+
+class ReadOptions(TypedDict, total=False):
+    """The keyword arguments of `StoreReader`, for type checkers and editors."""
+
+    copies: Literal["active", "standby"]
+    max_lag: int | None
+    max_batches: int | None
 
 
 class StoreReader:

@@ -17,12 +17,13 @@ from typing import Any
 from taskplace.spark import targets
 from taskplace.spark.stub_processors import STATEFUL
 from topology import BuiltTopology, Node
+from topology.entry_fields import NODE
 
 _PROCESSOR = re.compile(rf"^(?:{'|'.join(STATEFUL.values())})(?:\('[^']*'\))?(?:\.|$)")
 _WINDOW = re.compile(r"^Tumbling(?:\('[^']*'\))?(?:\.|$)")
 _NODE = re.compile(r"^node '(?P<node>[^']*)'(?:,? |$)?(?P<rest>.*)$", re.DOTALL)
 #: The keys of a node beside its options.
-_FIELDS = ("processor", "schema", "key", "partitions", "stores", "target")
+_FIELDS = frozenset(NODE) - {"options"}
 #: By part of a store's layout, the options that determine it.
 _LAYOUT = {
     "key": ("by",),

@@ -12,6 +12,7 @@ from taskplace.errors import InputError
 from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from taskplace.model.placement import caught_at
+from taskplace.model.problem import indexed_lags
 from taskplace.validation import MOST
 
 T = TaskId(0, 0)
@@ -43,23 +44,11 @@ def problems(draw: st.DrawFn) -> Problem:
     return Problem(tasks, instances, draw(CONFIGS))
 
 
-def reported(problem: Problem) -> LagIndex:
-    """An index that was told, one by one, what the problem says."""
-    config = problem.config
-    index = LagIndex(config.acceptable_recovery_lag, config.acceptable_recovery_seconds)
-    for task in problem.tasks:
-        index.end_offset(task.id, task.end_offset, logged=task.logged)
-    for instance in problem.instances:
-        index.restore_rate(instance.id, instance.restore_rate)
-        for task_id, lag in instance.lags.items():
-            index.report(instance.id, task_id, lag)
-    return index
-
-
 @settings(max_examples=200, deadline=None)
 @given(problems())
 def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(problem: Problem) -> None:
-    index, c = reported(problem), problem.columns
+    index = indexed_lags(problem.tasks, problem.instances, problem.config)
+    c = problem.columns
     index.check()
     for t in np.flatnonzero(c.stateful).tolist():
         task = c.ids[t]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from taskplace import Instance, PlacementConfig, Plan, Roles, Task, TaskId
+from dataclasses import replace
+
+import pytest
+
+from taskplace import Instance, PlacementConfig, Plan, Problem, Roles, Task, TaskId
+from taskplace.model.problem import indexed_lags
 from taskplace.rebalance.triggers import Situation, caught_up, overtaken
 
 T, U = TaskId(0, 0), TaskId(0, 1)
@@ -69,3 +74,18 @@ def test_all_that_are_ready_are_named_by_instance() -> None:
     now = situation(Task(T, end_offset=500), roles, Instance("a", lags={T: 0, U: 0}), *ready)
     now = Situation(**{**vars(now), "tasks": (Task(T, end_offset=500), Task(U, end_offset=500))})
     assert said(now) == ["caught up: 0_1 on b, 0_0 on c"]
+
+
+def test_an_index_that_is_kept_up_to_date_is_asked_and_no_problem_is_ranked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = situation(
+        Task(T, end_offset=500), FOLLOWED, Instance("a", lags={T: 101}), Instance("b", lags={T: 9})
+    )
+    index = indexed_lags(now.tasks, now.instances, CONFIG)
+    monkeypatch.setattr(Problem, "columns", property(lambda problem: pytest.fail("a problem was ranked")))
+    assert said(replace(now, lags=index)) == ["overtaken: 0_0 on b is ahead of a"]
+    index.report("b", T, 101)
+    assert said(replace(now, lags=index)) == []
+    index.report("a", T, 100)
+    assert said(replace(now, lags=index)) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import nullcontext
 from decimal import Decimal
 from types import SimpleNamespace
@@ -17,7 +18,7 @@ from taskplace.spark.driver.programs import programs
 from taskplace.spark.messages import Answer, AttemptDescriptor, Change, FollowRequest, History, Question
 from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.state.view import View
-from taskplace.spark.store_reader import StoreReader
+from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.spark.worker import identity
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
@@ -215,3 +216,8 @@ def test_a_key_that_is_not_there_is_asked_for_where_it_might_be_and_nowhere_else
     assert store("1", name="n", programs=(program,), tasks=tasks, types=types).get({"id": 7}) is None
     (first,) = asked[0]
     assert asked[1:] == ([[task for task in tasks[0] if task != first]] if cast else [])
+
+
+def test_type_checkers_know_every_argument_of_a_reader():
+    keywords = inspect.signature(StoreReader).parameters.values()
+    assert list(ReadOptions.__annotations__) == [p.name for p in keywords if p.kind == p.KEYWORD_ONLY]

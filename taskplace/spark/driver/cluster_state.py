@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from taskplace.explanation.removal import Copy, Removal, removable
 from taskplace.lag import LagIndex
 from taskplace.lag.ranking import lag_of
 from taskplace.model.events import InstanceView
@@ -74,7 +75,9 @@ class ClusterState:
         self.draining: set[str] = set()
         self.gone: set[str] = set()
         self._journal, self._loop, self._tags, self._clock = journal, loop, tags or {}, clock
+        tasks = tuple(tasks)
         self._logged = {task.id: task.logged for task in tasks}
+        self._stateful = frozenset(task.id for task in tasks if task.stateful)
         self._idle_since: dict[tuple[str, TaskId], float] = {}
 
     # -- reports
@@ -202,6 +205,35 @@ class ClusterState:
         }
         return frozenset(self._journal.history.keys() - complete)
 
+    def removal(self, instance: str) -> Removal:
+        """Return the copies that must catch up elsewhere before a member can be removed. O(roles)."""
+        roles = {
+            (name, task): role
+            for name in self.members
+            for role, tasks in self.roles(name)._asdict().items()
+            for task in tasks
+        }
+        mine = {task for name, task in roles if name == instance} | self.lags.lags(instance).keys()
+        concerned = {task for task in mine & self._stateful if not self.lags.universal(task)}
+        held = {(name, task) for task in concerned for name, _ in self.lags.by_lag(task)}
+        held |= {copy for copy in roles if copy[1] in concerned}
+        copies = [
+            Copy(
+                task,
+                name,
+                roles.get((name, task), "none"),
+                self.lags.lag(name, task),
+                self.lags.is_caught_up(name, task),
+            )
+            for name, task in held
+        ]
+        staying = {
+            name
+            for name, member in self.members.items()
+            if member.executor.cores and name not in self.draining
+        }
+        return removable(instance, copies, staying)
+
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each member runs and follows, and the lag of its followers, one commit back."""
         views = []
@@ -215,7 +247,10 @@ class ClusterState:
         return tuple(views)
 
     def without_role(self, older_than_seconds: float) -> dict[str, list[TaskId]]:
-        """Return by instance the copies that have had no role for at least this time."""
+        """Return by instance the copies that have had no role for longer than this time, and that no task needs.
+
+        A task needs such a copy if it is most caught up, and no copy with a role is: its owner was just lost, or lags.
+        """
         now = self._clock()
         idle = {
             (name, task)
@@ -225,6 +260,14 @@ class ClusterState:
         self._idle_since = {copy: self._idle_since.get(copy, now) for copy in idle}
         found: dict[str, list[TaskId]] = {}
         for (name, task), since in sorted(self._idle_since.items()):
-            if now - since > older_than_seconds:
+            if now - since > older_than_seconds and not self._needs(task, name):
                 found.setdefault(name, []).append(task)
         return found
+
+    def _needs(self, task: TaskId, instance: str) -> bool:
+        """Return whether a copy without a role is the best that a task has."""
+        if task not in self._logged or self.lags.universal(task):
+            return False
+        owner = next((name for name, roles in self.assignment.items() if task in roles.active), None)
+        best = self.lags.most_caught_up(task, owner)
+        return instance in best and not any(task in part for name in best for part in self.roles(name))

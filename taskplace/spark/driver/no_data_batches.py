@@ -1,9 +1,9 @@
 """Makes Spark run batches without rows when work is due by event time: windows to close, state to expire.
 
-There are two reasons for such a batch. Either the last batch moved the watermark or could not remove all expired
-entries (`due`), or no source has had rows for the duration `idle_closing` (`taskplace.spark.driver.idle_sources`). Spark
-runs one only for a stream with the source of ticks (`taskplace.spark.driver.tick_source`). Without that source the work waits
-for the next rows, and one warning is logged.
+Spark calls such a batch a no-data batch. There are two reasons for one. Either the last batch moved the watermark or
+could not remove all expired entries (`due`), or no source has had rows for the duration `idle_closing`
+(`taskplace.spark.driver.idle_sources`). Spark runs one only for a stream with the source of ticks
+(`taskplace.spark.driver.tick_source`). Without that source the work waits for the next rows, and one warning is logged.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class NoDataBatches:
-    """The work that is due by event time between the batches of one stream.
+    """Requests the batches without rows of one stream, when work is due by event time.
 
     Lifetime: one for each driver. `ticks` is None as long as the stream reads no source of ticks.
     Errors: `InputError` for `idle_closing` in a topology that does nothing by event time.

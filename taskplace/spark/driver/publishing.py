@@ -106,7 +106,8 @@ class Publisher:
     ) -> Sequence[StagedFile]:
         """Return the files for a target: the staged files, or files with their rows under the declared schema.
 
-        Errors: `CheckpointError` for files of an older checkpoint that do not agree (`taskplace.spark.driver.schemaless_output`).
+        Errors: `CheckpointError` for files of an older checkpoint that do not agree
+        (`taskplace.spark.driver.schemaless_output`).
         """
         before, declared = kept(manifest.identity, name), self._declared.get(name)
         if not staged or (before is not None and (declared is None or declared.columns == before.columns)):

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from taskplace.errors import ConfigError, InputError
-from taskplace.explanation import Removal, can_remove
+from taskplace.explanation import Removal
 from taskplace.model.events import ExecutorLost, InstanceView, Rebalanced, Reporter
-from taskplace.model.problem import Problem, Task
+from taskplace.model.problem import Task
 from taskplace.rebalance import Decision, RebalanceLoop, Trigger
 from taskplace.spark.cluster import Cluster, Executor
 from taskplace.spark.driver.cluster_state import ClusterState
@@ -121,9 +121,7 @@ class Rebalancer:
         with self.lock:
             if instance_name(executor) in self.state.gone:
                 return Removal(instance_name(executor))
-            instances = self.loop.with_roles(self.state.instances())
-            problem = Problem(tuple(self._measured()), instances, self.loop.config)
-            return can_remove(problem, self.instance(executor))
+            return self.state.removal(self.instance(executor))
 
     # -- changes
 
@@ -164,7 +162,9 @@ class Rebalancer:
     def rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> bool:
         """Plan if there is a reason, and put the plan in force. Return whether the assignment changed."""
         with self.lock:
-            decision = self.loop.look(self._measured(), self.state.instances(), because=because)
+            decision = self.loop.look(
+                self._measured(), self.state.instances(), because=because, lags=self.state.lags
+            )
             if decision is None:
                 return False
             self._log_warnings(decision)

@@ -40,8 +40,8 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> None:
     if after < 0:
         if upcoming > 0:
             raise CheckpointError(
-                f"{root}: found Spark's checkpoint ({root / SPARK_CHECKPOINT}) at batch {upcoming}, but no committed batch "
-                f"of the placed state ({root / 'manifests'}); {keep}"
+                f"{root}: found Spark's checkpoint ({root / SPARK_CHECKPOINT}) at batch {upcoming}, but no committed "
+                f"batch of the placed state ({root / 'manifests'}); {keep}"
             )
         return
     bound = journal.identity.get("query")
@@ -57,8 +57,8 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> None:
         )
     if not before <= upcoming <= after + 1:
         raise CheckpointError(
-            f"{root}: Spark's checkpoint ({root / SPARK_CHECKPOINT}) is at batch {upcoming}, the placed state at batch "
-            f"{after}; {keep}"
+            f"{root}: Spark's checkpoint ({root / SPARK_CHECKPOINT}) is at batch {upcoming}, the placed state at "
+            f"batch {after}; {keep}"
         )
 
 

@@ -48,7 +48,8 @@ from taskplace.spark.state.store import Store
 class Tumbling:
     """Consecutive windows of event time, counted from 1970 (UTC). Each row is in exactly one window.
 
-    - `column`: the rows' event time
+    - `column`: the rows' event time, a timestamp
+    - `size`: the length of a window, a duration with its unit ("1 hour")
     - `grace`: how long after a window's end rows are still accepted, measured by the watermark; then the window closes
       and expires
     - `emit`: "changes" emits every window that a batch touched; "final" emits each window once, when it closes
@@ -56,6 +57,14 @@ class Tumbling:
       `window_time`. A window over these rows uses this column, or `window_start`
 
     A row without an event time is in no window: it is dropped, and counted as late.
+
+    Errors: `InputError` for what is no duration above 0 (`grace` may be 0), or a column that is no text.
+
+    Source: Kafka Streams' `TimeWindows.ofSizeAndGrace`. Departure: `grace` is measured by the batch's watermark.
+
+    >>> hours = Tumbling("at", "1 hour", grace="10 minutes")
+    >>> hours.size_ms, hours.closes_ms
+    (3600000, 4200000)
     """
 
     column: str
@@ -105,6 +114,9 @@ WINDOW = "window_start"
 class Aggregate:
     """Keeps running aggregates by key in one store, and emits the new value of every key that the batch touched.
 
+    - `store`: the name of its store; `by`: the key's columns, with their types
+    - each aggregate is a keyword, the name of its output column: `total=sum_("amount", "int64")`
+
     With `window`, the key has one more column, `window_start`, and windows expire when they close. Later rows are
     dropped, and counted as late.
 
@@ -116,6 +128,12 @@ class Aggregate:
     Each value is cast to the aggregate's type before aggregation: `max_("w", "int64")` of the texts "9" and "10" is 10.
     Floats take the nearest value; in other types, a value that does not fit is an error. So results do not depend on
     batch boundaries, except for the rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
+
+    Errors: `InputError` that names the processor and the argument, before anything starts; in a batch, with the column,
+    for a value that does not fit its type. O(rows + keys) for each batch.
+
+    Source: Kafka Streams' `KGroupedStream.aggregate`, and `TimeWindowedKStream.aggregate` with `window`;
+    `emit="final"` is its `suppress(untilWindowCloses)` (KIP-328).
 
     >>> from taskplace.spark.processors import max_
     >>> delays = Aggregate("delays", by={"tailnum": "string"}, flights=count(), worst=max_("delay", "int64"))
@@ -443,7 +461,13 @@ class Aggregate:
 
 
 class Count(Aggregate):
-    """A running count of rows by key, in the column `count`; `window`, `ttl` and `time` as in `Aggregate`."""
+    """Counts the rows of each key, in the column `count`; `window`, `ttl`, `time` and errors as in `Aggregate`.
+
+    Source: Kafka Streams' `KGroupedStream.count`.
+
+    >>> Count("orders", by={"customer": "string"}).layouts()["orders"]["value"]
+    {'count': 'int64'}
+    """
 
     traits = Aggregate.traits
 

@@ -48,6 +48,7 @@ Layout = Mapping[str, Any]
 def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
     """Return the fields that a processor's `ttl` and `time` add to its store's layout; empty without them.
 
+    Errors: `InputError` if only one of the two is given, or `ttl` is no duration above 0.
 
     >>> forgetting("Deduplicate('seen')", "1 hour", "at")
     {'time': 'at', 'retention_ms': 3600000}
@@ -65,7 +66,6 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
 
 def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
     """Return a processor's argument, columns with their types. Errors: `InputError` for anything else.
-
 
     >>> columns_of(["id"], "Deduplicate('seen').by")
     Traceback (most recent call last):
@@ -89,6 +89,8 @@ def store_name(found: Any, processor: str) -> str:
 class Context:
     """The task and batch in which a processor runs, and its stores.
 
+    - `task`: the task's id ("1_3"); `partition`: its partition; `batch_id`: Spark's number of the batch
+    - `stores`: the node's stores, by name; use `store`
     - `watermark`: after this batch, no rows older than this are expected; None: not yet known. Entries that have
       expired at this time are removed after the batch's rows are processed
     - `late_watermark`: the watermark of the batch before. Older rows in this batch are late
@@ -119,7 +121,14 @@ class Context:
 
 
 class Processor(Protocol):
-    """The interface of a processor."""
+    """The interface of a processor. A plain function with the arguments of `process` is one as well.
+
+    Errors: an exception ends the query; nothing of the batch is committed, and a restart runs it again.
+
+    >>> import pyarrow.compute as pc
+    >>> def only_large(context: Context, rows: pa.Table) -> pa.Table:
+    ...     return rows.filter(pc.greater(rows["amount"], 100))
+    """
 
     def process(self, context: Context, *inputs: pa.Table) -> pa.Table:
         """Return the output rows for the input rows."""
@@ -153,6 +162,9 @@ def layouts(processor: object) -> Mapping[str, Layout]:
 class PerKey:
     """Runs a function once per key of a batch, with that key's state. Readable, but each row costs Python time.
 
+    - `store`: the name of its store; `by`, `state`: the columns of its key and value, with their types
+    - `output`: the columns of the rows that the function emits, with their types
+
     `function(key, rows, state)` gets the key and the rows as dicts and the state as a dict (None at first). It returns
     the new state (None: delete it) and the rows to emit.
 
@@ -160,7 +172,12 @@ class PerKey:
       already expired, it is dropped and counted as late; the key keeps its stored state. The rows are emitted all the
       same
     - `event_time`: the output column that is an event time, for later nodes that use event time
-    - `delay`: how far that column may lie behind the input's watermark
+    - `delay`: how far that column may lie behind the input's watermark, a duration
+
+    Errors: `InputError` that names the processor and the argument, before anything starts; in a batch, for an answer of
+    the function that is not a pair, has unknown columns, or values that do not fit their types.
+
+    Source: Spark's `applyInPandasWithState`, without its timeouts.
 
     >>> def longest(key, rows, state):
     ...     best = max([r["delay"] for r in rows] + ([state["best"]] if state else []))

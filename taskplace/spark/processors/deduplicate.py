@@ -22,6 +22,8 @@ _BATCH = "seen_in_batch"
 class Deduplicate:
     """Emits the first row of each key and remembers the key. Later rows of the key are dropped.
 
+    - `store`: the name of its store; `by`: the key's columns, with their types
+
     The store keeps, per key, the batch in which the key was first seen. Keys with nulls are ordinary keys.
 
     With `ttl`, a key expires the duration `ttl` after the event time in the column `time` of its first row. A row is
@@ -30,6 +32,10 @@ class Deduplicate:
     Key values are cast to the declared types: with by={"id": "int64"}, the texts "7" and "07" are one key. The store
     has a column `seen_in_batch`, so no key column may have that name, in upper or lower case.
 
+    Errors: `InputError` that names the processor and the argument, before anything starts; in a batch, for a key value
+    that does not fit its type. O(rows) for each batch. Without `ttl`, the store grows with the number of keys.
+
+    Source: Spark's `dropDuplicates`, and `dropDuplicatesWithinWatermark` with `ttl`.
 
     >>> Deduplicate("seen", by={"id": "int64"}).layouts()
     {'seen': {'key': {'id': 'int64'}, 'value': {'seen_in_batch': 'int64'}}}

@@ -30,6 +30,11 @@ from taskplace.spark.state.store import Store
 class TableJoin:
     """Keeps the table's rows in a store, and adds the columns of the key's table row to each stream row.
 
+    - `store`: the name of its store
+    - `on`: the key's columns, with their types; stream and table both have them
+    - `columns`: the table's columns to add, with their types
+    - `how`: a stream row without a table row gets nulls ("left"), or is dropped ("inner")
+
     Within a batch, all table rows are applied before any stream row is joined. So the result does not depend on how the
     two were interleaved.
 
@@ -43,6 +48,12 @@ class TableJoin:
 
     With `ttl`, a table row expires the duration `ttl` after the event time in its column `time`. A row that has already
     expired is dropped, and its key keeps the stored row.
+
+    Errors: `InputError` that names the processor and the argument, before anything starts; in a batch, for a value that
+    does not fit its type. O(rows of both inputs) for each batch.
+
+    Source: Kafka Streams' join of a KStream with a KTable. Departure: within a batch, all of the table's rows count for
+    all of the stream's, whatever their times.
 
     >>> TableJoin("weather", on={"origin": "string"}, columns={"visib": "float64"}).layouts()
     {'weather': {'key': {'origin': 'string'}, 'value': {'visib': 'float64'}}}

@@ -120,6 +120,27 @@ def test_a_copy_without_a_role_is_named_once_it_has_been_so_for_long_enough(jour
     assert state.without_role(60) == {}
 
 
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_copy_without_a_role_stays_while_it_is_the_best_of_its_task(journal, lost):
+    """Its owner is lost, or lags, and the next plan is still to come."""
+    now = [0.0]
+    loop = RebalanceLoop(PlacementConfig(acceptable_recovery_lag=0))
+    state = ClusterState(journal, loop, [Task(TASK)], clock=lambda: now[0])
+    state.join(Executor("1", "h", 1), {TASK: at(1)}, pid=1)
+    loop.look([Task(TASK, end_offset=20)], state.instances(), lags=state.lags)
+    state.join(Executor("2", "h", 1), {TASK: at(1)}, pid=1)
+    assert state.without_role(60) == {}
+    now[0] = 61.0
+    assert state.without_role(60) == {"executor-2": [TASK]}
+    if lost:
+        state.keep({"2"})
+    else:
+        state.moved("executor-1", TASK, EMPTY)
+    assert state.without_role(60) == {}
+    loop.look([Task(TASK, end_offset=20)], state.instances(), lags=state.lags)
+    assert state.roles("executor-2").active == (TASK,)
+
+
 class _Log:
     """As much of a journal as lags depend on: how long each changelog is, and was one commit ago."""
 
@@ -175,7 +196,8 @@ class Reports(RuleBasedStateMachine):
                 for task, position in self.state.members[instance.id].copies.items()
                 if position != EMPTY
             }
-        assert {name for _, name, _ in self.state.lags} <= self.state.members.keys()
+        for gone in {f"executor-{name}" for name in "123"} - self.state.members.keys():
+            assert self.state.lags.lags(gone) == {}
 
 
 TestReports = Reports.TestCase

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from taskplace import PlacementConfig, Problem, Task
+from taskplace.explanation import Wait, can_remove
 from taskplace.model.placement import caught_at
 from taskplace.rebalance import RebalanceLoop
+from taskplace.rebalance.triggers import Situation, caught_up, overtaken
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.messages import EMPTY, Position
@@ -42,15 +46,22 @@ class Driver(RuleBasedStateMachine):
 
     @initialize(
         lag=st.sampled_from([0, 20, MOST]),
+        standbys=st.integers(0, 1),
         seconds=st.sampled_from([None, 0.01]),
         logged=st.lists(st.booleans(), min_size=3, max_size=3),
         before=st.dictionaries(tasks, st.integers(0, 30)),
     )
-    def start(self, lag, seconds, logged, before):
-        self.config = PlacementConfig(acceptable_recovery_lag=lag, acceptable_recovery_seconds=seconds)
+    def start(self, lag, standbys, seconds, logged, before):
+        self.config = PlacementConfig(
+            acceptable_recovery_lag=lag,
+            acceptable_recovery_seconds=seconds,
+            num_standby_replicas=standbys,
+            probing_rebalance_interval_ms=60_000,
+        )
         self.placed = [Task(t, logged=has) for t, has in zip(IDS, logged, strict=True)]
         self.log = Changelogs()
-        self.state = ClusterState(self.log, RebalanceLoop(self.config), self.placed)
+        self.loop = RebalanceLoop(self.config, clock=lambda: 0.0)
+        self.state = ClusterState(self.log, self.loop, self.placed)
         for task, records in before.items():  # read again as the checkpoint is taken over
             self.log.commit(task, records)
 
@@ -78,13 +89,46 @@ class Driver(RuleBasedStateMachine):
     def lose(self, alive):
         self.state.keep(alive)
 
+    @rule(on=st.booleans(), name=names)
+    def drain(self, on, name):
+        (self.state.draining.add if on else self.state.draining.discard)(f"executor-{name}")
+
+    @rule()
+    def rebalance(self):
+        if self.state.members:
+            self.loop.look(self.measured(), self.state.instances(), lags=self.state.lags)
+
+    def measured(self):
+        return [task._replace(end_offset=self.log.end_offset(task.id)) for task in self.placed]
+
+    @invariant()
+    def an_executor_can_be_removed_if_the_engine_says_so(self):
+        problem = Problem(self.measured(), self.loop.with_roles(self.state.instances()), self.config)
+        for name in self.state.members:
+            assert self.state.removal(name) == can_remove(problem, name)
+
+    @invariant()
+    def events_are_those_of_an_index_that_is_made_anew(self):
+        """The index that is kept from report to report suggests the plans that the reported lags suggest."""
+        instances = tuple(self.state.instances())
+        now = Situation(
+            config=self.config,
+            plan=self.loop.plan,
+            planned_instances=instances,
+            planned_tasks=frozenset(IDS),
+            instances=instances,
+            tasks=tuple(self.measured()),
+            probing_due=False,
+        )
+        for rule_ in (caught_up, overtaken):
+            assert list(rule_(replace(now, lags=self.state.lags))) == list(rule_(now))
+
     @invariant()
     def the_engine_says_the_same(self):
         instances = self.state.instances()
         if not instances:
             return
-        tasks = [task._replace(end_offset=self.log.end_offset(task.id)) for task in self.placed]
-        c = Problem(tasks, instances, self.config).columns
+        c = Problem(self.measured(), instances, self.config).columns
         for i, name in enumerate(c.names):
             ready = dict(zip(c.ids, caught_at(c, np.full(c.n, i)).tolist(), strict=True))
             assert {t: self.state.lags.is_caught_up(name, t) for t in IDS} == ready
@@ -97,3 +141,25 @@ class Driver(RuleBasedStateMachine):
 
 TestDriver = Driver.TestCase
 TestDriver.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+
+
+def test_an_executor_can_go_once_another_copy_is_within_the_acceptable_lag():
+    config = PlacementConfig(acceptable_recovery_lag=20, acceptable_recovery_seconds=0.01)
+    log, task = Changelogs(), IDS[0]
+    log.commit(task, 100)
+    log.commit(task, 1)
+    loop = RebalanceLoop(config, clock=lambda: 0.0)
+    state = ClusterState(log, loop, [Task(task)])
+    state.join(Executor("1", "h", 1), {task: Position(1, "a", 101)}, pid=1)
+    loop.look([Task(task, end_offset=101)], state.instances(), lags=state.lags)
+    assert state.removal("executor-1").alone
+    state.join(Executor("2", "h", 1), {task: Position(1, "a", 79)}, pid=1)
+    assert state.removal("executor-1").waits == (Wait(task, "active", "executor-2", 21),)
+    state.moved("executor-2", task, Position(1, "a", 80))
+    assert state.removal("executor-1").can_remove
+    state.moved("executor-2", task, Position(1, "a", 70))
+    assert not state.removal("executor-1").can_remove
+    state.caught_up_by("executor-2", 3_000, 1.0)  # 30 records within the acceptable time
+    assert state.removal("executor-1").can_remove
+    state.draining.add("executor-2")
+    assert state.removal("executor-1").alone
