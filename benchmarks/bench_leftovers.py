@@ -101,7 +101,7 @@ def main() -> None:
         rows = topology.source("rows", key=["k"], partitions=2)
         counted = rows.process(Padded(options.pad_kib)).process(Count("by-k", by={"k": "long"}))
         counted.repartition(key=["count"], partitions=2, name="by-count").process(
-            Aggregate("by-count", by={"count": "long"}, n=count())
+            Aggregate("by-count", by={"count": "long"}, over_changes=True, n=count())
         )
         placed = Placed(spark, topology, checkpoint=f"{folder}/checkpoint", state_dir=f"{folder}/state")
         found = []

@@ -38,7 +38,7 @@ def views_topology(totals: dict[str, int]) -> Topology:
 
     topo = Topology("views")
     views = topo.source("views", key="user", partitions=4)
-    once = views.process(Deduplicate("views-seen", by={"id": "int64"}), name="once")
+    once = views.process(Deduplicate("views-seen", by={"user": "string", "id": "int64"}), name="once")
     by_page = once.repartition(key="page", name="by-page", partitions=2)
     pages = by_page.process(Count("views-by-page", by={"page": "string"}), name="pages")
     pages.sink("totals", target=ForeachBatch(show))

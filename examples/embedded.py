@@ -35,7 +35,8 @@ def orders_topology(totals: dict[str, tuple[int, int]]) -> Topology:
 
     topo = Topology("orders")
     orders = topo.source("orders", key=["customer"], partitions=4)
-    once = orders.process(Deduplicate("orders-seen", by={"id": "int64"}), stores=[topo.store("orders-seen")])
+    seen = Deduplicate("orders-seen", by={"customer": "string", "id": "int64"})
+    once = orders.process(seen, stores=[topo.store("orders-seen")])
     spent = Aggregate("spent", by={"customer": "string"}, orders=count(), cents=sum_("cents", "int64"))
     once.process(spent, stores=[topo.store("spent")]).sink("totals", target=ForeachBatch(show))
     return topo

@@ -22,6 +22,8 @@ RENAMED = {
     "taskplace.spark.declared": "taskplace.spark.yaml_application",
     "taskplace.spark.reading": "taskplace.spark.store_reader",
     "taskplace.written": "taskplace.yaml_io",
+    "taskplace.model.columns": "taskplace.model.problem_columns",
+    "taskplace.partitions.columns": "taskplace.partitions.subscription_columns",
 }
 
 

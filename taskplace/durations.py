@@ -121,16 +121,18 @@ def _of_number(number: object, path: str) -> Fraction:
     try:
         if isinstance(number, bool) or not isinstance(number, Real) or not math.isfinite(number):
             raise InputError(path, found=number, expected=_EXPECTED)
-        found = Fraction(int(number)) if isinstance(number, Integral) else Fraction(repr(float(number)))
+        number_of_ms = (
+            Fraction(int(number)) if isinstance(number, Integral) else Fraction(repr(float(number)))
+        )
     except TypeError:  # a timedelta64 of numpy counts as an integer
         raise InputError(path, found=number, expected=f"{_EXPECTED}, or a datetime.timedelta") from None
     except OverflowError:  # an integer that no float can hold
         raise InputError(
             path, found="a number of hundreds of digits", expected=f"at most {MOST} ms, 292,000 years"
         ) from None
-    if found > 0 and not path.endswith(NAMED):
+    if number_of_ms > 0 and not path.endswith(NAMED):
         _deprecated(path, str(number))
-    return 1000 * found
+    return 1000 * number_of_ms
 
 
 @lru_cache(maxsize=1000)

@@ -15,12 +15,12 @@ from taskplace.assign.slots import slots_of
 from taskplace.assign.target import find_target, stateless_for_now
 from taskplace.assign.weights import level, load_and_bound, uneven
 from taskplace.errors import InvalidPlan
-from taskplace.model.columns import Bools, Columns, Ints, Role
 from taskplace.model.config import PlacementConfig
 from taskplace.model.ids import TaskId
 from taskplace.model.placement import FIXED, FORCED, RESUME, Step, Target, handed_over
 from taskplace.model.plan import MOVE_ROLES, Move, Optimality, Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import Bools, Columns, Ints, Role
 from taskplace.model.reads import changelog_reads, cross_rack_reads
 from taskplace.refine.step import next_step
 from taskplace.verify import violations
@@ -130,7 +130,7 @@ class _Why(IntEnum):
     GONE = 0, "the owner is gone"
     LAGS = 1, "the owner lags"
     RESUMES = 2, "start, with the copy that lacks least"
-    LACKS = 3, "nobody is caught up, and the owner lacks far more"
+    LACKS = 3, "no copy is caught up, and the owner lacks far more"
     STARTS = 4, "start"
     DRAINS = 5, "drain"
     FOR_NOW = 6, "balance for now"

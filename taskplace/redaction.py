@@ -52,8 +52,8 @@ def is_secret(path: str) -> bool:
 
 
 def _has(parts: list[str], words: tuple[str, ...]) -> bool:
-    found = [token.lower() for part in parts for token in _TOKENS.findall(part)]
-    return any(token in words or token.rstrip("s") in words for token in found) or any(
+    tokens = [token.lower() for part in parts for token in _TOKENS.findall(part)]
+    return any(token in words or token.rstrip("s") in words for token in tokens) or any(
         word in part.lower() for part in parts for word in _PLAIN if word not in ("token", "pwd")
     )
 

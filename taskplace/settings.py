@@ -85,10 +85,10 @@ class ExecutorName:
     def read(self, path: str, value: Any) -> str:
         """Return the id as text: Spark's ids are digits, so YAML reads them as integers."""
         value = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-        found = Text(r"\S+", str(self)).read(path, value)
-        if found != MOST_ACTIVE and difflib.get_close_matches(found, [MOST_ACTIVE], cutoff=0.8):
-            raise ConfigError(path, found=found, expected=str(self), hint=f"did you mean {MOST_ACTIVE!r}?")
-        return found
+        name = Text(r"\S+", str(self)).read(path, value)
+        if name != MOST_ACTIVE and difflib.get_close_matches(name, [MOST_ACTIVE], cutoff=0.8):
+            raise ConfigError(path, found=name, expected=str(self), hint=f"did you mean {MOST_ACTIVE!r}?")
+        return name
 
 
 class SparkConf:
@@ -295,27 +295,27 @@ def _build(document: Mapping[str, Any]) -> Settings:
     topology = _free("topology", given)
     if topology and isinstance(application := given.get("application"), Mapping):
         given["application"] = {"class": YAML_APPLICATION, **application}
-    found: dict[str, Any] = {
+    sections: dict[str, Any] = {
         name: part.from_properties({} if given.get(name) is None else given[name], path=name)
         for name, part in SECTIONS.items()
     }
-    app, spark = found["application"], found["spark"]
-    checkpoint = absolute(found["checkpoint"].dir or f"var/{app.id}/checkpoint")
-    state = absolute(found["state"].dir or f"var/{app.id}/state")
+    app, spark = sections["application"], sections["spark"]
+    checkpoint = absolute(sections["checkpoint"].dir or f"var/{app.id}/checkpoint")
+    state = absolute(sections["state"].dir or f"var/{app.id}/state")
     if local_path(checkpoint, "checkpoint.dir") == Path(state):
         raise ConfigError("state.dir", found=state, expected="a directory other than checkpoint.dir")
     return Settings(
         application=app,
         checkpoint_dir=checkpoint,
         state_dir=Path(state),
-        placement=found["placement"],
+        placement=sections["placement"],
         topology=topology,
         spark=spark if spark.app_name else replace(spark, app_name=app.id),
-        runtime=found["runtime"],
+        runtime=sections["runtime"],
         input=_free("input", given),
         output=_free("output", given),
         chaos=_chaos(given.get("chaos")),
-        report_progress=found["report"].progress,
+        report_progress=sections["report"].progress,
     )
 
 

@@ -141,11 +141,11 @@ MOST_NUMBER = 1e300
 
 def weight(value: Any, path: str) -> float:
     """Return `value` as a float if it is a weight that can be compared with others."""
-    found = positive(value, path) or 0.0
-    if not LEAST_WEIGHT <= found <= MOST_WEIGHT:
+    number = positive(value, path) or 0.0
+    if not LEAST_WEIGHT <= number <= MOST_WEIGHT:
         expected = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
         raise InputError(path, found=value, expected=expected)
-    return found
+    return number
 
 
 def task_id(value: Any, path: str) -> TaskId:
@@ -156,23 +156,23 @@ def task_id(value: Any, path: str) -> TaskId:
     taskplace.errors.InputError: tasks[3].id: found '0-3', expected a task id like '0_3'
     """
     try:
-        found = TaskId.parse(value)
+        task = TaskId.parse(value)
     except ValueError:
         raise InputError(path, found=value, expected="a task id like '0_3'") from None
-    if max(found) >= 2**31:
+    if max(task) >= 2**31:
         raise InputError(path, found=value, expected="a task id with numbers below 2147483648")
-    return found
+    return task
 
 
 def slots(value: Any, path: str) -> tuple[tuple[TaskId, ...], ...]:
     """Return a list of slots, each a list of task ids; a task may be on one slot only."""
-    found = tuple(
+    read = tuple(
         tuple(sorted(task_id(t, f"{path}[{k}][{j}]") for j, t in enumerate(listing(slot, f"{path}[{k}]"))))
         for k, slot in enumerate(listing(value, path))
     )
     seen: set[TaskId] = set()
-    for t in (t for slot in found for t in slot):
+    for t in (t for slot in read for t in slot):
         if t in seen:
             raise InputError(path, found=str(t), expected="each task in one slot")
         seen.add(t)
-    return found
+    return read

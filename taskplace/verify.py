@@ -47,7 +47,6 @@ import numpy as np
 
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.detours import detour
 from taskplace.model.move_bound import fewest_moves
@@ -64,6 +63,7 @@ from taskplace.model.placement import (
 )
 from taskplace.model.plan import Optimality, Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.saving import saving
 from taskplace.model.shares import floors_and_ceilings, is_even, stateless_shares
 

@@ -7,12 +7,11 @@
     ...
     built = topo.build()
 
-Reading order: `node` (the parts), `builder`, `stream` and `draft` (describing), `view` (the readable values),
-`graph` (subtopologies), `copartition`, `partitions`, `tasks`, `built` (all of it together), then `evolution`,
-`internal`, `describe`, `dot`, `document`, `topics`.
+Reading order: `node` (the parts), `builder`, `stream` and `draft` (the description), `view` (the readable values),
+`graph` (subtopologies), `copartition`, `partitions`, `tasks`, `built` (the result), then `evolution`, `internal`,
+`describe`, `dot`, `document`, `topics`.
 
-Names are loaded on first use, so that `import topology` stays light; networkx is loaded by the first
-`build()`.
+Names are loaded on first use, so `import topology` is fast. The first `build()` loads networkx.
 """
 
 from typing import TYPE_CHECKING, Any

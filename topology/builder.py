@@ -1,18 +1,17 @@
 """Describes a topology node by node: sources, processors, joins, merges, repartitions and sinks.
 
-**Idea.** `Topology` collects nodes; a `Stream` is the handle of one node's output, and its methods add the
-next node. Nothing is decided here: `Topology.build` checks the whole and returns an immutable
-`BuiltTopology`.
+**Idea.** `Topology` collects nodes. A `Stream` is the handle of one node's output, and its methods add the next node.
+`Topology.build` checks the whole topology and returns an immutable `BuiltTopology`.
 
 Properties:
 - a handle may be used any number of times, and one topology may have several pipelines;
 - names are optional. An automatic name consists of the name of the node's ancestor and its verb (`flights-process`), so
-  adding unrelated nodes does not change it, unless one of them has that very name;
-- after `build`, more nodes may be added and the topology built again;
+  unrelated nodes do not change it, unless one of them has the same name;
+- after `build`, more nodes may be added, and the topology may be built again;
 - a refused call adds nothing, so it can be corrected and repeated.
 
-Errors: `TopologyError`, which names the node. A call reports the errors that it can see alone (a bad count, a name used
-twice), `build` all others (an unknown store, unequal partition counts, a cycle).
+Errors: `TopologyError`, which names the node. A call reports its own errors (a bad count, a name used twice). `build`
+reports all others (an unknown store, unequal partition counts, a cycle).
 
 Non-goals: running a topology; inspecting processors (except for the stores they declare, see `_connected`), targets and
 schemas.
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Topology(TopologyDraft):
-    """A topology being described.
+    """A topology that is being described.
 
     >>> topo = Topology("delays")
     >>> flights = topo.source("flights", key=["origin", "time_hour"], partitions=12)
@@ -74,11 +73,13 @@ class Topology(TopologyDraft):
         name: str | None = None,
         **options: Any,
     ) -> Stream:
-        """Add an external topic as an input; its name is the topic's unless given.
+        """Add an external topic as an input.
 
-        `key` is a column, or a list or tuple of columns, whose order matters. `partitions` may be given later
-        (`BuiltTopology.with_partitions`). Only one source can read a topic: to use the topic twice, use the returned
-        handle twice.
+        - `name`: the name of the node, by default the topic
+        - `key`: a column, or a list or tuple of columns, whose order matters
+        - `partitions`: the partition count. It may be set later (`BuiltTopology.with_partitions`)
+
+        Only one source can read a topic. To use a topic twice, use the returned handle twice.
 
         >>> Topology("t").source("trips", partitions=0)
         Traceback (most recent call last):
@@ -90,7 +91,7 @@ class Topology(TopologyDraft):
     def store(
         self, name: str, *, logged: bool = True, retention_ms: int | None = None, **options: Any
     ) -> Store:
-        """Declare a store; processors and joins that name it share it.
+        """Declare a store. Processors and joins that name it share it.
 
         >>> Topology("t").store("weather-by-hour", logged=False, ttl=3600).options
         {'ttl': 3600}
@@ -110,8 +111,8 @@ class Topology(TopologyDraft):
     ) -> Stream:
         """Add a processor that reads one or several streams.
 
-        Further keyword arguments are kept for the runtime. One that resembles a parameter's name is refused as a typing
-        error.
+        Additional keyword arguments are options for the runtime. An option whose name is close to a parameter's is
+        refused as a typing error.
         """
         where = f"node {name!r}" if name is not None else f"topology {self.name!r}, process"
         given = listed(inputs, f"{where}.inputs", "a list of streams")

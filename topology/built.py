@@ -1,13 +1,13 @@
-"""A checked topology: subtopologies, partitions, tasks; immutable.
+"""A checked, immutable topology: subtopologies, partitions, tasks.
 
 **Idea.** `assemble` turns described nodes into a `BuiltTopology`: first the structure (`topology.graph`), then the
-topics that must be split alike (`topology.copartition`), then the counts (`topology.partitions`).
+topics that must be partitioned alike (`topology.copartition`), then the counts (`topology.partitions`).
 
-Properties: immutable; new metadata gives a new object (`with_partitions`); equal descriptions give equal `to_dict()`
+Properties: immutable. New metadata gives a new object (`with_partitions`). Equal descriptions give equal `to_dict()`
 and `fingerprint()`.
 
-Errors: `assemble` raises `TopologyError` for errors of the description. Errors that depend on topic metadata are a
-state: `readiness()`.
+Errors: `assemble` raises `TopologyError` for errors of the description. Problems with topic metadata are not
+exceptions; `readiness()` returns them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class BuiltTopology(TopologyView):
-    """A topology that was checked; made by `Topology.build`. Its fields are those of `TopologyView`.
+    """A checked topology, the result of `Topology.build`. For its fields, see `TopologyView`.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -47,10 +47,10 @@ class BuiltTopology(TopologyView):
 
     _described: _Described = field(repr=False)
     _internal: Mapping[str, int] = field(repr=False)  # the counts of existing internal topics
-    _baseline: Mapping[str, int] = field(repr=False)  # the counts under stores when it was first ready
+    _baseline: Mapping[str, int] = field(repr=False)  # the counts of stores' topics when it was first ready
     _by_name: Mapping[str, Node] = field(repr=False)
 
-    # A read-only view cannot be pickled; its mapping can.
+    # A read-only view cannot be pickled, but its mapping can.
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "partitions": dict(self.partitions)}
 
@@ -76,7 +76,7 @@ class BuiltTopology(TopologyView):
     def tasks(self) -> tuple[Task, ...]:
         """Return all tasks, sorted by id, O(partitions). Python's garbage collector is paused meanwhile.
 
-        Errors: `TopologyNotReady` with the reason: an incomplete list would be placed as if it were complete.
+        Errors: `TopologyNotReady` with the reason, because an incomplete list would be placed as if it were complete;
         `TopologyError` for more than `MOST_PARTITIONS` tasks.
         """
         if self._reasons:
@@ -105,12 +105,11 @@ class BuiltTopology(TopologyView):
             )
 
     def with_partitions(self, counts: Mapping[str, int | None]) -> BuiltTopology:
-        """Return this topology under new topic metadata, checked again; O(nodes).
+        """Return this topology with new topic metadata, checked again; O(nodes).
 
-        `counts` has the topics to update; None means that the topic no longer exists. For a repartition topic or a
-        changelog, it has the count of the existing topic, which holds until the next update. `readiness()` reports
-        counts that do not fit, until the metadata fits again. Stores keep the counts of the first metadata that was
-        ready.
+        `counts`: the topics to update, with their counts. None means that the topic no longer exists. A repartition
+        topic or a changelog has the count of the existing topic, which holds until the next update. `readiness()`
+        reports counts that do not fit. The state of stores is bound to the counts of the first metadata that was ready.
 
         Errors: `TopologyError` for a topic that this topology does not read, or for a wrong count.
 
@@ -163,20 +162,20 @@ class BuiltTopology(TopologyView):
         return to_dot(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the structure as JSON values, which is all that `compare` needs. Opaque objects are left out."""
+        """Return the structure as JSON values, without opaque objects. `compare` needs nothing else."""
         from topology.structure import to_dict
 
         return to_dict(self)
 
     def fingerprint(self) -> str:
-        """Return a hash of the structure: names, keys, partitions, stores; the same in every process."""
+        """Return a hash of the structure (names, keys, partitions, stores). It is the same in every process."""
         from topology.structure import fingerprint
 
         return fingerprint(self)
 
 
 def assemble(name: str, nodes: Sequence[Node], stores: Sequence[Store]) -> BuiltTopology:
-    """Return the checked topology of described nodes; the last step of `Topology.build`."""
+    """Return the checked topology of described nodes. It is the last step of `Topology.build`."""
     shape = with_keys(split(nodes, stores))
     topics = [n.topic for n in nodes if n.kind == "source" and n.topic is not None]
     groups = copartition_groups(shape, topics)
@@ -210,11 +209,11 @@ class _Described:
     def under(
         self, external: Mapping[str, int | None], internal: Mapping[str, int], baseline: Mapping[str, int]
     ) -> BuiltTopology:
-        """Return the topology under these counts.
+        """Return the topology with these counts.
 
-        - `external`: of external topics, None where unknown
-        - `internal`: of existing internal topics
-        - `baseline`: the counts that stores first ran with
+        - `external`: the counts of external topics, None if unknown
+        - `internal`: the counts of existing internal topics
+        - `baseline`: the counts with which stores first ran
         """
         counts, reasons = settle(self.shape, self.groups, external)
         reasons += changed(self.shape, self.groups, baseline, counts)
@@ -249,7 +248,7 @@ class _Described:
         )
 
     def _changelogs(self) -> dict[str, int]:
-        """Return the changelogs with the numbers of their subtopologies."""
+        """Return changelog -> number of its subtopology."""
         home = {
             store: number
             for number, members in enumerate(self.shape.members)
@@ -259,7 +258,7 @@ class _Described:
         return {store.changelog: home[store.name] for store in self.stores if store.changelog is not None}
 
     def _held(self, counts: Mapping[str, int | None]) -> dict[str, int]:
-        """Return the counts that stores must keep: those that they first ran with.
+        """Return the counts that stores must keep: those with which they first ran.
 
         A topology that was never ready has not run.
         """
@@ -275,7 +274,7 @@ class _Described:
     def _subtopologies(
         self, by_name: Mapping[str, Node], counts: Mapping[str, int | None]
     ) -> tuple[Subtopology, ...]:
-        """Return the subtopologies, whose nodes have their counts."""
+        """Return the subtopologies, with partition counts in their nodes."""
         place = {store.name: i for i, store in enumerate(self.stores)}
         writers = self.shape.writers
         subtopologies = []

@@ -1,13 +1,13 @@
-"""Finds the topics that need equal partition counts: carries keys along the flow, and groups the topics of joins.
+"""Finds the topics that need equal partition counts: propagates keys along the flow, and groups the topics of joins.
 
-**Idea.** A join finds its partner records only if both sides are split by the same key into the same number
-of partitions. So every join puts all topics its inputs come from into one co-partition group.
+**Idea.** A join finds matching records only if both sides are partitioned by the same key into the same number of
+partitions. So every join puts all topics of its inputs into one co-partition group.
 
-Properties: a topic is in at most one group; groups that share a topic are one group; behind a repartition, only its own
-topic counts; a merge without a join groups nothing.
+Properties: a topic is in at most one group. Groups that share a topic are one group. After a repartition, only the
+repartition's topic counts. A merge without a join groups nothing.
 
 Errors: `TopologyError` for a join whose inputs have no key, keys with unequal numbers of columns, or the same columns
-in another order, which are other keys. `topology.partitions` finds unequal partition *counts*, because counts may be
+in another order, which is another key. `topology.partitions` finds unequal partition *counts*, because counts may be
 known only later.
 
 Source: Kafka Streams' co-partitioning requirements.
@@ -32,10 +32,10 @@ class Group:
 
 
 def with_keys(shape: Shape) -> Shape:
-    """Return the shape with `key` filled in on every node: a node's records keep the key of its first input.
+    """Return the shape with the `key` of every node.
 
-    Several inputs with different keys have no common key, `()`. A join keeps its first input's key (the stream's), and
-    is refused if its inputs cannot be joined by key.
+    A source or repartition has its own key. Any other node has the common key of its inputs, or `()` if they differ. A
+    join has the key of its first input (the stream), and is refused if its inputs cannot be joined by key.
     """
     keys: dict[str, tuple[str, ...]] = {}
     done = []
@@ -81,7 +81,7 @@ def _check_join(node: Node, keys: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def copartition_groups(shape: Shape, topics: Iterable[str]) -> tuple[Group, ...]:
-    """Return the groups of two topics or more, in the order of `topics`; near-linear in nodes and edges."""
+    """Return the groups of at least two topics, in the order of `topics`. Nearly linear in nodes and edges."""
     from networkx.utils import UnionFind
 
     group_of = UnionFind()  # topic -> the topic that stands for its group

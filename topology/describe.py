@@ -1,11 +1,11 @@
 """Describes a topology as text, in Kafka Streams' format.
 
-**Idea.** Sub-topologies with their sources, processors and sinks, each with its successors (`-->`) and
+**Idea.** The text lists sub-topologies with their sources, processors and sinks, each with its successors (`-->`) and
 predecessors (`<--`). Tools that read `Topology#describe()` can read it.
 
-Properties: sub-topologies by number, an empty line after each; a join or merge is a processor, a repartition is a
-sink to its topic, as in Kafka. Nodes are in topological order and their neighbours sorted by name, where Kafka
-has the nodes with most behind them first.
+Properties: sub-topologies are sorted by number, with an empty line after each. A join or merge is a processor, and a
+repartition is a sink to its topic, as in Kafka. Nodes are in topological order, and their neighbours are sorted by
+name. Kafka instead puts the nodes with most successors first.
 
 Source: the format of Kafka Streams' `TopologyDescription`.
 """

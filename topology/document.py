@@ -1,7 +1,7 @@
 """Reads the written form of a topology: a mapping, as parsed from YAML or JSON.
 
-**Idea.** Each entry is one of the calls in Python. The verb (`process`, `join_table`, ...) names the call and the
-node's inputs; the other keys are the call's arguments::
+**Idea.** Each entry corresponds to a call in Python. The verb (`process`, `join_table`, ...) names the call, and its
+value the node's inputs. The other keys are arguments of the call::
 
     name: flights
     sources:
@@ -16,17 +16,17 @@ node's inputs; the other keys are the call's arguments::
       out:          {sink: stats, target: delays}
 
 Properties:
-- nodes may refer to nodes written further down. Nodes are numbered in file order. A source is numbered just before its
-  first reader; an unread source comes last. So sources and nodes that are added at the ends of their sections do not
-  renumber the others;
+- a node may refer to a later node. Nodes are numbered in file order. A source is numbered just before its first reader,
+  and an unread source comes last. So sources and nodes that are added at the ends of their sections do not renumber the
+  others;
 - `nodes` may also be a list, whose entries may have a `name`;
 - a node that reads a repartition names the repartition;
-- `processor` is a name in the registry. Its factory is called with `options` as keyword arguments; the node keeps the
-  options as well. A registry may have `defaults(processor, node)`: a mapping of default options. A factory reports a
-  wrong option by a `TopologyError` that begins with the option's path (`by.tailnum: found ...`);
+- `processor` is a name in the registry. Its factory is called with `options` as keyword arguments. The node keeps the
+  options too. A registry may have a method `defaults(processor, node)`, which returns default options. A factory
+  reports a wrong option with a `TopologyError` that begins with the option's path (`by.tailnum: found ...`);
 - an inline store of a node has a `name` and the fields of `stores`;
-- the `schema` of a sink, columns with their types, is one of its options, for the runtime;
-- `targets` maps the names of sinks to the objects they write to, which YAML cannot express. It overrides `target`.
+- the `schema` of a sink (columns with their types) is an option for the runtime;
+- `targets` maps the names of sinks to their target objects, which YAML cannot express. It overrides `target`.
 
 Errors: `TopologyError` with the path (`nodes.stats.processor`), the value found, the values expected, and the nearest
 name. `Topology.build` finds the errors that need the whole topology (cycles, unequal counts).
@@ -61,7 +61,7 @@ def read_document(
     targets: Mapping[str, Any] | None,
     new: Callable[[str], DraftT],
 ) -> DraftT:
-    """Create a topology with `new(name)`, and add all that the document describes.
+    """Create a topology with `new(name)`, and add everything that the document describes.
 
     `registry` maps names to processor factories.
 
@@ -84,7 +84,7 @@ def read_document(
         with placed(f"stores.{name}"):
             topo._declare(_store(name, spec, f"stores.{name}"))
     drafts = list(_drafts(fields.get("nodes"), topo, sources))
-    # A node that reads a repartition reads the source behind it.
+    # A node that reads a repartition reads its internal source.
     outputs = {name: name for name in sources}
     outputs |= {d.name: f"{d.name}-source" if d.verb == "repartition" else d.name for d in drafts}
     targets = targets or {}
@@ -95,7 +95,7 @@ def read_document(
     above = {draft.name: draft.inputs for draft in drafts}
     for draft in drafts:
         reached = _ancestors(draft.name, above)
-        # Add all sources written above as well, so that an unread one keeps its number when a node reads one below it.
+        # Also add all sources written before these, so that an unread one keeps its number when a later one gets read.
         places = [place for place, name in enumerate(sources) if name in reached]
         for name in list(sources)[: places[-1] + 1 if places else 0]:
             _read_source(topo, name, sources.pop(name), f"sources.{name}")
@@ -113,7 +113,7 @@ def read_document(
 
 
 def _ancestors(name: str, above: dict[str, tuple[str, ...]]) -> set[str]:
-    """Return what `name` reads, directly or not, and remove it from `above`. O(references) for all nodes together."""
+    """Return everything that `name` reads, directly or not, and remove it from `above`. O(references) in all."""
     ancestors: set[str] = set()
     open_ = [name]
     while open_:
@@ -149,7 +149,7 @@ def _store(name: str, spec: Any, path: str, known: tuple[str, ...] = ()) -> Stor
 
 
 def _stores(given: Any, path: str) -> Any:
-    """Return the stores of a node. An inline store has the fields of `stores:`."""
+    """Return the stores of a node. An inline store has a `name` and the fields of an entry of `stores`."""
     if given is None:
         return ()
     if not isinstance(given, str | list | tuple | Mapping):
@@ -168,7 +168,7 @@ def _stores(given: Any, path: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
-    """A node as written: its verb, its inputs (names that are not resolved yet), and its other fields."""
+    """An entry of `nodes`: its verb, its inputs (names that are not resolved yet), and its other fields."""
 
     path: str
     name: str
@@ -237,7 +237,7 @@ class _Draft:
         try:
             return factory(**options)
         except TopologyError as error:
-            # An error without an option's name concerns all of them.
+            # An error without an option's name concerns all options.
             path = f"{self.path}.options" + (": " if str(error).startswith("found ") else ".")
             raise TopologyError(f"{path}{error}", node=self.name) from error
         except (TypeError, ValueError) as error:  # the factory refuses its arguments
@@ -245,7 +245,7 @@ class _Draft:
                 f"{self.path}.options: found {options!r}, expected the options of {name!r}: {error}",
                 node=self.name,
             ) from error
-        except ImportError:  # a missing package is not an error of the document
+        except ImportError:  # a missing package is no fault of the document
             raise
         except Exception as error:
             raise TopologyError(
@@ -256,7 +256,7 @@ class _Draft:
 
 
 def _drafts(nodes: Any, topo: TopologyDraft, sources: Iterable[str]) -> Iterator[_Draft]:
-    """Read all nodes without adding them, so that they may refer to each other in any order."""
+    """Yield all nodes without adding them, so that they may refer to each other in any order."""
     entries: list[tuple[str | None, Any]]
     entries = (
         [(None, n) for n in nodes] if isinstance(nodes, list | tuple) else [*read_entries(nodes, "nodes")]

@@ -1,10 +1,10 @@
 """Writes a topology as a graph in the DOT language. Graphviz does the layout.
 
-**Idea.** One cluster per subtopology, one shape per kind of node, stores as cylinders; topics stand outside
-the clusters, so that a repartition is seen as the path from one subtopology to the next.
+**Idea.** Each subtopology is a cluster, each kind of node has a shape, and stores are cylinders. Topics are outside the
+clusters, so a repartition is visible as the path from one subtopology to the next.
 
-Properties: every name is quoted, so any name is possible (names have no control characters, see `topology.names`);
-different names give different identifiers; equal topologies give equal text.
+Properties: names are quoted, so any name is possible (names have no control characters, see `topology.names`).
+Different names give different identifiers. Equal topologies give equal text.
 
 Non-goals: layout. `dot -Tsvg` does that.
 
@@ -40,8 +40,8 @@ _STORE, _INTERNAL = "#fdf1cd", "#dbe8fb"
 def quoted(text: str) -> str:
     r"""Return text as a DOT identifier whose label shows exactly that text.
 
-    In a label the backslash starts an escape (`\n`, `\N`), so it is doubled, and a line end is written as
-    one.
+    In a label, a backslash starts an escape (`\n`, `\N`). So backslashes are doubled, and a line end is written as
+    `\n`.
 
     >>> print(quoted('say "hi"'), quoted('a\\N'), quoted('two\nlines'))
     "say \"hi\"" "a\\N" "two\nlines"
@@ -51,7 +51,7 @@ def quoted(text: str) -> str:
 
 
 def to_dot(built: TopologyView) -> str:
-    r"""Return the graph as DOT text; ends with a newline.
+    r"""Return the graph as DOT text, which ends with a newline.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -94,8 +94,8 @@ def to_dot(built: TopologyView) -> str:
 
 
 def _edges(node: Node) -> list[str]:
-    """Return the edges into a node, those of its stores, and its topic's."""
-    # The table side of a join is dashed: its rows are looked up, not passed on.
+    """Return the edges from a node's parents, and those to its stores and its topic."""
+    # The table side of a join is dashed: its rows are only looked up.
     dashed = [node.join == "table" and i == 1 for i in range(len(node.parents))]
     edges = [
         f"  {_id(parent)} -> {_id(node.name)}{' [style=dashed]' if dash else ''};"

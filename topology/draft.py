@@ -1,6 +1,6 @@
 """The draft of a topology: collects nodes, stores and names, and checks each when it is added.
 
-Properties: a refused call adds nothing; checks that need the whole topology are not made here.
+Properties: a refused call adds nothing. `Topology.build` makes the checks that need the whole topology.
 
 Errors: `TopologyError`, which names the node, for errors of a single call: a bad count, a name used twice.
 """
@@ -27,9 +27,9 @@ class TopologyDraft:
         self.name = check_name(name, "topology name")
         self._nodes: dict[str, Node] = {}
         self._stores: dict[str, Store] = {}
-        self._layouts: dict[str, Store] = {}  # store -> as the first processor that has it declares it
+        self._layouts: dict[str, Store] = {}  # store -> its declaration by the first processor with it
         self._names = AutoNames()
-        self._topics: dict[str, str] = {}  # topic -> the node that brought it in
+        self._topics: dict[str, str] = {}  # topic -> the node that declares it
 
     @contextmanager
     def _all_or_nothing(self, node: object) -> Iterator[None]:
@@ -98,7 +98,7 @@ class TopologyDraft:
                 raise TopologyError(
                     f"{where}.stores: found {spec!r}, expected the name of a store, or a Store"
                 )
-            if self._stores.get(spec.name) is not spec:  # what `Topology.store` returned is declared already
+            if self._stores.get(spec.name) is not spec:  # a store from `Topology.store` is declared already
                 self._declare(spec)
             names.append(spec.name)
         if len(set(names)) != len(names):
@@ -108,9 +108,9 @@ class TopologyDraft:
     def _connected(self, processor: Any, names: tuple[str, ...], where: str) -> tuple[str, ...]:
         """Return `names` and the stores that the processor declares itself. Declares the new ones.
 
-        A processor may have `layouts()`: store name -> options of the store, as in Kafka Streams'
+        A processor may have a method `layouts()`, which returns store name -> options, as in Kafka Streams'
         ConnectedStoreProvider. Two processors that share a store must declare it alike. A separate declaration
-        (`Topology.store`) sets the fields that the processors leave open, and may leave the options to them.
+        (`Topology.store`) sets the fields that processors leave open, and may leave the options to them.
         """
         declared_here = laid_out(processor, where)
         for name, (store, said) in declared_here.items():
@@ -186,8 +186,8 @@ class TopologyDraft:
                     "process" if kind == "processor" else kind, parents, taken=self._nodes
                 )
                 self._names.take(name, *parents[:1])
-            with self._all_or_nothing(name):  # which was made, if it was not given
-                if not made:  # only the runtime can judge the processors of a registry
+            with self._all_or_nothing(name):
+                if not made:  # only the runtime can check processors of a registry
                     check_processor(processor, f"node {name!r}", name)
                 node = self._read(
                     kind,
@@ -217,7 +217,7 @@ class TopologyDraft:
         where = f"node {name!r}"
         if not parents:
             raise TopologyError(f"{where}: a {kind} without input; pass at least one stream", node=name)
-        # A stream may be joined with itself; merged with itself, its records would count twice.
+        # A stream may be joined with itself. Merged with itself, it would have each record twice.
         if kind != "join" and len(set(parents)) != len(parents):
             raise TopologyError(f"{where}: found inputs {parents!r}, expected each stream once", node=name)
         if kind == "merge" and len(parents) < 2:

@@ -1,21 +1,21 @@
 """The errors of this package, and the hint with the nearest known name.
 
 ValueError
-└── TopologyError         a description that cannot become a topology; names the node
-    └── TopologyNotReady  the topology has no tasks yet, because it waits for its topics
+└── TopologyError         a wrong description of a topology; it names the node
+    └── TopologyNotReady  the topology has no tasks yet, because its topics are missing or do not fit
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_LISTED = 8  # known names spelled out in a message before "..."
+_LISTED = 8  # the most known names that a message lists
 
 
 class TopologyError(ValueError):
-    """A topology is described wrongly: one line with the place, the value found, and the values expected.
+    """A wrong description of a topology. The message has the place, the value found, and the values expected.
 
-    `node` is the name of the node, store or topic at fault, `None` when no single one is.
+    `node`: the name of the wrong node, store or topic, or None.
 
     >>> error = TopologyError("source 'flights'.partitions: found 0, expected at least 1", node="flights")
     >>> error.node, str(error)
@@ -30,12 +30,12 @@ class TopologyError(ValueError):
 class TopologyNotReady(TopologyError):
     """Tasks were requested of a topology whose topics are missing or do not fit. The message is the reason.
 
-    `BuiltTopology.readiness()` returns the same without an error.
+    `BuiltTopology.readiness()` returns the same reason without an error.
     """
 
 
-def nearest(found: object, known: Iterable[str]) -> str:
-    """Return the hint for an unknown name: the nearest known one, else the known ones.
+def nearest(name: object, known: Iterable[str]) -> str:
+    """Return the hint for an unknown name: the nearest known name, or else a list of known names.
 
     >>> nearest("wether", ["flights", "weather"])
     "did you mean 'weather'?"
@@ -47,8 +47,8 @@ def nearest(found: object, known: Iterable[str]) -> str:
     import difflib
 
     names = sorted(known)
-    # Python does not print an integer of any length.
-    word = "" if isinstance(found, int) and found.bit_length() > 64 else str(found)
+    # Python refuses to print very long integers.
+    word = "" if isinstance(name, int) and name.bit_length() > 64 else str(name)
     near = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if near:
         return f"did you mean {near[0]!r}?"

@@ -1,18 +1,20 @@
 """Compares two topologies, and decides whether existing state can be kept.
 
-**Idea.** State lies under task ids and store names, split by key. It can be kept exactly if two things hold. Every
-remaining store has the same subtopology number, the same number of tasks, and a changelog if it had one before. And the
-inputs of the nodes that use it are split as before: each comes from the same topics, with the same key columns in the
-same order and the same partition counts (`topology.splits`).
+**Idea.** State is stored by task id and store name, and is split by key. It can be kept if two conditions hold. Every
+remaining store has the same subtopology number, the same number of tasks, and a changelog exactly if it had one before.
+And the inputs of the nodes that use it are partitioned as before: each comes from the same topics, with the same key
+columns in the same order and the same partition counts (`topology.splits`).
 
 Properties:
-- works on `BuiltTopology.to_dict()` of either side, so a checkpoint's stored structure is enough;
-- `reasons` are the causes of incompatibility, `notes` are other changes; `compatible` = no reasons;
+- both sides may be `BuiltTopology.to_dict()`, so a checkpoint's stored structure is enough;
+- `reasons` are the causes of incompatibility, and `notes` other changes. The change is `compatible` if there are no
+  reasons;
 - nodes between those topics and a store may change freely, and so may nodes before a repartition;
-- nodes may be renamed; two remaining nodes may not exchange their stores, although the keys would lie right;
+- nodes may be renamed. Two remaining nodes may not exchange their stores, although the keys would be in the right
+  tasks;
 - doubtful cases are refused. Removing one store and adding another in the same pipeline counts as a rename, because a
-  renamed store would silently start empty. "Same pipeline" means: subtopologies that repartitions connect, and the new
-  one shares a node, an external topic or a subtopology number with the old one;
+  renamed store would silently start empty. A pipeline consists of subtopologies that repartitions connect. An old and a
+  new pipeline are the same if they share a node, an external topic or a subtopology number;
 - unknown counts (of a topology that is not ready) are not compared.
 
 Errors: `TopologyError` for a value that is not a structure, with the side and, if known, the path.
@@ -40,8 +42,10 @@ if TYPE_CHECKING:
 class Evolution:
     """The difference from an old topology to a new one.
 
-    `added` and `removed` are sorted, like "node stats" and "store delays"; `renumbered` are pairs (old, new)
-    of subtopology numbers.
+    - `added`, `removed`: nodes and stores, such as "node stats" and "store delays", sorted
+    - `renumbered`: (old, new) pairs of subtopology numbers
+    - `reasons`: why existing state cannot be kept
+    - `notes`: other changes
 
     >>> from topology import Topology, compare
     >>> def keyed_by(column):
@@ -65,7 +69,7 @@ class Evolution:
         return not self.reasons
 
     def explain(self) -> str:
-        """Return the verdict, its reasons and the notes, one a line."""
+        """Return the verdict, the reasons and the notes, one per line."""
         head = "existing state can be kept" if self.compatible else "existing state cannot be kept:"
         return "\n".join([head, *(f"  - {r}" for r in self.reasons), *(f"  note: {n}" for n in self.notes)])
 
@@ -120,7 +124,7 @@ def _kept(old: Layout, new: Layout) -> list[str]:
 
 
 def _split_otherwise(store: str, old: Layout, new: Layout) -> Iterator[str]:
-    """Return the first reason why keys of a store would be looked up in the wrong task."""
+    """Yield the reasons why keys of a store would be looked up in the wrong task."""
     was, now = old.store_home[store], new.store_home[store]
     if was != now:
         yield (
@@ -154,7 +158,7 @@ def _key(columns: tuple[str, ...]) -> str:
 
 
 def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
-    """Find stores whose nodes have changed, or read other topics, or read them as other inputs."""
+    """Yield a reason if the nodes of a store have changed, read other topics, or read them as other inputs."""
     before, after = old.uses[store], new.uses[store]
     for node in before:
         if node in after and before[node] != after[node]:
@@ -165,7 +169,7 @@ def _other_inputs(store: str, old: Layout, new: Layout) -> Iterator[str]:
             return
     gone = [node for node in before if node not in after]
     come = [node for node in after if node not in before]
-    # A renamed node has a new name; two names that existed before are two nodes.
+    # A renamed node has a new name. Two names that existed before are two different nodes.
     stayed, known = [n for n in gone if n in new.node_home], [n for n in come if n in old.node_home]
     if stayed and known:
         yield f"store {store!r}: was the state of node {stayed[0]!r}, is now the state of node {known[0]!r}"
@@ -182,8 +186,8 @@ def _topics(inputs: Inputs) -> str:
     return ", then ".join(" + ".join(map(repr, sorted(side))) for side in inputs)
 
 
-def _splits(found: set[Inputs]) -> str:
-    return " and ".join(sorted(map(_topics, found)))
+def _splits(inputs: set[Inputs]) -> str:
+    return " and ".join(sorted(map(_topics, inputs)))
 
 
 def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
@@ -195,9 +199,7 @@ def _other_logging(old: Layout, new: Layout) -> Iterator[str]:
 
 
 def _replaced_stores(old: Layout, new: Layout) -> Iterator[str]:
-    """Find stores that were removed while another was added in their place: renamed, or other state under the same
-    tasks.
-    """
+    """Yield a reason if stores were removed and others were added in the same pipeline: these may be renamed stores."""
     gone, come = _by_home(old, new), _by_home(new, old)
     if not gone or not come:
         return

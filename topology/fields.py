@@ -1,4 +1,4 @@
-"""Reads the entries of a written topology: mappings, options, and the path before an error.
+"""Reads the entries of a written topology: mappings and options. Adds the path to errors.
 
 Errors: `TopologyError` with the path, the value found, the values expected, and the nearest name.
 """
@@ -27,18 +27,18 @@ def read_options(fields: Mapping[str, Any], path: str, reserved: tuple[str, ...]
     return options
 
 
-def read_entries(found: Any, path: str) -> list[tuple[str, Any]]:
+def read_entries(value: Any, path: str) -> list[tuple[str, Any]]:
     """Return the entries of a mapping, and check their names. Empty for None."""
-    if found is None and path != "topology":  # an empty entry in YAML
+    if value is None and path != "topology":  # an empty entry in YAML
         return []
-    if not isinstance(found, Mapping):
-        raise TopologyError(f"{path}: found {found!r}, expected a mapping")
-    return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in found.items()]
+    if not isinstance(value, Mapping):
+        raise TopologyError(f"{path}: found {value!r}, expected a mapping")
+    return [(check_name(name, f"{path}: the name of an entry"), spec) for name, spec in value.items()]
 
 
-def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
-    """Return an entry's fields. Refuses unknown ones."""
-    fields = dict(read_entries(found, path))
+def known_fields(value: Any, path: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return an entry's fields. Errors: `TopologyError` for an unknown field."""
+    fields = dict(read_entries(value, path))
     for name in fields:
         if name not in known:
             raise TopologyError(
@@ -49,7 +49,7 @@ def known_fields(found: Any, path: str, known: tuple[str, ...]) -> dict[str, Any
 
 @contextmanager
 def placed(path: str) -> Iterator[None]:
-    """Put the entry's path before an error that does not have it."""
+    """Put the entry's path before the message of an error that lacks it."""
     try:
         yield
     except TopologyError as error:

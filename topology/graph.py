@@ -1,12 +1,13 @@
 """Splits nodes into subtopologies: the connected parts of the graph, with their numbers and their order.
 
-**Idea.** Nodes connected by data flow or by a shared store belong to one subtopology. A repartition separates two.
+**Idea.** Nodes that are connected by data flow or by a shared store belong to one subtopology. A repartition separates
+two subtopologies.
 
 Properties:
 - every node is in exactly one subtopology;
-- numbers are canonical: subtopologies are counted by the first of their nodes in declared order, so that
-  adding unrelated nodes at the end never changes them;
-- `order` runs every subtopology after all those whose repartitions it reads; ties by number.
+- numbers are canonical: subtopologies are numbered by their first nodes in declared order, so adding unrelated nodes at
+  the end never changes them;
+- in `order`, every subtopology comes after all those whose repartitions it reads. The number breaks ties.
 
 Errors: `TopologyError` for a cycle through nodes or repartitions, with the nodes of the cycle.
 
@@ -27,8 +28,10 @@ from topology.node import Node, Store
 class Shape:
     """The graph's structure, without partition counts.
 
-    `members[s]` are the nodes of subtopology `s` in topological order, `order` the subtopologies in the order
-    they run, `home` the subtopology of each node, `writers` the repartition that writes each internal topic.
+    - `members`: subtopology -> its nodes, in topological order
+    - `order`: the subtopologies in the order in which they run
+    - `home`: node -> its subtopology
+    - `writers`: internal topic -> the repartition that writes it
     """
 
     members: tuple[tuple[Node, ...], ...]
@@ -58,8 +61,7 @@ def split(nodes: Sequence[Node], stores: Sequence[Store]) -> Shape:
     flow.add_edges_from(cuts)
     _refuse_cycle(nx, flow, position)
 
-    # One topological order of all nodes, with ties in declared order. It is canonical, and each part inherits its
-    # order.
+    # A canonical topological order of all nodes, with ties in declared order. Each subtopology keeps it.
     rank = {name: i for i, name in enumerate(nx.lexicographical_topological_sort(flow, key=position.get))}
     parts = [[n for n in part if n in position] for part in nx.connected_components(joined)]
     parts.sort(key=lambda part: min(position[n] for n in part))
@@ -112,7 +114,7 @@ def _refuse_collisions(nodes: Sequence[Node], stores: Sequence[Store]) -> None:
     outside += [(n.target, "sink", n.name) for n in nodes if n.kind == "sink" and isinstance(n.target, str)]
     ours = [(n.topic, "repartition", n.name) for n in nodes if n.kind == "repartition"]
     ours += [(store.changelog, "store", store.name) for store in stores]
-    # Names as Kafka distinguishes them. External topics exist already, so they do not collide with each other.
+    # Keys are names as Kafka distinguishes them. External topics exist already, so they do not collide.
     taken = {topic.replace(".", "_"): (topic, kind, name) for topic, kind, name in outside if topic}
     for topic, kind, name in ours:
         if topic is None:
@@ -136,7 +138,7 @@ def _refuse_cycle(nx: Any, flow: Any, position: Mapping[str, int]) -> None:
     if nx.is_directed_acyclic_graph(flow):
         return
     way = [edge[0] for edge in nx.find_cycle(flow)]
-    first = min(range(len(way)), key=lambda i: position[way[i]])  # start at the first declared: canonical
+    first = min(range(len(way)), key=lambda i: position[way[i]])  # start at the first declared node
     way = way[first:] + way[:first]
     raise TopologyError(f"node {way[0]!r}: a cycle, {' -> '.join([*way, way[0]])}", node=way[0])
 
@@ -144,9 +146,10 @@ def _refuse_cycle(nx: Any, flow: Any, position: Mapping[str, int]) -> None:
 def _order(
     nx: Any, count: int, cuts: list[tuple[str, str]], home: Mapping[str, int], nodes: Sequence[Node]
 ) -> tuple[int, ...]:
-    """Return the subtopologies in the order they run; refuse one that (indirectly) reads its own output.
+    """Return the subtopologies in running order. Refuse a subtopology that (indirectly) reads its own output.
 
-    Kafka Streams can run such a topology, because it never stops reading. A batch must end, and this one would not.
+    Kafka Streams can run such a topology, because it never stops reading. Here a batch must end, and its batch would
+    not.
     """
     parts = nx.DiGraph()
     parts.add_nodes_from(range(count))

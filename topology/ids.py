@@ -24,7 +24,7 @@ class TaskId(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> TaskId:
-        """Return the id that `text` names; raise ValueError for anything but "s_p" in plain decimal digits.
+        """Return the id that `text` names. Errors: `ValueError` for any text but "s_p" in decimal digits.
 
         >>> TaskId.parse("0_3")
         TaskId(subtopology=0, partition=3)
@@ -36,6 +36,6 @@ class TaskId(NamedTuple):
             left, _, right = text.partition("_")
             if left.isdigit() and right.isdigit():
                 task = cls(int(left), int(right))
-                if str(task) == text:  # one spelling only: "00_3" is no id
+                if str(task) == text:  # only one spelling is valid: "00_3" is not an id
                     return task
         raise ValueError(f"found {text!r}, expected a task id like '0_3'")

@@ -2,14 +2,14 @@
 
 **Idea.** The needed topics are computed, not created. The plan can be printed, and compared with the existing topics.
 
-Properties: a changelog has one partition per task of its subtopology; a repartition topic has its settled
-count; clean-up is "delete" for repartitions, "compact" for changelogs, "compact,delete" for those of stores
-with expiry (`retention_ms`), as in Kafka Streams; external topics and the topics of sinks are never reported as
-unneeded, whatever their names.
+Properties: a changelog has one partition per task of its subtopology. A repartition topic has the count that
+`topology.partitions` determines. The clean-up policy is "delete" for repartitions, "compact" for changelogs, and
+"compact,delete" for changelogs of stores with expiry (`retention_ms`), as in Kafka Streams. External topics and the
+topics of sinks are never reported as unneeded, for any name.
 
 Errors: `TopologyError` with the topic, for a wrong description of existing topics.
 
-Non-goals: creating topics; telling whose a topic is that only looks like an internal one.
+Non-goals: creating topics; finding the application of a topic whose name only looks like an internal one.
 
 Source: Kafka Streams' internal topics.
 """
@@ -28,14 +28,15 @@ if TYPE_CHECKING:
 
 _ENDS = ("-repartition", "-changelog")
 _FIELDS = ("partitions", "cleanup.policy")
-_POLICIES = ("compact", "delete")  # one of them, or both in any order: Kafka's value is a list
+_POLICIES = ("compact", "delete")  # Kafka's value is a list: one of them, or both in any order
 
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """One internal topic: its name, its kind, its number of partitions, and its clean-up policy.
+    """One internal topic.
 
-    `owner` is the repartition node or the store; `retention_ms` is None when records are kept.
+    - `owner`: the name of the repartition node or of the store
+    - `retention_ms`: None if records do not expire
     """
 
     name: str
@@ -48,9 +49,9 @@ class InternalTopic:
 
 @dataclass(frozen=True, slots=True)
 class InternalTopics:
-    """All internal topics of a topology, sorted by name; prints as a table.
+    """All internal topics of a topology, sorted by name. `str()` is a table.
 
-    `others`: the topology's topics that are not internal: those of sources and sinks.
+    `others`: the topics of sources and sinks.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -88,10 +89,10 @@ class InternalTopics:
         """Compare the plan with existing topics, and return the changes that are needed.
 
         An existing topic is given by its partition count, or as Kafka describes it:
-        `{"partitions": 4, "cleanup.policy": "compact"}`. A policy that is not given is not compared. With `prefix`, the
-        names in Kafka begin with it (Kafka Streams puts the application's id and "-" before all internal topics), and
-        only topics with the prefix may be unneeded. Without one, every topic whose name this topology could give counts
-        as unneeded; it may belong to another application.
+        `{"partitions": 4, "cleanup.policy": "compact"}`. A missing policy is not compared. `prefix`: the beginning of
+        the names in Kafka (Kafka Streams puts the application's id and "-" before all internal topics). With a prefix,
+        only topics with it may be unneeded. Without one, every topic with the form of an internal name may be unneeded,
+        although it may belong to another application.
 
         >>> found = {"delays-changelog": {"partitions": 2, "cleanup.policy": "delete"}}
         >>> changelog = InternalTopic("delays-changelog", "changelog", "delays", 2, "compact")
@@ -125,7 +126,7 @@ class InternalTopics:
 
 
 def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
-    """Return the count and the policies of an existing topic; no policies: not known."""
+    """Return the count and the policies of an existing topic. Empty policies are unknown."""
     if not isinstance(name, str):
         raise TopologyError(f"existing: found {name!r}, expected the name of a topic")
     where = f"existing[{name!r}]"
@@ -151,7 +152,7 @@ def _existing(name: object, what: Any) -> tuple[int, frozenset[str]]:
 
 
 def _of_our_form(name: str, prefix: str) -> bool:
-    """Whether a topology could have an internal topic of this name."""
+    """Return whether a topology could have an internal topic with this name."""
     return name.startswith(prefix) and any(
         name.endswith(end) and is_legal_name(name[len(prefix) : -len(end)]) for end in _ENDS
     )
@@ -159,11 +160,13 @@ def _of_our_form(name: str, prefix: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class TopicChanges:
-    """The difference between a plan and the topics that exist; empty when they agree.
+    """The differences between a plan and the existing topics.
 
-    - `differ`: topics with another partition count, which is given
-    - `policies`: topics with other clean-up policies, which are given
-    - `owned`: a prefix was given, so unneeded topics are surely this application's
+    - `create`: missing topics
+    - `differ`: (planned topic, existing partition count) pairs that differ
+    - `policies`: (planned topic, existing clean-up policies) pairs that differ
+    - `unneeded`: existing topics that the plan does not need
+    - `owned`: whether a prefix was given, so that unneeded topics belong to this application
     """
 
     create: tuple[InternalTopic, ...]
@@ -190,10 +193,10 @@ class TopicChanges:
 
 
 def plan_internal_topics(built: TopologyView) -> InternalTopics:
-    """Return the internal topics of a topology that is ready; `TopologyNotReady` otherwise.
+    """Return the internal topics of a ready topology. Errors: `TopologyNotReady`.
 
-    A repartition topic that exists with another count (`internal`) does not prevent planning: the plan has the count
-    that it should have.
+    A repartition topic that exists with another count (reason `internal`) does not prevent planning. The plan has the
+    right count.
     """
     against = [r.text for r in built.readiness().reasons if r.kind != "internal"]
     if against:

@@ -9,11 +9,11 @@ from collections.abc import Container, Sequence
 
 from topology.errors import TopologyError
 
-# Names of stores and repartitions become names of topics and directories: Kafka's rule for topic names.
+# Names of stores and repartitions become names of topics and directories, so they follow Kafka's rule for topics.
 _LONGEST = 200
 _LEGAL = re.compile(rf"[A-Za-z0-9._-]{{1,{_LONGEST}}}")
-# Line ends, non-characters, and characters that XML forbids. In a name they would forge lines of `describe()`, and
-# break pictures.
+# Line ends, non-characters, and characters that XML forbids. They would add lines to `describe()`, and break SVG
+# files.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
 
 
@@ -82,7 +82,7 @@ def check_key(value: object, where: str) -> tuple[str, ...]:
     return tuple(columns)
 
 
-#: The most partitions of a topic, and the most tasks of a topology: each becomes an object, and a line of a plan.
+#: The most partitions of a topic, and the most tasks of a topology. Each is an object, and a line of a plan.
 MOST_PARTITIONS = 1_000_000
 
 
@@ -116,8 +116,8 @@ def legal(text: str) -> str:
     """Return a similar text that `check_legal_name` accepts: without accents, and with "_" for other illegal
     characters.
 
-    A changed or shortened text ends in a hash of the original, so different texts stay different. It leaves space for a
-    number behind it.
+    A changed or shortened text ends in a hash of the original, so different texts give different results. The result
+    leaves room for a number at its end.
 
     >>> legal("flights-by-tailnum"), legal("flüge-by-origin airport")
     ('flights-by-tailnum', 'fluge-by-origin_airport-2a44f188')
@@ -136,10 +136,10 @@ class AutoNames:
     """Creates names for nodes without one.
 
     A name consists of the nearest ancestor with a given name and the node's verb, with a number if that name is taken.
-    There is no global counter, so unrelated nodes do not change a name, unless one of them has that very name. Names do
+    There is no global counter, so unrelated nodes do not change a name, unless one of them has the same name. Names do
     not grow along a chain.
 
-    `make` chooses a name, `take` reserves it: a call that is refused in between changes nothing.
+    `make` chooses a name, and `take` reserves it. So a call that is refused in between changes nothing.
 
     >>> names = AutoNames()
     >>> first = names.take(names.make("process", ["flights"], taken={"flights"}), "flights")
@@ -167,7 +167,7 @@ class AutoNames:
     def make(
         self, verb: str, parents: Sequence[str], key: Sequence[str] = (), *, taken: Container[str]
     ) -> str:
-        """Return a name that is not taken, for a node that does `verb` to its parents."""
+        """Return a free name for a node that applies `verb` to its parents."""
         stems = [self.stem(parent) for parent in parents]
         repartition = verb == "repartition"
         if repartition:
@@ -175,7 +175,7 @@ class AutoNames:
         elif verb in ("join", "merge") and len(stems) > 1:
             verb = f"{verb}-{stems[1]}"
         wanted = "-".join([*stems[:1], verb])
-        if repartition:  # the name of a topic too
+        if repartition:  # it becomes the name of a topic
             wanted = legal(wanted)
         name, number = wanted, self._next.get(wanted, 2)
         while name in taken or (repartition and f"{name}-source" in taken):

@@ -28,7 +28,7 @@ class TopicPartition(NamedTuple):
 class Node:
     """One step of a topology.
 
-    Which fields carry a value depends on `kind`:
+    The `kind` determines which fields have a value:
 
     | kind | fields |
     |---|---|
@@ -39,8 +39,9 @@ class Node:
     | `sink` | `target` |
     | `repartition` | `topic`, `key`, `partitions`; the same topic is read by an internal source downstream |
 
-    `parents` are node names in declared order. `key` is how the records are partitioned when they leave the
-    node, column names in order; `()` means no (common) key. `partitions` is None as long as it is unknown.
+    - `parents`: node names, in declared order
+    - `key`: the columns, in order, by which the node's output is partitioned; `()` means no (common) key
+    - `partitions`: None while unknown
 
     >>> Node("with-weather", "join", parents=("flights", "weather"), join="table").parents
     ('flights', 'weather')
@@ -66,7 +67,7 @@ class Node:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The further keyword arguments of the call that made the node; a fresh copy each time.
+        """The additional keyword arguments of the call that added the node, as a new dict.
 
         >>> Node("n", "processor", option_items=(("rows", 3),)).options
         {'rows': 3}
@@ -94,7 +95,7 @@ class Store:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The further keyword arguments of the declaration; a fresh copy each time."""
+        """The additional keyword arguments of the declaration, as a new dict."""
         return dict(self.option_items)
 
     @property
@@ -103,4 +104,4 @@ class Store:
         return f"{self.name}-changelog" if self.logged else None
 
 
-StoreSpec = str | Store | Mapping[str, Any]  # how a store may be named: declared, or given inline
+StoreSpec = str | Store | Mapping[str, Any]  # the name of a declared store, or an inline declaration

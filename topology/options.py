@@ -1,9 +1,9 @@
-"""Refuses further keyword arguments that look like misspelt parameters. Others are kept for the runtime.
+"""Refuses options that look like misspelt parameters. All other options are kept for the runtime.
 
-**Idea.** The calls that describe a topology accept any option, because the runtime may know more options. A misspelt
-parameter (`partition=8`) would silently become an option, and the default would be used. So an option that is nearly
-the name of a parameter is refused. In the written form (`topology.document`), options are separate and go to the
-processor, which checks their names.
+**Idea.** The calls that describe a topology accept any option, because the runtime may know more options. So a misspelt
+parameter (`partition=8`) would silently become an option, and the parameter would keep its default. Therefore an option
+whose name is close to that of a parameter is refused. In the written form (`topology.document`), options are separate,
+and the processor checks their names.
 
 Errors: `TopologyError` with the nearest name.
 """

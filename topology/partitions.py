@@ -1,14 +1,13 @@
 """Determines the partition count of each topic, and whether the topology can run with these counts.
 
 **Idea.** External topics have counts (declared, or from metadata). The count of a repartition topic is the declared
-one, else its group's, else the number of partitions of the subtopology that writes it.
+count, else that of its co-partition group, else the number of tasks of the subtopology that writes it.
 
 Properties:
 - counts are determined in one pass over the subtopologies in running order, so that writers come before readers;
-- every problem is a `Reason`, never an exception: `assemble` raises the reasons that follow from the description alone,
-  later metadata only changes the state;
-- a changed count under a store is a reason, because the store's keys would be split differently. It is compared with
-  the count when the topology was first ready.
+- every problem is a `Reason`, not an exception. `assemble` raises the reasons that follow from the description alone;
+- a changed count of a store's topic is a reason, because the store's keys would be split differently. It is compared
+  with the count when the topology was first ready.
 
 Source: Kafka Streams' handling of repartition topics and of co-partitioned topics.
 """
@@ -26,7 +25,7 @@ from topology.node import Node
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why a topology cannot run (yet).
+    """A reason why a topology cannot run (yet).
 
     - `missing`: an external topic has no known count
     - `unequal`: co-partitioned topics have different counts
@@ -44,7 +43,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a topology can run: true without a reason against it.
+    """Whether a topology can run: true if there is no reason against it.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -66,7 +65,7 @@ class Readiness:
 
     @property
     def reason(self) -> str:
-        """All reasons in one line; empty when ready."""
+        """All reasons in one line; "" if the topology is ready."""
         return "; ".join(r.text for r in self.reasons)
 
     def __str__(self) -> str:
@@ -76,10 +75,10 @@ class Readiness:
 def settle(
     shape: Shape, groups: Iterable[Group], external: Mapping[str, int | None]
 ) -> tuple[dict[str, int | None], list[Reason]]:
-    """Return the count of every topic, and the reasons why they do not fit together.
+    """Return the count of every topic, and the reasons why counts are missing or do not fit together.
 
-    `external` has the counts of external topics, None where unknown. An internal topic whose count depends on an
-    unknown one is unknown too, without a reason of its own.
+    `external`: the counts of external topics, None if unknown. The count of an internal topic that depends on an
+    unknown count is unknown too, without a separate reason.
     """
     counts: dict[str, int | None] = dict(external)
     reasons = [
@@ -110,7 +109,7 @@ def settle(
 
 
 def _group_count(together: Sequence[str], counts: Mapping[str, int | None], shape: Shape) -> int | None:
-    """Return the count for a group's open topics: that of a topic with a count, else of the widest writer."""
+    """Return the count for a group's topics without one: that of its other topics, else the most tasks of a writer."""
     fixed = [counts[t] for t in together if t in counts]  # external, declared
     if fixed:
         return next((count for count in fixed if count is not None), None)
@@ -148,10 +147,9 @@ def _unequal(group: Group, counts: Mapping[str, int | None], shape: Shape) -> Re
 def changed(
     shape: Shape, groups: Iterable[Group], baseline: Mapping[str, int], counts: Mapping[str, int | None]
 ) -> list[Reason]:
-    """Return a reason for each topic whose count is not the one that stores were built with.
+    """Return a reason for each topic whose count differs from the one with which stores were built.
 
-    As in `evolution.compare`, a store depends on the topics that the inputs of its nodes come from, and on the number
-    of tasks.
+    As in `evolution.compare`, a store depends on the topics of the inputs of its nodes, and on the number of tasks.
     """
     groups = tuple(groups)
     reasons = []
@@ -191,7 +189,7 @@ def _other_tasks(
     baseline: Mapping[str, int],
     counts: Mapping[str, int | None],
 ) -> list[Reason]:
-    """Return the reason for stores that read no changed topic, but whose number of tasks has changed."""
+    """Return the reason for stores that depend on no changed topic, but whose number of tasks has changed."""
     kept = sorted(store for store, read in reads.items() if read.isdisjoint(topics))
     before, now = (
         width(members, {n.topic: known.get(n.topic) for n in members if n.topic is not None})
@@ -211,7 +209,7 @@ def _other_tasks(
 
 
 def _reads(members: Iterable[Node]) -> dict[str, frozenset[str]]:
-    """Return, for each store, the topics that the inputs of the nodes that use it come from."""
+    """Return, for each store, the topics of the inputs of its nodes."""
     reach: dict[str, frozenset[str]] = {}
     reads: dict[str, frozenset[str]] = {}
     for node in members:  # in topological order
@@ -230,7 +228,7 @@ def _stores(names: Sequence[str]) -> str:
 
 
 def takes_any_count(topic: str, groups: Iterable[Group], shape: Shape) -> bool:
-    """Return whether a repartition topic may have any count: nothing else determines the count of its group."""
+    """Return whether a repartition topic may have any count, because no other topic determines that of its group."""
     together = next((group.topics for group in groups if topic in group.topics), ())
     return all(t == topic or (t in shape.writers and shape.writers[t].partitions is None) for t in together)
 
@@ -244,10 +242,9 @@ def differing(
     counts: Mapping[str, int | None],
     existing: Mapping[str, int],
 ) -> list[Reason]:
-    """Return a reason for each internal topic that exists with another count than it needs.
+    """Return a reason for each internal topic that exists with a wrong count.
 
-    `existing`: internal topics with the counts that they exist with. `changelogs`: changelogs with the numbers of
-    their subtopologies.
+    `existing`: the counts of the existing internal topics. `changelogs`: changelog -> number of its subtopology.
     """
     groups = tuple(groups)
     reasons = []

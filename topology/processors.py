@@ -1,6 +1,6 @@
 """Refuses values that cannot be a processor: a class instead of an instance, and plain values.
 
-Any other object is kept unchanged: the runtime knows what a processor is. A text may be the name of one.
+Any other object is kept unchanged, because only the runtime knows processors. A string may be the name of one.
 
 Errors: `TopologyError` with the node, what was found, and the remedy.
 """
@@ -22,11 +22,11 @@ def check_processor(processor: object, where: str, node: object = None) -> None:
     """
     if isinstance(processor, type):
         name = processor.__name__
-        found, expected = f"the class {name}", f"an object of it: {name}(...)"
+        given, expected = f"the class {name}", f"an object of it: {name}(...)"
     elif isinstance(processor, _PLAIN):
-        found = repr(processor)
+        given = repr(processor)
         expected = "an object with process(context, *inputs), or a function of the same arguments"
     else:
         return
     named = node if isinstance(node, str) else None
-    raise TopologyError(f"{where}.processor: found {found}, expected {expected}", node=named)
+    raise TopologyError(f"{where}.processor: found {given}, expected {expected}", node=named)

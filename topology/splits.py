@@ -1,15 +1,15 @@
 """Determines, for each store of a topology, how the inputs of the nodes that use it are partitioned.
 
-**Idea.** A record's partition follows from its topic: its key columns in their order, and the partition count. So the
-task in which a node looks up a key follows from the topics that each of its inputs comes from. `Layout` reads
-that off a topology's structure, which is all that a checkpoint keeps.
+**Idea.** The key columns of a record's topic, in their order, and the partition count determine the record's partition.
+So the topics of a node's inputs determine the task in which the node looks up a key. `Layout` reads these topics from a
+topology's structure, which is all that a checkpoint keeps.
 
-Properties: an input's topics are the nearest ones, sources and repartitions; what lies before a repartition does not
-matter. The inputs of a node stand in their order, so the two sides of a join are told apart. Reading is linear in
-nodes and edges, times the topics behind a merge.
+Properties: the topics of an input are the nearest sources and repartitions; nodes before a repartition do not matter.
+The inputs of a node are ordered, so the two sides of a join are distinguished. Reading is linear in nodes and edges,
+times the number of topics of a merge.
 
-Errors: KeyError, TypeError, ValueError or AttributeError for a value that is not a structure. `evolution` turns them
-into a message.
+Errors: `KeyError`, `TypeError`, `ValueError` or `AttributeError` for a value that is not a structure. `evolution` turns
+them into a message.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ Inputs = tuple[frozenset[str], ...]  # for each input of a node, the topics that
 class Layout:
     """A topology's structure, by name.
 
-    - `stores`, `store_home`: its stores, and their subtopologies; `uses`: store -> node -> that node's inputs
-    - `keys`, `counts`: key columns and partition count of each topic that is read, None where unknown
-    - `tasks`: tasks of each subtopology, 0 while unknown; `node_home`: the subtopology of each node
-    - `pipeline`: subtopology -> the first of those that repartitions connect it with
-    - `external`: the topics that come from outside, and the subtopologies that read them
-    - `joins`: the joins, and the kind of each
+    - `stores`: store -> its fields; `store_home`: store -> its subtopology
+    - `uses`: store -> node -> the topics of each input of the node
+    - `keys`, `counts`: topic -> key columns and partition count (None if unknown), for each topic that is read
+    - `tasks`: subtopology -> its number of tasks, 0 while unknown
+    - `node_home`: node -> its subtopology
+    - `pipeline`: subtopology -> the first of the subtopologies that repartitions connect it with
+    - `external`: external topic -> the subtopology that reads it
+    - `joins`: join -> its kind
     """
 
     stores: Mapping[str, Mapping[str, Any]]
@@ -82,12 +84,12 @@ class Layout:
         )
 
     def topics(self, store: str) -> tuple[str, ...]:
-        """Return the topics that the users of a store read it by, sorted."""
+        """Return the topics of all inputs of the nodes that use a store, sorted."""
         return tuple(sorted({t for inputs in self.uses[store].values() for side in inputs for t in side}))
 
 
 def _pipelines(nodes: list[tuple[Any, int]], subs: Mapping[int, Any]) -> dict[int, int]:
-    """Return, for each subtopology, the first of those that repartitions connect it with."""
+    """Return, for each subtopology, the first of the subtopologies that repartitions connect it with."""
     import networkx as nx
 
     writers = {node["topic"]: number for node, number in nodes if node["kind"] == "repartition"}

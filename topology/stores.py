@@ -1,4 +1,4 @@
-"""Reads and checks the arguments for stores and inputs: lists, inline stores, and the stores of processors.
+"""Reads and checks arguments: lists, inline stores, and the stores that processors declare.
 
 Errors: `TopologyError` with the place, the value found, and the values expected.
 """
@@ -15,7 +15,7 @@ from topology.options import STORE, check_options
 
 
 def listed(given: Any, where: str, expected: str) -> list[Any]:
-    """Return the argument as a list. Refuses text, mappings, and values that are not iterable.
+    """Return the argument as a list. Refuses strings, mappings, and values that are not iterable.
 
     >>> listed(3, "node 'stats'.stores", "a list of stores")
     Traceback (most recent call last):
@@ -92,7 +92,7 @@ def laid_out(processor: Any, where: str) -> dict[str, tuple[Store, Mapping[str, 
 
 
 def unlike(one: Store, other: Store, fields: Iterable[str]) -> str | None:
-    """Return the difference of two declarations of a store in a field; None if they agree.
+    """Return a text with the first difference of two declarations of a store; None if they agree.
 
     >>> unlike(Store("delays"), Store("delays", retention_ms=5), ["logged", "retention_ms"])
     'without retention_ms elsewhere, here with 5'

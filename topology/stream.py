@@ -1,4 +1,4 @@
-"""The handle of a node's output, by which the next node is added."""
+"""The handle of a node's output, with methods that add the next node."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class NodeCollector(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The output of one node: what the next node reads. Made by `Topology.source` and by the methods here.
+    """The output of one node. `Topology.source` and the methods of this class return it.
 
-    `name` is the node's; for a repartition that is the internal source behind it (`by-aircraft-source`).
+    `name`: the name of the node; for a repartition, the name of its internal source (`by-aircraft-source`).
     """
 
     topology: NodeCollector
@@ -64,7 +64,7 @@ class Stream:
         stores: Iterable[StoreSpec] | str = (),
         **options: Any,
     ) -> Stream:
-        """Add a processor. It must leave the key columns unchanged; otherwise add a `repartition` behind it."""
+        """Add a processor. If it changes the key columns, add a `repartition` after it."""
         self._check(options, STEP, "process", name)
         return self.topology._step(
             "processor", [self.name], name, processor=processor, stores=stores, options=options
@@ -79,7 +79,7 @@ class Stream:
         stores: Iterable[StoreSpec] | str = (),
         **options: Any,
     ) -> Stream:
-        """Join this stream with a table; the topics of both become one co-partition group."""
+        """Join this stream with a table. The topics of both become one co-partition group."""
         self._check(options, (*STEP, "table"), "join_table", name)
         pair = [self.name, self.topology._own(table, self.name)]
         return self.topology._step(
@@ -95,7 +95,7 @@ class Stream:
         stores: Iterable[StoreSpec] | str = (),
         **options: Any,
     ) -> Stream:
-        """Join two streams; the topics of both become one co-partition group."""
+        """Join this stream with another stream. The topics of both become one co-partition group."""
         self._check(options, (*STEP, "other"), "join_stream", name)
         pair = [self.name, self.topology._own(other, self.name)]
         return self.topology._step(
@@ -103,7 +103,7 @@ class Stream:
         )
 
     def merge(self, *others: Stream, name: str | None = None, **options: Any) -> Stream:
-        """Put the records of several streams into one; their partition counts may differ."""
+        """Merge several streams into one. Their partition counts may differ."""
         self._check(options, MERGE, "merge", name)
         parents = [self.name, *(self.topology._own(o, self.name) for o in others)]
         return self.topology._step("merge", parents, name, options=options)
@@ -116,18 +116,18 @@ class Stream:
         partitions: int | None = None,
         **options: Any,
     ) -> Stream:
-        """Send the records through an internal topic, partitioned by `key` (none: spread evenly).
+        """Send the records through an internal topic, partitioned by `key`. Without a key, they are spread evenly.
 
-        The nodes behind it belong to another subtopology. Without `partitions` the topic gets the count of its
-        co-partition group; without a group, the number of partitions of the subtopology that writes it.
+        The nodes after it belong to another subtopology. `partitions`: the count of the topic, by default that of its
+        co-partition group, else the number of tasks of the subtopology that writes it.
         """
         self._check(options, REPARTITION, "repartition", name)
         return self.topology._repartition(self.name, key, name=name, partitions=partitions, options=options)
 
     def sink(self, name: str | None = None, target: Any = None, **options: Any) -> None:
-        """Send the records out of the topology to `target`, an object only the runtime understands.
+        """Send the records to `target`, outside the topology. Only the runtime interprets the target.
 
-        So is the option `schema`: the columns of the records, such as `{"k": "string", "n": "int64"}`.
+        The same holds for the option `schema`: the columns of the records, such as `{"k": "string", "n": "int64"}`.
         """
         self._check(options, SINK, "sink", name)
         self.topology._step("sink", [self.name], name, options=options, target=target)

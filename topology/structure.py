@@ -1,11 +1,11 @@
 """Writes a topology's structure as plain JSON values, and computes its hash.
 
-**Idea.** The structure has everything that determines where state lies: subtopology numbers, nodes and their inputs,
+**Idea.** The structure has everything that determines where state is: subtopology numbers, nodes and their inputs,
 keys, partition counts, stores. Opaque objects (processors, targets, schemas, options) are not part of it and may change
 freely.
 
-Properties: equal structure gives equal JSON and an equal hash, in every process and Python version; `compare`
-works on this form, so that a checkpoint needs to keep nothing else.
+Properties: equal structures give equal JSON and equal hashes, in every process and Python version. `compare` works on
+this form, so a checkpoint needs to keep nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCHEMA = "taskplace.topology/1"
 
 
 def to_dict(built: TopologyView) -> dict[str, Any]:
-    """Return the structure; nodes in topological order, stores in declared order.
+    """Return the structure, with nodes in topological order and stores in declared order.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -81,15 +81,15 @@ def fingerprint(built: TopologyView) -> str:
     import hashlib
     import json
 
-    # Sorted keys and no spaces: one spelling only.
+    # Sorted keys and no spaces make the text canonical.
     text = json.dumps(to_dict(built), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def damage(structure: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the values of a structure that `to_dict` cannot have written, with their paths.
+    """Yield a message for each value that `to_dict` cannot have written, with its path.
 
-    Errors: KeyError, TypeError or AttributeError for a value that does not have the form of a structure.
+    Errors: `KeyError`, `TypeError` or `AttributeError` for a value without the form of a structure.
 
     >>> list(damage({"subtopologies": [{"id": 0, "partitions": "4", "nodes": [], "stores": []}]}))
     ["subtopologies[0].partitions: found '4', expected a whole number >= 0"]
@@ -115,14 +115,14 @@ def damage(structure: Mapping[str, Any]) -> Iterator[str]:
 
 Rule = tuple[Callable[[Any], bool], str]
 
-_TEXT: Rule = (lambda found: isinstance(found, str), "text")
+_TEXT: Rule = (lambda value: isinstance(value, str), "text")
 _TEXTS: Rule = (
-    lambda found: isinstance(found, list | tuple) and all(isinstance(each, str) for each in found),
+    lambda value: isinstance(value, list | tuple) and all(isinstance(each, str) for each in value),
     "a list of texts",
 )
-_TRUTH: Rule = (lambda found: isinstance(found, bool), "true or false")
-_WHOLE: Rule = (lambda found: type(found) is int and found >= 0, "a whole number >= 0")
-_COUNT: Rule = (lambda found: found is None or (type(found) is int and found >= 1), "a whole number >= 1")
+_TRUTH: Rule = (lambda value: isinstance(value, bool), "true or false")
+_WHOLE: Rule = (lambda value: type(value) is int and value >= 0, "a whole number >= 0")
+_COUNT: Rule = (lambda value: value is None or (type(value) is int and value >= 1), "a whole number >= 1")
 
 
 def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> Iterator[str]:
@@ -131,7 +131,7 @@ def _fields(entry: Mapping[str, Any], path: str, rules: Mapping[str, Rule]) -> I
             yield f"{path}.{field}: found {entry[field]!r}, expected {expected}"
 
 
-def _twice(seen: set[tuple[str, object]], what: str, found: object, path: str) -> Iterator[str]:
-    if (what, found) in seen:
-        yield f"{path}: {found!r} is there twice"
-    seen.add((what, found))
+def _twice(seen: set[tuple[str, object]], what: str, value: object, path: str) -> Iterator[str]:
+    if (what, value) in seen:
+        yield f"{path}: {value!r} is there twice"
+    seen.add((what, value))

@@ -1,10 +1,10 @@
-"""From subtopologies to tasks: the partition grouper.
+"""The partition grouper: derives tasks from subtopologies.
 
-**Idea.** Task `s_p` is partition `p` of subtopology `s`: it reads partition `p` of every topic of the
-subtopology that has one, and owns partition `p` of each changelog.
+**Idea.** Task `s_p` is partition `p` of subtopology `s`. It reads partition `p` of every topic of the subtopology that
+has one, and owns partition `p` of each changelog.
 
-Properties: tasks per subtopology = the largest partition count of its sources; co-partitioned topics always
-meet in the same task; every topic partition is read by exactly one task; tasks come sorted by id.
+Properties: a subtopology has as many tasks as its largest source has partitions. Partitions p of co-partitioned topics
+are in the same task. Every topic partition is read by exactly one task. Tasks are sorted by id.
 
 Source: Kafka Streams' partition grouper.
 """
@@ -38,8 +38,8 @@ class Task(NamedTuple):
 def without_collector() -> Iterator[None]:
     """Pause Python's garbage collector, if it is on.
 
-    Many small objects without cycles are created at once here, and the collector would scan all of them again and
-    again. At 100,000 partitions that takes several times as long as creating them.
+    The caller creates many small objects without cycles, and the collector would scan them again and again. With
+    100,000 partitions, that takes several times as long as creating them.
     """
     on = gc.isenabled()
     gc.disable()
@@ -58,11 +58,11 @@ def group_partitions(
     partitions: int | None = None,
     stateful: bool,
 ) -> tuple[Task, ...]:
-    """Return the tasks of one subtopology, O(partitions); `topics` with their counts.
+    """Return the tasks of one subtopology, O(partitions).
 
-    `partitions` is the number of tasks: at least the largest count, which is the default.
+    `topics`: (topic, partition count) pairs. `partitions`: the number of tasks, by default the largest count.
 
-    Errors: `TopologyError` for fewer tasks: some partitions would belong to none.
+    Errors: `TopologyError` for fewer tasks than the largest count, because some partitions would have no task.
 
     >>> tasks = group_partitions(0, [("flights", 2), ("planes", 1)], ["stats-changelog"], stateful=True)
     >>> [(str(t.id), [tp.topic for tp in t.topic_partitions]) for t in tasks]
@@ -86,7 +86,7 @@ def group_partitions(
 def _columns(counted: list[tuple[str, int]], partitions: int) -> Iterator[tuple[TopicPartition, ...]]:
     """Yield, for partitions 0, 1, ..., that partition of every topic that has it.
 
-    Between two neighbouring counts the topics are the same, so whole columns are put side by side.
+    Between two successive counts the topics are the same, so whole columns are zipped at once.
     """
     for start, end in pairwise(sorted({0, partitions, *(count for _, count in counted)})):
         columns = [map(TopicPartition, repeat(t), range(start, end)) for t, count in counted if count >= end]

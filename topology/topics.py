@@ -1,16 +1,16 @@
-"""Makes tasks without a topology: topics with equal partition counts form a group.
+"""Derives tasks without a topology: topics with equal partition counts form a group.
 
-**Idea.** If it is not known which topics will be joined, every join must stay possible. So topics with equal partition
+**Idea.** If it is unknown which topics will be joined, every join must be possible. So topics with equal partition
 counts form a group, and partition `p` of all of them is one task.
 
 Properties:
-- any two topics that could be co-partitioned are;
-- a group's number is its partition count: topics may come and go at run time, and no other group, and no task
-  of the same group, is renumbered;
-- every partition is in exactly one task; the order of the input does not matter.
+- any two topics that can be co-partitioned are co-partitioned;
+- a group's number is its partition count. So a topic that comes or goes at run time renumbers no other group and no
+  other task;
+- every partition is in exactly one task. The order of the input does not matter.
 
-Errors: `TopologyError` for a wrong count, or for a changelog that is not among the topics or has a count that no other
-topic has.
+Errors: `TopologyError` for a wrong count, for a changelog that is not among the topics, and for a changelog with a
+count that no input topic has.
 
 Non-goals: repartitioning topics so that they can be joined; checking that they have the same key.
 
@@ -45,7 +45,7 @@ class TopicGroup:
         return self.partitions
 
     def tasks(self) -> tuple[Task, ...]:
-        """Return one task per partition; a group without changelogs has no state."""
+        """Return one task per partition. The tasks of a group without changelogs are stateless."""
         from topology.tasks import group_partitions
 
         counted = [(topic, self.partitions) for topic in self.topics]
@@ -55,9 +55,9 @@ class TopicGroup:
 
 
 def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = ()) -> tuple[TopicGroup, ...]:
-    """Return the groups, sorted by partition count, O(topics log topics); `changelogs` are topics of state.
+    """Return the groups, sorted by partition count. O(topics log topics).
 
-    One changelog may be given as plain text.
+    `changelogs`: the topics that are changelogs. A single one may be a string.
 
     >>> groups = group_topics({"orders": 4, "users": 4, "clicks": 8, "totals": 4}, changelogs=["totals"])
     >>> [(g.partitions, g.topics, g.changelogs) for g in groups]
@@ -76,12 +76,12 @@ def group_topics(counts: Mapping[str, int], changelogs: Collection[str] | str = 
         if name not in counts:
             raise TopologyError(f"changelogs: unknown topic {name!r}; {nearest(name, counts)}", node=name)
     by_count: dict[int, list[str]] = {}
-    for topic in sorted(counts, key=str):  # sorted: canonical, whatever the order of the input
+    for topic in sorted(counts, key=str):  # sorted, so the order of the input does not matter
         check_name(topic, "topic")
         by_count.setdefault(check_count(counts[topic], f"topic {topic!r}", topic), []).append(topic)
     logs = frozenset(changelogs)
     for count, topics in by_count.items():
-        if logs.issuperset(topics):  # tasks that read nothing would own it
+        if logs.issuperset(topics):  # the group's tasks would read nothing
             known = ", ".join(f"{c}" for c in sorted(by_count) if not logs.issuperset(by_count[c])) or "none"
             raise TopologyError(
                 f"changelogs: {topics[0]!r} has {count} partitions, but no input topic has that number; "

@@ -1,8 +1,8 @@
 """Checks every invariant of a built topology, in one function.
 
-The tests run it after every random description. It is cheap enough to be run anywhere: O(nodes + partitions).
+Tests run it after every random description. It is cheap enough to run anywhere: O(nodes + partitions).
 
-Non-goals: errors of users, which `Topology.build` refuses. A violation is an error of this package.
+Non-goals: errors of users, which `Topology.build` refuses. A violation is a defect of this package.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def violations(built: BuiltTopology) -> tuple[str, ...]:
-    """Return one line per invariant that does not hold; empty when all do.
+    """Return one line for each violated invariant.
 
     >>> from topology import Topology
     >>> topo = Topology("t")
@@ -30,11 +30,11 @@ def violations(built: BuiltTopology) -> tuple[str, ...]:
 
 
 def _structure(built: BuiltTopology) -> Iterator[str]:
-    # Every node in exactly one subtopology, and no others.
+    # Every node is in exactly one subtopology, and there are no other nodes.
     seen = Counter(node.name for sub in built.subtopologies for node in sub.nodes)
     if seen != Counter(node.name for node in built.nodes):
         yield f"nodes are not split into subtopologies one to one: {seen}"
-    # Numbers are positions, and every one of them is run once.
+    # Subtopology numbers are positions, and each subtopology runs once.
     if [sub.id for sub in built.subtopologies] != list(range(len(built.subtopologies))):
         yield f"subtopology ids are not 0, 1, ...: {[sub.id for sub in built.subtopologies]}"
     if sorted(built.order) != [sub.id for sub in built.subtopologies]:
@@ -49,7 +49,7 @@ def _flow(built: BuiltTopology) -> Iterator[str]:
     place = {node.name: (sub.id, i) for sub in built.subtopologies for i, node in enumerate(sub.nodes)}
     turn = {sub: i for i, sub in enumerate(built.order)}
     for node in built.nodes:
-        # Data flows within a subtopology, and from earlier to later in its order.
+        # Data flows within a subtopology, from earlier to later nodes.
         for parent in node.parents:
             if place[parent][0] != place[node.name][0] or place[parent] >= place[node.name]:
                 yield f"node {node.name!r} does not follow its input {parent!r}"
@@ -80,7 +80,7 @@ def _tasks(built: BuiltTopology) -> Iterator[str]:
     wanted = {TopicPartition(log, p) for log, count in sizes.items() if log for p in range(count)}
     if set(logs) != wanted or any(count != 1 for count in logs.values()):
         yield "changelog partitions do not belong to exactly one task each"
-    # Co-partitioned topics meet: partition p of all of them is in one task.
+    # Partition p of all topics of a co-partition group is in one task.
     owner = {tp: task.id for task in tasks for tp in task.topic_partitions}
     for group in built.copartition_groups:
         counts = {built.partitions[topic] for topic in group}

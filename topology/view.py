@@ -17,10 +17,10 @@ from topology.partitions import Readiness, Reason
 class Subtopology:
     """A connected part of the graph. One job runs it, with one task per partition.
 
-    `nodes` are in topological order, `sources` (external and internal) and `sinks` among them.
-    `repartitions_in` are the repartition nodes, of other subtopologies, whose topics this one reads through
-    its internal sources; `repartitions_out` are its own. `partitions` is the number of tasks, 0 as long as it
-    is unknown.
+    - `nodes`: all nodes in topological order, including `sources` (external and internal) and `sinks`
+    - `repartitions_in`: the repartition nodes of other subtopologies whose topics this one reads
+    - `repartitions_out`: its own repartition nodes
+    - `partitions`: the number of tasks, 0 while unknown
     """
 
     id: int
@@ -58,5 +58,5 @@ class TopologyView:
     _reasons: tuple[Reason, ...] = field(repr=False)
 
     def readiness(self) -> Readiness:
-        """Return whether the topology can run with the known counts, and if not, the reasons."""
+        """Return whether the topology can run with the known counts, and otherwise the reasons."""
         return Readiness(self._reasons)

@@ -5,17 +5,17 @@
 
 The bounds on (subtopology, instance) and on instance -> sink are the two balances (`taskplace.model.shares`). The costs
 (`taskplace.assign.active_costs`) prefer, each strictly before the next: the fewest moves, the fewest new copies, the
-least lag. The last level breaks ties by a fixed weight of the (subtopology, instance) pair, so the target stays the
-same while the cluster works towards it.
+least lag. Fixed weights of tasks and of (subtopology, instance) pairs break ties, so the target stays the same while
+the cluster works towards it.
 
 Whether a place is a move depends on the task's `Base` (`taskplace.model.placement`).
 
-Size: linear in tasks + copies. A task has an arc to each instance that holds a copy of it, and one to "anywhere". Three
-things keep it small, none of which changes the optimum:
+Size: linear in tasks + copies. A task has an arc to each instance with a copy of it, and one to "anywhere". Three
+reductions keep the network small without changing the optimum:
 - tasks of one (subtopology, owner) without a better place than "anywhere" are interchangeable and share one node;
-- no arc leads into a (subtopology, instance) that is full of tasks that may stay there: such a task could be
-  exchanged with one of them;
-- no arc leads a task away from a (subtopology, instance) that has none to spare, for the same reason.
+- no arc leads into a (subtopology, instance) that is full of tasks that may stay: the task that enters and one of those
+  would only change places;
+- no arc leads a task away from a (subtopology, instance) that has no task to spare, for the same reason.
 
 Source: KIP-441 (assignment, balance); the exact flow is ours.
 """
@@ -29,20 +29,20 @@ import numpy as np
 
 from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network
-from taskplace.model.columns import NONE, Columns, Ints
 from taskplace.model.groups import group_starts
 from taskplace.model.placement import FIXED, OPEN, moved
+from taskplace.model.problem_columns import NONE, Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveTarget:
-    """The instances where the stateful tasks shall be active.
+    """The target of actives: the instance of every stateful task.
 
     - `place`: [n] instance of every stateful task, -1 for others
     - `base`: [n] the `Base` of each task
     - `moves`: tasks that leave their base
-    - `lower_bound`: the cost of the flow in whole moves, which no other target can undercut
+    - `lower_bound`: the cost of the flow in whole moves; no target has fewer
     - `balanced`: whether both balances could be met
     """
 
@@ -56,27 +56,27 @@ class ActiveTarget:
 def place_actives(c: Columns, base: Ints) -> ActiveTarget:
     """Return the target of all stateful tasks; `base`: [n] their bases. One solve of a network of tasks + copies.
 
-    Parked pairs (see `taskplace.refine.parking`) are not used; if the balances cannot be met without them,
-    they are met as far as they can be, and `balanced` is False.
+    Parked pairs (see `taskplace.refine.parking`) are not used. If the balances cannot be met without them, the target
+    comes as close to the balances as possible, and `balanced` is False.
     """
     return Placement(c, base).solve()
 
 
 class Ways(NamedTuple):
-    """Arcs from tasks to instances, [k]: a task that sends its unit through one of them is placed there."""
+    """Arcs from tasks to instances, [k]. A task whose unit flows through one of them is placed on its instance."""
 
     task: Ints
     inst: Ints
     arcs: slice
 
     def seat(self, flow: Ints, place: Ints) -> None:
-        """Write into `place` ([n]) the instances of the tasks that `flow` sends here."""
+        """Write the instances of the tasks that `flow` sends through these arcs into `place` ([n])."""
         used = flow[self.arcs] > 0
         place[self.task[used]] = self.inst[used]
 
 
 class _Nodes(NamedTuple):
-    """The numbers of the nodes; -1 where there is none."""
+    """The node numbers; -1 where there is no node."""
 
     anywhere: Ints
     """[subtopologies]"""
@@ -91,7 +91,7 @@ class _Nodes(NamedTuple):
 
 
 class _OwnArcs(NamedTuple):
-    """The arcs of tasks with a node of their own; `roam` are those of the `roaming` tasks to anywhere."""
+    """The arcs of tasks with their own node: `ways` to instances, and `roam` from the `roaming` tasks to anywhere."""
 
     ways: tuple[Ways, ...]
     roaming: Ints
@@ -99,9 +99,9 @@ class _OwnArcs(NamedTuple):
 
 
 class _Crowd(NamedTuple):
-    """Tasks without a node of their own: `settled` at home, in groups of equal price; `roaming` at anywhere.
+    """Tasks without their own node: `settled` ones at home, in groups of equal price, and `roaming` ones at anywhere.
 
-    `first`: where each group starts. `leave`: one arc for each group, from home to anywhere.
+    `first`: the start of each group. `leave`: one arc per group, from home to anywhere.
     """
 
     settled: Ints
@@ -110,7 +110,7 @@ class _Crowd(NamedTuple):
     leave: slice
 
     def wanderers(self, flow: Ints) -> Ints:
-        """Return the tasks that go anywhere: all that roam, and of each group the first that leave."""
+        """Return the tasks that go to anywhere: all roaming ones, and of each group the first ones that leave."""
         leavers = [self.settled[f : f + k] for f, k in zip(self.first, flow[self.leave], strict=True) if k]
         return np.concatenate([self.roaming, *leavers])
 
@@ -129,14 +129,14 @@ class Placement:
         shape = (self.s_count, c.m)
         self.low = np.array([b[0] for b in bounds], np.int64).reshape(shape)
         self.high = np.array([b[1] for b in bounds], np.int64).reshape(shape)
-        # Tasks at home on an instance with open slots: they may stay without a move.
+        # The owners with open slots, of tasks that may stay without a move.
         self.home = np.where((base == FIXED) & c.stateful & (c.open_slots[c.owner] > 0), c.owner, -1)
         at_home = self.tasks[self.home[self.tasks] >= 0]
         self.settled = np.zeros(shape, np.int64)
         np.add.at(self.settled, (c.sub[at_home], self.home[at_home]), 1)
 
     def solve(self) -> ActiveTarget:
-        """Return the optimum; if parked copies prevent it, the solution nearest to both balances."""
+        """Return the optimum. If parked pairs leave no balanced placement, return the one nearest to both balances."""
         c = self.c
         place = np.full(c.n, -1, np.int64)
         if not len(self.tasks):
@@ -157,7 +157,7 @@ class Placement:
         raise AssertionError("a network with slack always has a flow")
 
     def usable_rows(self) -> Ints:
-        """Return the copy rows where an active could go."""
+        """Return the copy rows that an active may go to."""
         c = self.c
         usable = (
             c.stateful[c.task] & (c.open_slots[c.inst] > 0) & (c.caught | (c.lag >= 0) | (c.role != NONE))
@@ -168,12 +168,12 @@ class Placement:
         return np.flatnonzero(usable)
 
     def _useful_rows(self) -> Ints:
-        """Return the usable copy rows that deserve an arc of their own."""
+        """Return the usable copy rows that need their own arc."""
         c = self.c
         usable = np.zeros(len(c.task), np.bool_)
         usable[self.usable_rows()] = True
         sub = c.sub[c.task]
-        # (subtopology, instance) pairs that tasks without a base may settle on at no cost.
+        # [subtopologies, m] usable copies of tasks that are not fixed to their owner.
         loose = np.zeros_like(self.settled)
         free = usable & (self.base[c.task] != FIXED)
         np.add.at(loose, (sub[free], c.inst[free]), 1)
@@ -185,9 +185,9 @@ class Placement:
         return np.flatnonzero(useful)
 
     def _flow(self, rows: Ints, *, slack: bool) -> Ints | None:
-        """Return [n] the instance of every stateful task at least cost, or None if the bounds cannot be met.
+        """Return [n] the instance of every stateful task at the least cost, or None if the bounds cannot be met.
 
-        `rows`: the copy rows with an arc of their own. `slack`: a balance may be missed, at a price above any move.
+        `rows`: the copy rows with their own arc. `slack`: the balances may be missed, at a price above any move.
         """
         places = np.flatnonzero(self.c.open_slots > 0)
         parked = np.unique(self.c.parked // self.c.m)
@@ -213,13 +213,13 @@ class Placement:
             way.seat(flow, place)
         wanderers = np.sort(np.concatenate([crowd.wanderers(flow), own.roaming[flow[own.roam] > 0]]))
         self.seat_wanderers(wanderers, flow[entry].reshape(self.s_count, len(places)), places, place)
-        # The solver got tasks that can only roam without their price.
+        # The network supplies these tasks directly at anywhere, so its cost lacks their moves.
         unpriced = int((self.base[crowd.roaming] != OPEN).sum())
         self.lower_bound = net.cost // cost.move + unpriced
         return place
 
     def _nodes(self, net: Network, places: Ints, alone: Ints) -> _Nodes:
-        """Add the nodes of the network; `alone`: the tasks with a node of their own."""
+        """Add the nodes of the network; `alone`: the tasks with their own node."""
         c, s_count = self.c, self.s_count
         anywhere = net.nodes(s_count)
         pair = np.full((s_count, c.m), -1, np.int64)
@@ -234,8 +234,10 @@ class Placement:
     def _balances(
         self, net: Network, nodes: _Nodes, places: Ints, cost: ActiveCosts, *, slack: bool
     ) -> slice:
-        """Add what all tasks share: (subtopology, instance) -> instance -> sink, within both balances, and
-        anywhere -> (subtopology, instance). Return the arcs from anywhere.
+        """Add the arcs that all tasks share. Return those from anywhere.
+
+        They are (subtopology, instance) -> instance -> sink, bounded by both balances, and anywhere -> (subtopology,
+        instance).
         """
         count = len(self.tasks)
         pair = nodes.pair[:, places]
@@ -266,9 +268,9 @@ class Placement:
         parked: Ints,
         places: Ints,
     ) -> _OwnArcs:
-        """Add the arcs of tasks with a node of their own: stay at home, go where a copy is, or go anywhere.
+        """Add the arcs of tasks with their own node: to their home, to instances with a copy, and to anywhere.
 
-        Tasks with parked copies do not go anywhere, but to each instance where they are not parked.
+        Tasks with parked copies have no arc to anywhere. They have one to each instance where they are not parked.
         """
         c = self.c
         net.supply(nodes.task[alone], 1)
@@ -285,7 +287,7 @@ class Placement:
         return _OwnArcs(ways=ways, roaming=free, roam=roam)
 
     def _crowd_arcs(self, net: Network, nodes: _Nodes, cost: ActiveCosts, alone: Ints) -> _Crowd:
-        """Add the tasks without a node of their own: at home, where the cheapest leave first; or at anywhere."""
+        """Supply the tasks without their own node: at home, which the cheapest leave first, or at anywhere."""
         c = self.c
         crowd = self.tasks[~np.isin(self.tasks, alone)]
         settled = crowd[self.home[crowd] >= 0]
@@ -297,14 +299,14 @@ class Placement:
         settled, price = settled[order], price[order]
         first = group_starts(c.sub[settled], self.home[settled], price)
         size = np.diff(np.r_[first, len(settled)])
-        one = settled[first]  # of each group: tasks of one pair and one price
+        one = settled[first]  # one task of each group; a group has one pair and one price
         leave = net.arcs(
             nodes.pair[c.sub[one], self.home[one]], nodes.anywhere[c.sub[one]], size, price[first]
         )
         return _Crowd(settled=settled, roaming=roaming, first=first, leave=leave)
 
     def everywhere_but_parked(self, parked_task: Ints, places: Ints) -> tuple[Ints, Ints]:
-        """Return the (task, instance) pairs that tasks with parked copies may roam to."""
+        """Return the (task, instance) pairs that tasks with parked copies may go to, without their homes."""
         c = self.c
         task = np.repeat(parked_task, len(places))
         at = np.tile(places, len(parked_task))
@@ -312,9 +314,9 @@ class Placement:
         return task[keep], at[keep]
 
     def seat_wanderers(self, wanderers: Ints, seats: Ints, places: Ints, place: Ints) -> None:
-        """Give tasks that may go anywhere the seats of their subtopology, both in canonical order.
+        """Give the tasks that go to anywhere the seats of their subtopology, both in canonical order.
 
-        In order, so that the pairs that remain, once some have been moved, are the same pairs again.
+        The order keeps the pairs stable: when some of the tasks have moved, the others get the same instances again.
         """
         c = self.c
         by_sub = wanderers[np.argsort(c.sub[wanderers], kind="stable")]

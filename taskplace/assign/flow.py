@@ -1,6 +1,7 @@
-"""Minimum-cost flow for assignors. The solver itself is `taskplace.model.flow`.
+"""The minimum-cost flow for assignors, from `taskplace.model.flow`.
 
-The solver is part of the model, because `taskplace.verify` uses it for the lower bound of moves, without any assignor.
+The solver is part of the model because `taskplace.verify` computes the lower bound of moves with it, without an
+assignor.
 """
 
 from taskplace.model.flow import Network, cost_budget

@@ -1,16 +1,16 @@
-"""Actives close to their input (KIP-925): the same flow, with a price on reads across racks.
+"""Places actives close to their input (KIP-925): the flow of `active`, with a price on reads across racks.
 
-An instance is in the rack that its tag "rack" names; a task reads across racks once for every input partition that no
-replica in its rack serves (`Task.racks`). `rack.aware.assignment.strategy` is
+The tag "rack" names the rack of an instance. A task reads an input partition across racks if no replica in its
+instance's rack serves that partition (`Task.racks`). `rack.aware.assignment.strategy` is
 
-- min_traffic: the total balance is kept, that of each subtopology is given up for less traffic;
-- balance_subtopology: both balances are kept, and traffic is the least that they allow.
+- min_traffic: keeps the total balance, and gives up the balance of each subtopology for less traffic;
+- balance_subtopology: keeps both balances, with the least traffic that they allow.
 
-The price of a target is traffic_cost * cross-rack reads + non_overlap_cost * moves (10 and 1 unless configured, as
-KIP-925 has it for this assignor); below that, new copies and lag, as without racks. So a move is worth a saved read
-here, and moves are no longer the fewest possible.
+The price of a target is traffic_cost * reads across racks + non_overlap_cost * moves. The defaults are 10 and 1,
+KIP-925's for this assignor. New copies and lag come after the price, as without racks. So a move can be worth a saved
+read, and the target may have more moves than the fewest possible.
 
-Shapes: tasks * (copies + racks) arcs. If racks are not known for all instances, traffic is not looked at.
+Shapes: tasks * (copies + racks) arcs. If racks are not known for all instances, the plan ignores them.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from taskplace.assign.active import ActiveTarget, Placement, Ways, place_actives
 from taskplace.assign.active_costs import ActiveCosts
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import moved
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.reads import RACK_TAG, costs, cross_rack_reads, reduced_costs
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 
 def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[ActiveTarget, tuple[str, ...]]:
-    """Return the target of all stateful tasks, and what to warn of. See `place_actives`."""
+    """Return the target of all stateful tasks, as `place_actives` does, and the warnings."""
     plain = place_actives(c, base)
     known = cross_rack_reads(c)
     if not c.n or (known is not None and not c.stateful.any()):
@@ -42,19 +42,19 @@ def place_near_input(c: Columns, base: Ints, config: PlacementConfig) -> tuple[A
     rack_of, reads = known
     place = _NearInput(c, base, config, rack_of, reads).solve_once()
     if place is None:
-        return plain, ("racks are not looked at beside what is parked",)
+        return plain, ("the plan ignores racks: parked copies leave no balanced placement",)
     moves = int(moved(c, base, place).sum())
     return ActiveTarget(place, base, moves=moves, lower_bound=min(moves, plain.lower_bound)), ()
 
 
 def place_stateless_near_input(c: Columns, active: Ints, config: PlacementConfig) -> Ints | None:
-    """Return `active` completed by the stateless tasks: level loads first, then the least price of reads and moves.
+    """Return `active` completed by the stateless tasks: level loads first, then the lowest price of reads and moves.
 
-    With balance_subtopology, the stateless tasks of each subtopology are level as well, wherever that can be met beside
-    level loads (see `taskplace.assign.stateless`).
+    With balance_subtopology, the stateless tasks of each subtopology are level as well, if that is possible together
+    with level loads (see `taskplace.assign.stateless`).
 
-    A network of stateless tasks * (racks + 1) arcs. A task that is as well off where it is stays. None where racks of
-    instances or of stateless tasks are not known.
+    A task stays if no other instance is cheaper. Returns None if the racks of instances or of stateless tasks are not
+    known. Cost: a network of stateless tasks * (racks + 1) arcs.
     """
     tasks = np.flatnonzero(~c.stateful)
     if not any(c.racks[t] for t in tasks.tolist()):
@@ -75,8 +75,9 @@ class _StatelessNearInput:
     """The network of stateless tasks: task -> (group, instance), or task -> (group, rack) -> (group, instance); and
     (group, instance) -> instance -> sink.
 
-    `known`: the rack of each instance, and [n, racks] reads across racks. `costs`: of such a read, and of a move.
-    `alike`: a group is a subtopology, whose shares are met; else there is one group, of all tasks.
+    - `known`: [m] the rack of each instance, and [n, racks] reads across racks
+    - `costs`: the prices of such a read and of a move
+    - `alike`: each subtopology is a group, and its shares are met. Otherwise all tasks are one group
     """
 
     def __init__(
@@ -118,10 +119,10 @@ class _StatelessNearInput:
         return place
 
     def _task_arcs(self) -> tuple[Ways, slice]:
-        """Add the arcs of the tasks; return those by which they stay, and those to the racks ([tasks, racks])."""
+        """Add the arcs of the tasks. Return those to their own instances, and those to the racks ([tasks, racks])."""
         c, net, tasks, traffic = self.c, self.net, self.tasks, self.traffic
         most = int(self.reads[tasks].max()) * traffic + self.move + 1
-        # Below it: to stay, among equals.
+        # A level below the price: of equally priced instances, a task's own.
         fine = max(1, min(len(tasks) + 1, cost_budget(int(self.sink[0]) + 1) // most))
         owner = c.owner[tasks]
         here = np.flatnonzero(c.open_slots[owner] * (owner >= 0) > 0)
@@ -134,7 +135,7 @@ class _StatelessNearInput:
         return Ways(tasks[here], at, stay), roam
 
     def _shared_arcs(self) -> slice:
-        """Add the arcs from racks to instances, which are returned, and the bounds on instances."""
+        """Add the arcs from racks to instances, and the bounds on instances. Return the former."""
         net, shares, count = self.net, self.shares, len(self.tasks)
         places = shares.places
         pair, inst = self.pair[:, places], self.inst[places]
@@ -151,9 +152,9 @@ class _StatelessNearInput:
         return entry
 
     def _seat_roamers(self, row: Ints, rack: Ints, into: Ints, place: Ints) -> None:
-        """Write into `place` the tasks that roam: tasks[row[k]] goes to rack[k].
+        """Write the instances of the tasks that go through a rack into `place`: task tasks[row[k]] goes to rack[k].
 
-        `into` [groups, instances]: how many the flow sends where.
+        `into`: [groups, instances] the number of tasks that the flow sends to each.
         """
         places, group = self.shares.places, self.group
         order = np.lexsort((row, rack, group[row]))
@@ -165,7 +166,7 @@ class _StatelessNearInput:
 
 
 class _RackNodes(NamedTuple):
-    """The numbers of the nodes; -1 for tasks without one."""
+    """The node numbers; -1 for tasks without a node."""
 
     hub: Ints
     """[subtopologies, racks]"""
@@ -180,7 +181,7 @@ class _RackNodes(NamedTuple):
 
 
 class _NearInput(Placement):
-    """The flow of actives with a price on reads across racks, and an "anywhere" for each (subtopology, rack)."""
+    """The flow of actives with a price on reads across racks, and an "anywhere" node for each (subtopology, rack)."""
 
     def __init__(self, c: Columns, base: Ints, config: PlacementConfig, rack_of: Ints, reads: Ints) -> None:
         super().__init__(c, base)
@@ -231,9 +232,9 @@ class _NearInput(Placement):
         return _RackNodes(hub=hub, pair=pair, inst=inst, sink=sink, task=task)
 
     def _costs(self, nodes: int) -> tuple[ActiveCosts, Ints]:
-        """Return the costs of a network of so many nodes, and [n, racks] those of reads across racks.
+        """Return the costs of a network with that many nodes, and [n, racks] the costs of reads across racks.
 
-        Errors: `ConfigError` if they do not fit, with the largest `traffic_cost` that does.
+        Errors: `ConfigError` if the costs do not fit below 2^63; it names the largest `traffic_cost` that does.
         """
         count = len(self.tasks)
         dearest = int(self.reads.max(initial=0))
@@ -252,7 +253,7 @@ class _NearInput(Placement):
         return cost, read
 
     def _rack_balances(self, net: Network, nodes: _RackNodes, places: Ints) -> slice:
-        """Add the bounds on (subtopology, instance) and instances, and the arcs from racks, which are returned."""
+        """Add the bounds on (subtopology, instance) and on instances, and the arcs from racks. Return the latter."""
         pair, inst = nodes.pair[:, places], nodes.inst[places]
         inst_of_pair = np.broadcast_to(inst, pair.shape)
         net.arcs(pair, inst_of_pair, self.high[:, places], 0, low=self.low[:, places])
@@ -263,7 +264,7 @@ class _NearInput(Placement):
     def _direct_arcs(
         self, net: Network, nodes: _RackNodes, cost: ActiveCosts, read: Ints
     ) -> tuple[Ways, ...]:
-        """Add the arcs of tasks to their homes, and to where their copies are."""
+        """Add the arcs of tasks to their homes and to the instances with their copies."""
         c = self.c
         homes = self.tasks[self.home[self.tasks] >= 0]
         at_home = self.home[homes]
@@ -278,7 +279,7 @@ class _NearInput(Placement):
     def _parked_arcs(
         self, net: Network, nodes: _RackNodes, cost: ActiveCosts, read: Ints, places: Ints
     ) -> Ways:
-        """Add the arcs of tasks with parked copies to all instances where they are not parked."""
+        """Add the arcs of tasks with parked copies to all instances but those where they are parked."""
         c = self.c
         parked = np.unique(c.parked // c.m)
         task, at = self.everywhere_but_parked(parked[c.stateful[parked]], places)

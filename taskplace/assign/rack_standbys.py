@@ -1,18 +1,26 @@
-"""Standbys that avoid the racks of the other copies (KIP-708).
+"""Places standbys away from the racks of their task's other copies (KIP-708).
 
-`rack.aware.assignment.tags` names instance tags (zone, cluster, ...). A standby shares a value with another copy of
-its task for every such tag on which their instances agree. Lexicographic: as many standbys as possible; the fewest
-shared values; loads as level as can be; the fewest new copies; the current standbys; the least lag. With `traffic`
-(KIP-925), its price comes before new copies; where loads cannot be level, they are first made as level as can be, and
-then each instance keeps its number.
+`rack.aware.assignment.tags` names instance tags (zone, cluster, ...). Two copies of a task *share a value* for each of
+these tags whose value is the same on both instances. The criteria, each strictly before the next:
 
-The standbys of a task depend on each other here, so they are placed in rounds: one for every task by an optimal flow,
-then the next for every task, and so on. With one standby this is exact. With several and `traffic`, one of every task
-at a time is placed anew beside the others, as long as that helps. The result replaces what is in force only if
-it is better, so a stable cluster stays as it is.
+1. as many standbys as possible;
+2. the fewest shared values;
+3. loads as level as possible;
+4. with `traffic` (KIP-925), the lowest price of changelog reads across racks and of moves;
+5. the fewest new copies;
+6. the current standbys;
+7. the least lag.
 
-Shapes: an arc from every task to every instance, as long as these are few; to its copies and a few of the instances
-that share least, if they are many.
+With `traffic`, where loads cannot be level, a first flow makes them as level as possible. A second flow keeps each
+instance's number of standbys and minimises the price.
+
+The standbys of a task depend on each other, so they are placed in rounds. Each round is an optimal flow that places one
+standby of every task. A single round is exact. With several standbys and `traffic`, further rounds replace one standby
+of every task at a time, as long as that improves the result. The standbys in force stay unless the result is strictly
+better, so a stable cluster does not change.
+
+Shapes: an arc from every task to every instance, for up to `FULL_NETWORK` arcs. In larger problems, a task has arcs
+only to its copies and to a few of the instances that share least.
 """
 
 from __future__ import annotations
@@ -24,17 +32,21 @@ import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.assign.standby_costs import StandbyCosts, Traffic
-from taskplace.model.columns import STANDBY, Columns, Ints
+from taskplace.model.problem_columns import STANDBY, Columns, Ints
 from taskplace.model.shares import level_loads
 
 FULL_NETWORK = 400_000
 CANDIDATES = 12
 ROUNDS = 4
-"""The largest number of rounds in which several standbys of a task are placed anew, one by one, as long as it helps."""
+"""The most rounds that replace the standbys of each task one by one. They end earlier if a round improves nothing."""
 
 
 class Sharing(NamedTuple):
-    """Which instances share values of tags: `group` [m], and `shared` [g, h] values between groups."""
+    """The groups of instances with equal tag values.
+
+    - `group`: [m] the group of each instance
+    - `shared`: [groups, groups] the number of values that two groups share
+    """
 
     group: Ints
     shared: Ints
@@ -43,7 +55,7 @@ class Sharing(NamedTuple):
 def shared_values(tags: Sequence[Mapping[str, str]], names: Sequence[str]) -> Sharing:
     """Return the groups of instances with equal values of all named tags, and how many values two groups share.
 
-    An instance without a tag shares no value with anybody on it.
+    An instance without a tag shares no value of that tag.
 
     >>> shared_values([{"zone": "a"}, {"zone": "b"}, {"zone": "a"}, {}], ["zone"]).group.tolist()
     [1, 2, 1, 0]
@@ -68,7 +80,7 @@ def place_rack_standbys(
     options = [chosen]
     now = racks.in_force(replicas)
     if now is not None:
-        options.insert(0, now)  # of equal ones, what is in force
+        options.insert(0, now)  # of equal options, `min` takes the first: what is in force
     if traffic is not None and replicas > 1:
         options = [racks.improved(option, traffic) for option in options]
     chosen = min(options, key=racks.rank)
@@ -77,7 +89,7 @@ def place_rack_standbys(
 
 
 def sharing_notes(c: Columns, active: Ints, task: Ints, inst: Ints, names: Sequence[str]) -> list[str]:
-    """Return, for each tag, a note if copies of some tasks had to share a value: counts, cause and remedy."""
+    """Return one note for each tag of which copies of some task share a value: counts, cause and remedy."""
     out = []
     everyone = np.concatenate([np.flatnonzero(c.stateful), task])
     where = np.concatenate([active[c.stateful], inst])
@@ -92,13 +104,13 @@ def sharing_notes(c: Columns, active: Ints, task: Ints, inst: Ints, names: Seque
             total = int(c.stateful.sum())
             out.append(
                 f"{sharing} of {total} stateful tasks have two copies in one {name}: there are {len(known)} values "
-                f"of this tag ({', '.join(known[:5])}); add instances elsewhere to set them apart"
+                f"of this tag ({', '.join(known[:5])}); add instances with other values"
             )
     return out
 
 
 class _RackStandbys:
-    """One problem: standbys are [tasks, k] instances, the k of each stateful task."""
+    """Places the standbys of one problem. A choice is an array [tasks, k]: the instances of k standbys of each task."""
 
     def __init__(self, c: Columns, active: Ints, sharing: Sharing, traffic: Traffic | None) -> None:
         self.c, self.active, self.traffic = c, active, traffic
@@ -107,7 +119,7 @@ class _RackStandbys:
         self.places = np.flatnonzero(c.open_slots > 0)
 
     def improved(self, chosen: Ints, traffic: Traffic) -> Ints:
-        """Return `chosen`, or better standbys: one of every task at a time, the dearest first, is placed anew."""
+        """Return `chosen` or better standbys. Replaces one standby of each task at a time, the most expensive first."""
         best, least = chosen, self.rank(chosen)
         for _ in range(ROUNDS):
             before = least
@@ -124,7 +136,7 @@ class _RackStandbys:
         return best
 
     def one_more(self, chosen: Ints) -> Ints:
-        """Return one more standby for every task, beside its active and those already `chosen`."""
+        """Return the instance of one more standby for every task, beside its active and the standbys in `chosen`."""
         c, tasks, traffic = self.c, self.tasks, self.traffic
         here = np.column_stack([self.active[tasks], chosen])
         load = np.bincount(here.ravel(), minlength=c.m)
@@ -158,7 +170,11 @@ class _RackStandbys:
         raise AssertionError("without bounds there is always a flow")
 
     def _arcs(self, p: StandbyCosts, sharing: Ints, here: Ints) -> _Arcs:
-        """Return the pairs that get an arc; `sharing` [tasks, groups], `here`: where the copies are."""
+        """Return the pairs that get an arc.
+
+        `sharing`: [tasks, groups] values shared with the copies that are placed. `here`: [tasks, copies] their
+        instances.
+        """
         c, tasks, places = self.c, self.tasks, self.places
         row = np.arange(len(tasks))[:, None]
         where = np.full(c.n, -1, np.int64)
@@ -180,14 +196,16 @@ class _RackStandbys:
     def _candidates(self, sharing: Ints, reads: Ints, rack_of: Ints | None = None) -> list[Ints]:
         """Return pairs (task position * m + instance) of each task and a few of its best instances.
 
-        The best share least, and of these read least ([tasks, racks] `reads`) across racks.
+        The best instances share the fewest values; among these, the fewest reads across racks (`reads`: [tasks, racks])
+        come first.
         """
         c, places = self.c, self.places
         out = []
         at = np.zeros(len(places), np.int64) if rack_of is None else rack_of[places]
         kinds, kind = np.unique(np.column_stack([sharing, reads]), axis=0, return_inverse=True)
         for k, values in enumerate(kinds):
-            # The best instances come first; every task starts at another one of them.
+            # The best instances come first. Tasks start at different ones, so that they do not all get the same
+            # candidates.
             read = values[sharing.shape[1] :][at]
             price = values[self.group[places]] * (int(reads.max(initial=0)) + 1) + read
             order = places[np.lexsort((places, price))]
@@ -201,7 +219,8 @@ class _RackStandbys:
     def _flow(self, p: StandbyCosts, arcs: _Arcs, low: Ints, high: Ints) -> Ints | None:
         """Return [tasks] the instance of each task's standby; None if the bounds cannot be met.
 
-        A shared value outweighs an uneven load, and that all prices, as far as they fit below 2^63.
+        A shared value outweighs an uneven load, and an uneven load outweighs all prices. In very large problems these
+        factors are smaller, so that costs stay below 2^63.
         """
         c, places = self.c, self.places
         count = len(self.tasks)
@@ -210,7 +229,7 @@ class _RackStandbys:
         limit = cost_budget(count + c.m + 1) // most
         step = min(int(price.max(initial=0)) * count + 1, limit // (7 * count + 1))
         share = min(7 * step * count + 1, limit // 2)
-        if p.traffic is not None:  # loads are bounds then
+        if p.traffic is not None:  # then loads are bounds and have no price
             share = int(price.max(initial=0)) * count + 1
         net = Network()
         node, inst, sink = net.nodes(count), net.nodes(c.m), net.nodes(1)
@@ -235,7 +254,7 @@ class _RackStandbys:
         return place
 
     def _prices(self, p: StandbyCosts, arcs: _Arcs) -> Ints:
-        """Return the price of each arc: where a copy is, its own."""
+        """Return the price of each arc. An arc to a copy costs what `StandbyCosts.held` has for that copy."""
         c = self.c
         task, inst = self.tasks[arcs.row], arcs.column
         price = p.new(self.tasks)[arcs.row] + p.spread(task, inst) + p.crossing(task, inst)
@@ -246,7 +265,7 @@ class _RackStandbys:
         return price
 
     def in_force(self, replicas: int) -> Ints | None:
-        """Return the standbys in force as [tasks, replicas], if they are complete and may stay."""
+        """Return the standbys in force as [tasks, replicas]; None if they are incomplete or one may not stay."""
         c, tasks = self.c, self.tasks
         rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task])
         if (np.bincount(c.task[rows], minlength=c.n)[tasks] != replicas).any():
@@ -257,7 +276,7 @@ class _RackStandbys:
         return c.inst[rows].reshape(len(tasks), replicas)
 
     def rank(self, chosen: Ints) -> tuple[int, int, int]:
-        """Return (shared values, distance from level loads, price of traffic) of a choice; less is better."""
+        """Return (shared values, distance from level loads, price of traffic) of a choice. Lower is better."""
         c, tasks = self.c, self.tasks
         at = np.column_stack([self.active[tasks], chosen])
         here = self.group[at]
@@ -274,7 +293,7 @@ class _RackStandbys:
 
 
 class _Arcs(NamedTuple):
-    """Pairs (position of task, instance) that get an arc, and the values that copies would share there."""
+    """The (task position, instance) pairs with an arc, and the number of values that a standby there would share."""
 
     row: Ints
     column: Ints

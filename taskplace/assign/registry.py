@@ -1,16 +1,16 @@
 """Runs custom assignors: finds them by name, and uses their answer only if it is valid.
 
-`task.assignor.class` names one of the built-in assignors, an entry point of the group "taskplace.assignors", or
-"module:attribute". An assignor is anything with a method `assign(problem)`, a class with one, or a function; it
-returns the target: for each instance its active and standby tasks.
+`task.assignor.class` names a built-in assignor, an entry point of the group "taskplace.assignors", or
+"module:attribute". An assignor is an object with a method `assign(problem)`, a class of such objects, or a function. It
+returns the target: the active and standby tasks of each instance.
 
     class Alphabetical:
         def assign(self, problem: Problem) -> Mapping[str, Roles]: ...
 
-An invalid answer, or an exception, never stops the cluster: the valid part of the assignment in force is kept, the
-built-in target fills the holes, and a warning of the plan has the reason and the number. Valid means: each task is
-active once, its standbys are complete and on other instances, nothing is on a draining instance, and no new copy is
-where one is parked. For any target, the refiner decides how to reach it, so no task stalls.
+An invalid answer or an exception never stops the cluster. The valid part of the assignment in force is kept, and the
+built-in target fills the gaps. A warning of the plan gives the reason and the number of tasks. An answer is valid if
+each task is active once, its standbys are complete and on other instances, no task is on a draining instance, and no
+new copy is on an instance where it is parked. The refiner decides how to reach any target, so no task stalls.
 
 Source: KIP-924.
 """
@@ -28,10 +28,10 @@ from taskplace import named_objects, validation
 from taskplace.assign.active import place_actives
 from taskplace.errors import ConfigError, InvalidPlan
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
-from taskplace.model.columns import STANDBY, Bools, Columns, Ints
 from taskplace.model.placement import FIXED, Target, moved
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import STANDBY, Bools, Columns, Ints
 from topology.ids import TaskId
 
 GROUP = "taskplace.assignors"
@@ -42,11 +42,13 @@ class Assignor(Protocol):
     """The interface of a custom assignor."""
 
     def assign(self, problem: Problem) -> Mapping[str, Any]:
-        """Return, for each instance id, a `Roles` or a dict with "active" and "standby"; warm-ups are not its task."""
+        """Return, for each instance id, a `Roles` or a dict with "active" and "standby". The refiner adds warm-ups."""
 
 
 def find(name: str, key: str = "config.task.assignor.class") -> Callable[[Problem], Mapping[str, Any]]:
-    """Return the function that assigns, for a name that is not built in; `ConfigError` with `key` if there is none.
+    """Return the `assign` function of a custom assignor.
+
+    Errors: `ConfigError` for `key` if the assignor is unknown or cannot be loaded.
 
     >>> find("no_such_assignor")
     Traceback (most recent call last):
@@ -70,7 +72,7 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
         try:
             loaded = loaded()
         except (Exception, SystemExit) as error:
-            expected = "a class that can be made without arguments"
+            expected = "a class whose constructor needs no arguments"
             raise ConfigError(key, found=name, expected=expected, hint=_said(error)) from None
     assign = getattr(loaded, "assign", loaded)
     if not callable(assign):
@@ -85,9 +87,9 @@ def _said(error: BaseException) -> str:
 
 
 def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Target]) -> Target:
-    """Return the target that the configured assignor wants; if it has none that is valid, `repaired`.
+    """Return the target of the configured custom assignor, or `repaired` if its answer is invalid.
 
-    Errors: `ConfigError` if there is no such assignor, or it cannot be loaded.
+    Errors: `ConfigError` if the assignor is unknown or cannot be loaded.
     """
     name = problem.config.task_assignor_class
     assign = find(name)
@@ -103,7 +105,7 @@ def answer(problem: Problem, base: Ints, replicas: int, default: Callable[[], Ta
 
 
 def read(problem: Problem, answer: Any) -> tuple[Ints, Ints, Ints]:
-    """Return (actives, tasks of standbys, their instances) of an answer. Errors: `InvalidPlan` with the reason."""
+    """Return (actives, standbys' tasks, standbys' instances) of an answer. Errors: `InvalidPlan` with the reason."""
     c = problem.columns
     if not isinstance(answer, Mapping):
         raise InvalidPlan(f"it returned {type(answer).__name__}, expected a mapping of instance ids to roles")
@@ -160,7 +162,7 @@ def _roles(name: str, roles: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _position(at: Mapping[TaskId, int], given: Any) -> int:
-    """Return the position of a task, named by a `TaskId`, or by text as in a plan.json."""
+    """Return the position of a task, given as a `TaskId` or as text like "0_1"."""
     try:
         return at[TaskId.parse(given) if isinstance(given, str) else TaskId(*given)]
     except (KeyError, TypeError, ValueError):
@@ -168,7 +170,7 @@ def _position(at: Mapping[TaskId, int], given: Any) -> int:
 
 
 def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:
-    """Return the target of an answer; raise `InvalidPlan` if it breaks an invariant."""
+    """Return the target of an answer. Errors: `InvalidPlan` if it breaks an invariant."""
     c = problem.columns
     active, task, inst = read(problem, answer)
     counts = np.bincount(task, minlength=c.n)
@@ -189,10 +191,10 @@ def checked(problem: Problem, answer: Any, base: Ints, replicas: int) -> Target:
 
 
 def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target]) -> tuple[Target, str]:
-    """Return the assignment in force as a target, with its holes filled by the default one, and how much that is.
+    """Return the assignment in force as a target, with gaps filled by the default target, and a text with the numbers.
 
-    Kept are actives that nobody has a better copy of, and standbys, on instances that can take work, unless they are
-    parked there. Holes: all other actives, and standbys that are missing.
+    Kept are, on instances with open slots, actives whose owner may keep them and standbys that are not parked. All
+    other actives and the missing standbys are gaps.
     """
     keep = (c.owner >= 0) & (c.open_slots[c.owner] > 0) & ((base == FIXED) | ~c.stateful)
     standbys = _kept_standbys(c, keep)
@@ -222,8 +224,8 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
         here = int(active[t])
         mine = [i for i in standbys.get(t, ()) if i != here][:replicas]
         if len(mine) < replicas:
-            # What the default has of this task, also its active, which may be elsewhere than the one that is kept:
-            # one instance more than there are standbys, so enough whichever of them are taken.
+            # The default's standbys and its active, which may be on another instance than the active that is kept.
+            # That is one instance more than standbys are needed, so enough remain if one of them is taken.
             ways = *wanted.get(t, ()), int(filler.active[t])
             new = [i for i in ways if i != here and i not in mine][: replicas - len(mine)]
             made += len(new)
@@ -247,7 +249,7 @@ def repaired(c: Columns, base: Ints, replicas: int, default: Callable[[], Target
 
 
 def _kept_standbys(c: Columns, keep: Bools) -> dict[int, list[int]]:
-    """Return the instances of the standbys that may stay, by task; `keep` [n]: the tasks whose owner keeps them."""
+    """Return the instances of the standbys that may stay, by task. `keep`: [n] the tasks whose owner keeps them."""
     parked = frozenset(c.parked.tolist())
     standbys: dict[int, list[int]] = {}
     rows = np.flatnonzero((c.role == STANDBY) & c.stateful[c.task] & (c.open_slots[c.inst] > 0))

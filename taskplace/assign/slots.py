@@ -1,8 +1,8 @@
-"""Tasks over the slots (threads) of one instance: sticky and even.
+"""Distributes the tasks of an instance over its slots (threads): evenly, with the fewest changes.
 
-The rule is the same as for instances: every slot has the floor or the ceiling of its share of all tasks and of each
-subtopology's, and as few tasks as possible change their slot. The slots of an instance share its state, so no copy must
-catch up, and standbys have no slot.
+The rule is the same as for instances. Every slot gets the floor or the ceiling of its share of all tasks, and of the
+tasks of each subtopology. As few tasks as possible change their slot. The slots of an instance share its state, so no
+copy has to catch up. Standbys have no slot.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from topology.ids import TaskId
 def over_slots(
     tasks: Iterable[TaskId], slots: int, previous: Sequence[Iterable[TaskId]] = ()
 ) -> tuple[tuple[TaskId, ...], ...]:
-    """Return the tasks of each slot, sorted; `previous` is what each slot had, and may have more or fewer slots.
+    """Return the tasks of each slot, sorted. `previous`: the tasks that each slot had, for any number of slots.
 
     >>> a, b, c = TaskId(0, 0), TaskId(0, 1), TaskId(1, 0)
     >>> now = over_slots([a, b, c], 2)
@@ -37,7 +37,7 @@ def over_slots(
     had: list[tuple[TaskId, ...]] = [tuple(t for t in slot if t in known) for slot in previous[:slots]]
     had += [()] * (slots - len(had))
     if not any(had):
-        # In the order of ids, in turn: the tasks of a subtopology follow each other, so both balances are met.
+        # Sorted ids in turn: tasks of a subtopology follow each other, so both balances are met.
         return tuple(tuple(mine[k::slots]) for k in range(slots))
     if is_even(had, mine):
         return tuple(tuple(sorted(slot)) for slot in had)
@@ -54,9 +54,9 @@ def over_slots(
 
 
 def slots_of(problem: Problem, assignment: Mapping[str, Roles]) -> dict[str, tuple[tuple[TaskId, ...], ...]]:
-    """Return the slots of every instance that has more than one: its actives, dealt by `over_slots`.
+    """Return the tasks of each slot, for every instance with more than one slot and at least one active.
 
-    O(tasks) for instances whose `Instance.slots` are not known or even already; a small flow for each other.
+    O(tasks) for instances whose `Instance.slots` are unknown or already even; one small flow for every other instance.
     """
     return {
         i.id: over_slots(assignment[i.id].active, i.capacity, i.slots)

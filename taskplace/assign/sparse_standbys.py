@@ -1,16 +1,19 @@
-"""Standbys for large problems: a network linear in tasks + copies, and an exchange of places afterwards.
+"""Places standbys in large problems: a flow network linear in tasks + copies, then exchanges of places.
 
-    task -> instance -> sink          where a copy is
-    task -> anywhere -> instance      where none is
+    task -> instance -> sink          to an instance with a copy
+    task -> anywhere -> instance      to an instance without one
 
-With racks (KIP-925) there is an "anywhere" for each rack, at the price of reads across racks from there, and places are
-exchanged within a rack only, so that no price changes.
+With racks (KIP-925), each rack has its own "anywhere" node. The arc from a task to it costs the task's reads across
+racks from there. Places are then exchanged only within a rack, so that no price changes.
 
-Without racks, standbys of tasks that have no other copies are interchangeable as far as prices go: they are supplied
-at their instances, and leave to "anywhere" at the price of a new copy, the cheapest first. What goes through "anywhere"
-gets its place afterwards. A place may be wrong for a task, that has a copy there; then it is exchanged with another's.
-Where no exchange helps, the task gets arcs of its own to every instance it may go to, and the flow is solved again:
-so the result is that of the full network, and only the few tasks that need it pay for it.
+Without racks, the standbys of tasks whose only copies are standbys differ only in price. These tasks need no node: the
+network supplies their standbys at their current instances. From there a standby may go to "anywhere" at the price of a
+new copy, the cheapest first.
+
+The flow decides only how many standbys go through "anywhere" to each instance. Tasks are matched with these places
+afterwards. If a task gets a place on an instance that has a copy of it, it exchanges places with another task. If no
+exchange works, the task gets an arc to every instance that it may use, and the flow is solved again. So the result
+costs no more than that of the full network, and only few tasks need the additional arcs.
 """
 
 from __future__ import annotations
@@ -22,17 +25,17 @@ import numpy as np
 
 from taskplace.assign.flow import Network
 from taskplace.assign.standby_costs import StandbyCosts, sink_arcs
-from taskplace.model.columns import STANDBY, Bools, Ints
 from taskplace.model.groups import group_starts, rank_in_group
+from taskplace.model.problem_columns import STANDBY, Bools, Ints
 
 TRIES = 10_000
-"""The number of exchanges that are tried for a wrong place."""
+"""The most exchanges that are tried for one wrong place."""
 
 MANY_ARCS = 2_000_000
-"""If there would be more arcs than this, only tasks that need arcs of their own get them."""
+"""If arcs from all tasks without a place to all instances would be more than this, only the stuck tasks get them."""
 
 HOPELESS = 32
-"""Once this number of tasks is stuck, no exchange is tried for the others."""
+"""Once this many tasks are stuck, no exchange is tried for the others."""
 
 
 def place_sparse_standbys(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints, Ints] | None:
@@ -53,17 +56,20 @@ def place_sparse_standbys(p: StandbyCosts, low: Ints, high: Ints) -> tuple[Ints,
         if not len(stuck):
             tasks = np.concatenate([solved.kept_task, *(one.task for one in given)])
             return tasks, np.concatenate([solved.kept_inst, *(one.inst for one in given)])
-        # Others are about to take the place of those that are stuck: let them know, too, where they can go.
+        # The other tasks must be able to give up their places for the stuck ones, so they get these arcs too.
         exact[stuck if len(units) * p.c.m > MANY_ARCS else np.concatenate([stuck, units])] = True
 
 
 def _hub_of(p: StandbyCosts) -> Ints:
-    """Return which "anywhere" leads to each instance: that of its rack, or the only one."""
+    """Return [m] the "anywhere" node that leads to each instance: that of its rack, or the only one."""
     return np.zeros(p.c.m, np.int64) if p.traffic is None else p.traffic.rack_of
 
 
 class _Solved(NamedTuple):
-    """What a flow decides: standbys with a place, and units (a task, once per standby) and places to be joined."""
+    """The decision of a flow: standbys with an instance, and units and places that have yet to be matched.
+
+    A unit is a task, once per standby that goes through "anywhere".
+    """
 
     kept_task: Ints
     kept_inst: Ints
@@ -75,7 +81,7 @@ class _Solved(NamedTuple):
 
 
 class _OwnArcs(NamedTuple):
-    """The arcs of tasks with a node of their own: to a copy, through "anywhere", and to where no copy is."""
+    """The arcs of tasks with their own node: `copies`, `roam` to "anywhere", `far` to instances without a copy."""
 
     copy_rows: Ints
     copies: slice
@@ -88,10 +94,12 @@ class _OwnArcs(NamedTuple):
 
 
 class _Current(NamedTuple):
-    """Current standbys of tasks without a node of their own: copy `rows` in groups of one instance and price.
+    """The current standbys of tasks without their own node, in groups of equal instance and price.
 
-    `first`, `size`: the groups. `leave`: one arc for each, to "anywhere". `missing`: tasks, once per standby that
-    they lack.
+    - `rows`: the copy rows of the standbys, group by group
+    - `first`, `size`: the start and size of each group
+    - `leave`: one arc per group, to "anywhere"
+    - `missing`: tasks, once per standby that they lack
     """
 
     rows: Ints
@@ -102,10 +110,10 @@ class _Current(NamedTuple):
 
 
 class _SparseNetwork:
-    """The network of standbys, to be solved once. `exact` [n]: the tasks with an arc to every instance.
+    """The network of standbys, to be solved once.
 
-    Tasks have a node of their own if they have other copies than standbys, or too many of these, or are `exact`; with
-    traffic all have one.
+    `exact`: [n] the tasks with an arc to every instance. A task has its own node if it is `exact`, has a copy other
+    than a standby, or has too many standbys. With traffic, every task has one.
     """
 
     def __init__(self, p: StandbyCosts, low: Ints, high: Ints, exact: Bools) -> None:
@@ -117,8 +125,8 @@ class _SparseNetwork:
         has_own = (copies > self.standbys) | (self.standbys > p.replicas) | (p.traffic is not None)
         self.alone = exact.copy()
         self.alone[p.tasks] |= has_own[p.tasks]
-        # A task cannot go to its own active's instance: where that is the one that needs standbys, others should
-        # leave.
+        # A standby cannot go to its active's instance. If that instance still needs standbys, the standbys of tasks
+        # with other actives should be the ones that leave their places.
         self.needy = low > np.bincount(c.inst[current], minlength=c.m)
 
         self.net = Network()
@@ -132,7 +140,7 @@ class _SparseNetwork:
         self.node[self.own] = self.net.nodes(len(self.own))
 
     def solve(self) -> _Solved | None:
-        """Return the standbys of least cost; None if the bounds cannot be met."""
+        """Return the standbys at the least cost; None if the bounds cannot be met."""
         c = self.p.c
         entry = self._bounds()
         own = self._own_arcs()
@@ -157,7 +165,7 @@ class _SparseNetwork:
         return self.p.new(tasks) + self.p.ties * self.needy[self.p.active[tasks]]
 
     def _bounds(self) -> slice:
-        """Add the arcs from "anywhere" to instances, which are returned, and from instances to the sink."""
+        """Add the arcs from "anywhere" to instances and from instances to the sink. Return the former."""
         p, places = self.p, self.places
         entry = self.net.arcs(self.anywhere[_hub_of(p)[places]], self.seat[places], len(p.tasks), 0)
         dearest = int(max(self._price_to_leave(p.tasks).max(initial=0), p.held.max(initial=0)))
@@ -174,7 +182,7 @@ class _SparseNetwork:
         return entry
 
     def _own_arcs(self) -> _OwnArcs:
-        """Add the arcs of tasks with a node of their own."""
+        """Add the arcs of tasks with their own node."""
         p, c, net = self.p, self.p.c, self.net
         mine = self.alone[c.task[p.rows]]
         rows = p.rows[mine]
@@ -195,7 +203,7 @@ class _SparseNetwork:
         )  # fmt: skip
 
     def _current_arcs(self) -> _Current:
-        """Add the current standbys of all other tasks at their instances, and what these tasks lack at "anywhere"."""
+        """Supply the standbys of other tasks: the current ones at their instances, the missing ones at "anywhere"."""
         p, c = self.p, self.p.c
         rows = p.rows[~self.alone[c.task[p.rows]]]
         self.net.supply(self.seat[c.inst[rows]], 1)
@@ -213,7 +221,7 @@ class _SparseNetwork:
 
 
 def _choose(task: Ints, first: Ints, size: Ints, leaving: Ints, n: int) -> Bools:
-    """Return which of the standbys go: `leaving` of each group, rather of tasks of which none goes yet."""
+    """Return which standbys leave: `leaving` of each group, those of tasks with the fewest leaving standbys first."""
     going = np.zeros(len(task), np.bool_)
     gone = np.zeros(n, np.int64)
     some = leaving > 0
@@ -225,7 +233,7 @@ def _choose(task: Ints, first: Ints, size: Ints, leaving: Ints, n: int) -> Bools
 
 
 def _everywhere_else(p: StandbyCosts, tasks: Ints, places: Ints) -> tuple[Ints, Ints]:
-    """Return the (task, instance) pairs where a task may have a standby, and has no copy."""
+    """Return the (task, instance) pairs where a task may have a standby and has no copy."""
     c = p.c
     pair = (tasks[:, None] * c.m + places[None, :]).ravel()
     wrong = np.concatenate([c.task[p.rows] * c.m + c.inst[p.rows], tasks * c.m + p.active[tasks], p.excluded])
@@ -234,7 +242,7 @@ def _everywhere_else(p: StandbyCosts, tasks: Ints, places: Ints) -> tuple[Ints, 
 
 
 class _Given(NamedTuple):
-    """Units in another order with their instances, and the tasks for which no place was found by exchange."""
+    """The units, reordered, with their instances; and the `stuck` tasks, for which no exchange worked."""
 
     task: Ints
     inst: Ints
@@ -242,7 +250,7 @@ class _Given(NamedTuple):
 
 
 class _Seating:
-    """Gives places to units (a task, once per standby that it still needs), none where its task is already."""
+    """Matches units with places, so that no unit gets an instance that has a copy of its task or is excluded."""
 
     def __init__(self, p: StandbyCosts, kept_task: Ints, kept_inst: Ints) -> None:
         c = p.c
@@ -256,8 +264,8 @@ class _Seating:
     def give(self, units: Ints, seats: Ints) -> _Given:
         """Return the units with their instances.
 
-        Units of one subtopology and active instance come together, and places in rounds over the instances, so that
-        the standbys of one instance are on many. The second unit of a task comes long after its first.
+        Units are sorted by subtopology and active instance, and places in rounds over the instances. So the standbys of
+        one instance's actives go to many instances. The second units of all tasks come after all first units.
         """
         order = np.lexsort((units, self.active[units], self.sub[units], rank_in_group(units)))
         task = units[order]
@@ -291,7 +299,7 @@ class _Seating:
         for a in wrong:
             t, i = tasks[a], int(inst[a])
             if pairs[t * self.m + i] == 1 and self._allowed(t, i):
-                continue  # it was one of two, and the other has moved
+                continue  # two units had this place, and the other one has moved
             if len(stuck) >= HOPELESS:
                 stuck.append(t)
                 continue

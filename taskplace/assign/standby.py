@@ -1,17 +1,25 @@
-"""Places standbys, once the actives are placed: another minimum-cost flow.
+"""Places standbys after the actives, by another minimum-cost flow.
 
     task -> instance -> sink
     task -> anywhere -> instance          (large problems)
 
-Lexicographic: as many standbys as possible, each on another instance than the active and the other standbys; loads
-(actives + standbys) as level as possible; as few new copies as possible; the current standbys; the least lag; and
-among equals, the standbys of one instance's actives on many instances, so that losing it burdens none of them.
-With `traffic` (KIP-925), the price of changelog reads across racks and of moves comes after level loads, and before new
-copies. Where loads cannot be level, they are first made as level as can be, and then each instance keeps its number.
+The criteria, each strictly before the next:
 
-Two networks for the same optimum. The full one has an arc from every task to every instance. The sparse one
-(`sparse_standbys`) has arcs to copies only, linear in tasks + copies. It cannot express that "anywhere" excludes the
-instances a task is on already, so places are exchanged afterwards.
+1. as many standbys as possible, each on another instance than the active and the other standbys;
+2. loads (actives + standbys) as level as possible;
+3. with `traffic` (KIP-925), the lowest price of changelog reads across racks and of moves;
+4. the fewest new copies;
+5. the current standbys;
+6. the least lag;
+7. the standbys of one instance's actives on many instances, so that the loss of that instance burdens none of them
+much.
+
+With `traffic`, where loads cannot be level, a first flow makes them as level as possible. A second flow keeps each
+instance's number of standbys and minimises the price.
+
+There are two networks with the same optimum. The full one has an arc from every task to every instance. The sparse one
+(`sparse_standbys`) has arcs to copies only, so it is linear in tasks + copies. It cannot exclude a task's own instances
+from "anywhere", so places are exchanged afterwards.
 
 Source: KIP-441, KIP-925.
 """
@@ -25,7 +33,7 @@ import numpy as np
 from taskplace.assign.flow import Network
 from taskplace.assign.sparse_standbys import place_sparse_standbys
 from taskplace.assign.standby_costs import StandbyCosts, Traffic, sink_arcs
-from taskplace.model.columns import Columns, Ints
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import level_loads
 
 FULL_NETWORK = 4_000
@@ -34,7 +42,7 @@ FULL_NETWORK = 4_000
 
 @dataclass(frozen=True, slots=True)
 class StandbyTarget:
-    """`task`, `inst`: one entry per standby, sorted by task, then by instance; `replicas` of them per task."""
+    """The standbys: one entry of `task` and `inst` each, sorted by task, then by instance. Each task has `replicas`."""
 
     task: Ints
     inst: Ints
@@ -42,17 +50,17 @@ class StandbyTarget:
 
 
 def replicas_possible(c: Columns, wanted: int) -> int:
-    """Return how many standbys every stateful task can have: one per instance with room, less the active."""
+    """Return how many standbys every stateful task can have: at most the instances with open slots less one."""
     return max(0, min(wanted, int((c.open_slots > 0).sum()) - 1))
 
 
 def place_standbys(
     c: Columns, active: Ints, wanted: int, full: int | None = None, traffic: Traffic | None = None
 ) -> StandbyTarget:
-    """Return the standbys for stateful tasks whose actives are at `active`.
+    """Return the standbys of the stateful tasks, whose actives are at `active`.
 
-    Cost: a solve of tasks * instances arcs, where these are at most `full` (FULL_NETWORK); else of tasks + copies, and
-    with `traffic` of tasks * racks + copies.
+    Cost: one flow over tasks * instances arcs if these are at most `full` (default: FULL_NETWORK). Otherwise, a flow
+    over tasks + copies arcs, with `traffic` over tasks * racks + copies.
     """
     replicas = replicas_possible(c, wanted)
     tasks = np.flatnonzero(c.stateful)
@@ -63,7 +71,7 @@ def place_standbys(
     low, high = np.maximum(low - actives, 0), np.maximum(high - actives, 0)
     limit = FULL_NETWORK if full is None else full
     solver = _full if len(tasks) * c.m <= limit else place_sparse_standbys
-    # Level loads, if they can be had without parked copies; as level as can be; with parked copies in the end.
+    # First level loads without parked copies, then loads as level as possible, and finally with parked copies.
     for strict, parked in ((True, False), (False, False), (False, True)):
         near = traffic if strict else None
         prices = StandbyCosts(c, active, tasks, replicas, strict=strict, parked=parked, traffic=near)

@@ -1,6 +1,6 @@
-"""The costs of standbys: nothing for a current standby, most for an instance without a copy.
+"""Defines the costs of standbys: zero for a current standby, the highest for an instance without a copy.
 
-With racks (KIP-925), reads of changelogs across racks come first: see `Traffic`.
+With racks (KIP-925), changelog reads across racks outweigh all of these: see `Traffic`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
 from taskplace.errors import ConfigError
-from taskplace.model.columns import NONE, STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.groups import rank_in_group
+from taskplace.model.problem_columns import NONE, STANDBY, Columns, Ints
 from taskplace.model.reads import changelog_reads, reduced_costs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """What standbys cost in changelog reads across racks, and in moves.
+    """The prices of standbys in changelog reads across racks, and in moves.
 
-    `rack_of`: [m] rack of each instance. `reads`: [n, racks] changelog partitions that a standby of the task reads
-    across racks. `read`, `move`: the prices of one such read and of a standby where there is none in force, divided
-    by `common`. `most`: the dearest that one standby can be.
+    - `rack_of`: [m] rack of each instance
+    - `reads`: [n, racks] changelog partitions that a standby of the task reads across racks
+    - `read`: the price of one such read, divided by `common`
+    - `move`: the price of a standby on an instance without a standby in force, divided by `common`
+    - `common`: the largest common factor of the two configured prices
     """
 
     rack_of: Ints
@@ -34,7 +36,7 @@ class Traffic:
 
     @classmethod
     def of(cls, c: Columns, config: PlacementConfig) -> Traffic | None:
-        """Return the traffic of standbys that `config` wants weighed; None if it wants none, or racks are not known."""
+        """Return the prices that `config` sets; None if it has no rack strategy, or racks are not known."""
         known = changelog_reads(c) if config.rack_aware_assignment_strategy != "none" else None
         if known is None:
             return None
@@ -49,34 +51,40 @@ class Traffic:
 
     @property
     def most(self) -> int:
-        """The dearest that one standby can be."""
+        """The highest price that a single standby can have."""
         return int(self.reads.max(initial=0)) * self.read + self.move
 
     def price(self, tasks: Ints, insts: Ints) -> Ints:
-        """Return the price of standbys of `tasks` on `insts` where there is none in force; shapes are broadcast."""
+        """Return the prices of new standbys of `tasks` on `insts`; shapes are broadcast."""
         return self.read * self.reads[tasks, self.rack_of[insts]] + self.move
 
     def total(self, c: Columns, tasks: Ints, insts: Ints) -> int:
-        """Return the price of all these standbys together; those in force are no moves."""
+        """Return the sum of the prices of these standbys. A standby in force costs its reads, but no move."""
         rows = c.role == STANDBY
         stays = np.isin(tasks * c.m + insts, c.task[rows] * c.m + c.inst[rows])
         return int(self.price(tasks, insts).sum()) - self.move * int(stays.sum())
 
 
 COARSEST = 8
-"""The least budget of a price below traffic: with less, a standby in force, a copy and none are no three prices."""
+"""The smallest budget below one unit of traffic. It leaves three prices: a standby in force, a copy, and no copy."""
 
 
 class StandbyCosts:
-    """Prices of standbys for `tasks`, whose actives are at `active`; all networks use the same.
+    """The prices of standbys of `tasks`, whose actives are at `active`. All networks use these prices.
 
-    Levels: with `traffic`, its price outweighs all that follows, of all standbys together; a new copy outweighs all
-    lags together, and a step of lag all ties of a task. `rows`: the copy rows that can serve as a standby, and `held`
-    their prices. `excluded`: parked pairs, as task * m + instance, that must not be used, unless `parked`. `strict`:
-    loads have to be level; if not, they are a price above all others. `share`: so many times the dearest price has to
-    fit below the solver's limit. `dearest`: no price is above it.
+    Levels: with `traffic`, one unit of its price outweighs everything else of all standbys together. A new copy
+    outweighs all lags together. A step of lag outweighs all ties of a task.
 
-    Errors: `ConfigError` if prices of traffic do not fit, with the largest that do.
+    Arguments:
+    - `strict`: loads must be level. If not, uneven loads have a price above all others
+    - `parked`: use parked pairs too
+    - `share`: the highest price times `share` must fit below the solver's limit
+
+    Attributes:
+    - `rows`: the copy rows that can serve as a standby; `held`: their prices
+    - `excluded`: pairs (task * m + instance) that must not be used: the parked ones, unless `parked`
+
+    Errors: `ConfigError` if the prices of traffic do not fit; it names the largest `traffic_cost` that does.
     """
 
     def __init__(
@@ -118,7 +126,7 @@ class StandbyCosts:
         self.held = self._held(self.rows)
 
     def _coarse(self, whole: int, count: int, traffic: Traffic) -> None:
-        """Set the levels below traffic where finer ones do not fit: a standby in force, a copy, none."""
+        """Set coarse levels below traffic, where finer ones do not fit: a standby in force, a copy, no copy."""
         self.ties, self.steps, self.copy = 1, 0, 2
         if whole < COARSEST * (traffic.most + 1):
             dearest = max(int(traffic.reads.max(initial=0)), 1)
@@ -131,16 +139,16 @@ class StandbyCosts:
             )
 
     def crossing(self, tasks: Ints, insts: Ints) -> Ints | int:
-        """The price of traffic for standbys of `tasks` on `insts`, where there is none in force."""
+        """Return the price of traffic for new standbys of `tasks` on `insts`."""
         return 0 if self.traffic is None else self.unit * self.traffic.price(tasks, insts)
 
     def new(self, tasks: Ints) -> Ints:
-        """The price of a copy that has to be made; traffic comes on top of it."""
+        """Return the price of a new copy, without traffic."""
         c = self.c
         return np.where(c.universal[tasks], self.ties, self.copy + self._lag(c.end[tasks]) + 2 * self.ties)
 
     def spread(self, tasks: Ints, insts: Ints) -> Ints:
-        """A tie below `ties` for each pair, that sends the standbys of one instance's actives apart."""
+        """Return a tie-break below `ties` for each pair. It spreads the standbys of one instance's actives."""
         if not hasattr(self, "_first"):
             home = self.active[self.tasks]
             self._first = np.zeros(self.c.n, np.int64)
@@ -168,13 +176,14 @@ def sink_arcs(
 ) -> None:
     """Add the arcs from instances to the sink: bounds if loads must be level, rising prices if not.
 
-    `seats`: the nodes of the instances with open slots. `low`, `high`: their bounds. `dearest`: no standby costs more.
+    `seats`: the nodes of the instances with open slots. `low`, `high`: their bounds. `dearest`: the highest price of a
+    standby.
     """
     to = sink.repeat(len(seats))
     if p.strict:
         net.arcs(seats, to, high, 0, low=low)
         return
-    # As level as can be: each further share of load costs more than all that copies can save.
+    # As level as possible: each further share of load costs more than all standbys together can save.
     count = p.replicas * len(p.tasks)
     step = dearest * count + 1
     open_slots = p.c.open_slots[p.c.open_slots > 0]

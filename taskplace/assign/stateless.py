@@ -4,25 +4,25 @@
 
 The criteria, each strictly before the next:
 
-1. the total: every instance has the floor or the ceiling of its share of all actives; one that has more stateful
-   actives than that gets no stateless task, and the others share what is left (`level_loads`);
-2. the kind: it has the floor or the ceiling of its share of all stateless tasks;
-3. the subtopology: and of those of each stateless subtopology;
-4. as few tasks as possible leave their instance; a task that runs nowhere is no move;
-5. as many as possible go where `toward` wants them.
+1. the total: every instance has the floor or the ceiling of its share of all actives. An instance with more stateful
+actives than that gets no stateless task, and the others share the rest (`level_loads`); 2. the kind: it has the floor
+or the ceiling of its share of all stateless tasks; 3. the subtopology: it has the floor or the ceiling of its share of
+each stateless subtopology; 4. as few tasks as possible leave their instance. Placing a task that runs nowhere is not a
+move; 5. as many tasks as possible go to their instance in `toward`.
 
-Where not all of the first three can be met, the sum of the distances from the shares is the least: of the kind first,
-then of the subtopologies. The total is always met. Instances of equal capacity whose stateful actives are level can
-meet all three: each instance has one of two numbers of stateful actives, so it is enough to deal the tasks that are
-left over to those that have fewer, one subtopology after the other. With unequal capacities the stateful actives may
-stand in the way, and a step on the way to the target may have them anywhere.
+The total is always met. If the other shares cannot be met, the sum of the distances from them is minimised: for the
+kind first, then for the subtopologies. Instances of equal capacity with level stateful actives can meet all three: an
+instance has one of two numbers of stateful actives, so it is enough to deal the remaining tasks to those with fewer,
+one subtopology after the other. With unequal capacities this may be impossible. It may also be impossible in a step,
+where the stateful actives can be anywhere.
 
-Tasks of one subtopology on one instance are interchangeable, and have no copies. So the network has a node for each
-subtopology and each instance, and one arc for each stretch of equal cost between them. Without a solver where the
-assignment in force is level already.
+Tasks of one subtopology on one instance are interchangeable and have no copies. So the network has one node per
+subtopology and per instance, and one arc for each stretch of equal cost between them. If the assignment in force is
+level already, no solver runs.
 
 Non-goals: weights (`taskplace.assign.weights` levels those of stateful tasks), racks (`taskplace.assign.rack_actives`).
-Cost: O(tasks + subtopologies * instances) where nothing moves, else a solve of as many arcs, times four at most.
+Cost: O(tasks + subtopologies * instances) if nothing moves, else flows over a small multiple of subtopologies *
+instances arcs.
 
 Source: KIP-441 (stateless tasks must be assigned as well; balance of tasks and of subtopologies).
 """
@@ -35,15 +35,15 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.assign.flow import Network, cost_budget
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.groups import rank_in_group
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import StatelessShares, stateless_shares
 
 
 def place_stateless(c: Columns, active: Ints, toward: Ints | None = None) -> Ints:
-    """Return `active` (instances of the stateful tasks; the rest is not read) completed by the stateless ones.
+    """Return `active` completed by the instances of the stateless tasks. Only its stateful entries are read.
 
-    `toward`: [n] where stateless tasks are to be in the end, for those that cannot stay.
+    `toward`: [n] the preferred instances of stateless tasks that cannot stay: those of the target.
     """
     tasks = np.flatnonzero(~c.stateful)
     place = active.copy()
@@ -64,7 +64,7 @@ def place_stateless(c: Columns, active: Ints, toward: Ints | None = None) -> Int
 
 
 def _counted(sub: Ints, inst: Ints, shape: tuple[int, ...]) -> Ints:
-    """Return how many tasks each (subtopology, instance) has; -1 is nowhere."""
+    """Return the number of tasks of each (subtopology, instance). Tasks at instance -1 are not counted."""
     counts = np.zeros(shape, np.int64)
     some = inst >= 0
     np.add.at(counts, (sub[some], inst[some]), 1)
@@ -73,7 +73,9 @@ def _counted(sub: Ints, inst: Ints, shape: tuple[int, ...]) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class _Costs:
-    """What a distance from a share, a move and a detour cost; each outweighs all that is below it."""
+    """The costs: a distance from the `kind` or `sub` share, a `move`, and missing `near`. Each outweighs all later
+    ones.
+    """
 
     kind: int
     sub: int
@@ -82,7 +84,7 @@ class _Costs:
 
     @classmethod
     def of(cls, tasks: int, nodes: int, *, hard_kind: bool, hard_sub: bool) -> _Costs:
-        """Return the costs for so many tasks; without the last level where they do not fit into 64 bits."""
+        """Return the costs for that many tasks. If they do not fit into 64 bits, `near` is 0."""
         for near in (1, 0):
             move = near * tasks + 1
             sub = 0 if hard_sub else (move + near) * tasks + 1
@@ -93,9 +95,10 @@ class _Costs:
 
 
 def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
-    """Return how many tasks of each subtopology every instance gets.
+    """Return [subtopologies, m] the number of tasks that each instance gets.
 
-    First as if all shares could be met, which needs few levels; what cannot be met then gets a cost.
+    The first attempt makes all shares hard bounds, which needs few cost levels. If that fails, missed shares get a
+    cost.
     """
     for hard_sub in (True, False) if shares.kind_fits else (False,):
         counts = _flow(shares, here, near, hard_kind=shares.kind_fits, hard_sub=hard_sub)
@@ -105,7 +108,7 @@ def _counts(shares: StatelessShares, here: Ints, near: Ints) -> Ints:
 
 
 def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, hard_sub: bool) -> Ints | None:
-    """Return [subtopologies, m] counts of least cost; None if the shares that are `hard` cannot be met."""
+    """Return [subtopologies, m] counts of the least cost; None if the hard shares cannot be met."""
     places = shares.places
     of_sub = shares.cell_sum
     net = Network()
@@ -128,10 +131,10 @@ def _flow(shares: StatelessShares, here: Ints, near: Ints, *, hard_kind: bool, h
 
 
 class _Cells(NamedTuple):
-    """What goes from subtopologies to instances: an arc for each stretch of equal cost, as columns.
+    """The arcs from subtopologies to instances, as columns: one arc for each stretch of equal cost.
 
-    `row`, `column`: its subtopology and instance. `fixed` [subtopologies, instances]: tasks that have to be there,
-    which are counted, and not sent.
+    - `row`, `column`: the subtopology and the instance of an arc
+    - `fixed`: [subtopologies, instances] tasks that a lower bound requires; they are counted and not sent through arcs
     """
 
     row: Ints
@@ -142,9 +145,9 @@ class _Cells(NamedTuple):
 
 
 def _cells(shares: StatelessShares, held: Ints, goal: Ints, costs: _Costs, *, hard_sub: bool) -> _Cells:
-    """Return the arcs from subtopologies to instances: the k-th task there costs what its stretch does.
+    """Return the arcs from subtopologies to instances. The k-th task costs what the stretch that contains k costs.
 
-    `held`, `goal` [subtopologies, instances]: how many are there, and are to be there in the end.
+    `held`, `goal`: [subtopologies, instances] the number of tasks now, and in the target.
     """
     low, high = shares.cell_low[:, shares.places], shares.cell_high[:, shares.places]
     whole = np.broadcast_to(shares.cell_sum[:, None], held.shape)
@@ -165,7 +168,7 @@ def _cells(shares: StatelessShares, held: Ints, goal: Ints, costs: _Costs, *, ha
 def _add_loads(
     net: Network, shares: StatelessShares, seat: Ints, sink: Ints, costs: _Costs, *, hard_kind: bool
 ) -> None:
-    """Add the arcs from instances to the sink: the total is met; so is the kind if it is `hard`, else at a cost."""
+    """Add the arcs from instances to the sink, bounded by the total. The kind is a bound (`hard_kind`) or a cost."""
     places = shares.places
     to = sink.repeat(len(places))
     low, high = shares.low[places], shares.high[places]
@@ -182,9 +185,9 @@ def _add_loads(
 
 
 def _seated(sub: Ints, home: Ints, counts: Ints, goal: Ints | None) -> Ints:
-    """Return the instance of each task: it stays while there is room, else goes to its goal, else anywhere.
+    """Return the instance of each task: its home while `counts` allows it, else its goal, else any instance.
 
-    In canonical order; of those that could stay, those first whose goal that is.
+    Tasks are taken in canonical order. Tasks whose home is their goal come before the others.
     """
     at = np.full(len(sub), -1, np.int64)
     counts = counts.copy()

@@ -1,18 +1,21 @@
 """The `sticky` assignor: places tasks as Kafka Streams did before KIP-441.
 
-Each task goes to the instance that had it active; if that is gone or full, to the least loaded one that holds state
-for it; if there is none, to the least loaded. "Full" and "least loaded" are in proportion to capacity. Standbys: those
-that are there, then the former owner, then whoever shares the fewest tasks with the instances that have a copy
-already: so the same two tasks are not put together on two instances where that can be avoided, and what an instance
-loses is found again on many others. With `rack.aware.assignment.tags`, `rack_standbys` places standbys; it keeps
-those in force as long as no others avoid more racks.
+Actives: each task goes to the instance that had it active. If that instance is gone or full, it goes to the least
+loaded instance with state of the task, else to the least loaded instance. "Full" and "least loaded" are relative to
+capacity.
 
-Properties: every instance has the floor or the ceiling of its share of the stateful tasks; subtopologies are not
-looked at, nor is lag. Parked pairs (see `taskplace.refine.parking`) are not used as long as a task has another place,
-even if that is full. How to get there is decided by the refiner as for any other assignor: no task stalls. The lower
-bound beside it is the flow's, under both balances: sticky may do with fewer moves, as it keeps only one of them.
+Standbys: first the warm-ups and standbys in force, then the former owner. Other standbys go to the instance that shares
+the fewest tasks with the instances of the existing copies. So two instances seldom have the same two tasks, and the
+copies of a lost instance's tasks are spread over many instances. With `rack.aware.assignment.tags`, `rack_standbys`
+places the standbys. It keeps those in force unless others share fewer tag values.
 
-Non-goals: racks of the input (KIP-925); a configuration that asks for both is refused.
+Properties: every instance has the floor or the ceiling of its share of the stateful tasks. Subtopologies and lag are
+ignored. Parked pairs (see `taskplace.refine.parking`) are not used as long as a task has another place, even on a full
+instance. The refiner decides how to reach the target, as for any assignor, so no task stalls. The reported lower bound
+of moves is that of the flow with both balances. `sticky` keeps only one of them, so it may have fewer moves than the
+bound.
+
+Non-goals: racks of the input (KIP-925). A configuration with `sticky` and a rack strategy is refused.
 
 Source: Kafka Streams' sticky task assignor (its documented behaviour). O(tasks * instances) in numpy, and instances^2
 in memory.
@@ -27,15 +30,15 @@ import numpy as np
 from taskplace.assign.active import ActiveTarget, place_actives
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values, sharing_notes
 from taskplace.assign.standby import StandbyTarget, replicas_possible
-from taskplace.model.columns import STANDBY, Columns, Ints, Role
 from taskplace.model.placement import moved
+from taskplace.model.problem_columns import STANDBY, Columns, Ints, Role
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
 
 def place_sticky(
     c: Columns, base: Ints, wanted: int, tags: Sequence[str] = ()
 ) -> tuple[ActiveTarget, StandbyTarget, tuple[str, ...]]:
-    """Return actives and standbys of all stateful tasks, and what to warn of; `base` only counts moves."""
+    """Return the actives and standbys of all stateful tasks, and the warnings. `base` is only used to count moves."""
     tasks = np.flatnonzero(c.stateful)
     seats = _Seats(c, *floors_and_ceilings(len(tasks), c.open_slots), len(tasks))
     place = np.full(c.n, -1, np.int64)
@@ -94,7 +97,10 @@ def _standbys(c: Columns, seats: _Seats, tasks: Ints, place: Ints, replicas: int
 
 
 def _exchange(c: Columns, seats: _Seats, copies: dict[int, list[int]], t: int) -> bool:
-    """Find a place for `t` if only its own instances have capacity: another standby moves there and frees one."""
+    """Place a standby of `t` when only instances with a copy of `t` have room; return whether that was possible.
+
+    A standby of another task moves to such an instance, and `t` takes its place.
+    """
     mine, barred = copies[t], seats.parked.get(t, [])
     free = [i for i in np.flatnonzero(c.open_slots > 0).tolist() if seats.is_open(i)]
     for u, theirs in reversed(copies.items()):
@@ -121,7 +127,7 @@ def _holders(c: Columns, t: int, role: Role | None = None) -> Ints:
 
 
 class _Seats:
-    """The remaining capacity of every instance, and the number of tasks of which two instances both have copies."""
+    """The remaining capacity of each instance, and for each pair of instances the number of tasks that both hold."""
 
     def __init__(self, c: Columns, low: Ints, high: Ints, count: int) -> None:
         self.c = c
@@ -133,16 +139,16 @@ class _Seats:
         self.limits(low, high, count)
 
     def limits(self, low: Ints, high: Ints, count: int) -> None:
-        """Let every instance take up to `high`, but no more beyond `low` than leaves the others theirs."""
+        """Set the bounds of loads. An instance may exceed `low` only if the `low` of all others can still be met."""
         self.low, self.high = low, high
         self.beyond = count - int(np.maximum(low, self.load).sum())
 
     def is_open(self, i: int) -> bool:
-        """Return whether instance `i` can take one more."""
+        """Return whether instance `i` can take one more copy."""
         return bool(self.load[i] < self.low[i] or (self.load[i] < self.high[i] and self.beyond > 0))
 
     def options(self, t: int, among: Ints | None = None, mine: Sequence[int] = ()) -> Ints:
-        """Return the instances that can take `t`, of all or of `among`; none of `mine`."""
+        """Return the instances that can take `t`, of all or of `among`, without `mine`."""
         if among is not None:
             barred = {*mine, *self.parked.get(t, ())}
             return np.array([i for i in among.tolist() if i not in barred and self.is_open(i)], np.int64)
@@ -151,7 +157,7 @@ class _Seats:
         return np.flatnonzero(free)
 
     def beyond_shares(self, t: int, mine: Sequence[int]) -> Ints:
-        """Return the instances that may take `t` although they are full: rather these than one where it is parked."""
+        """Return instances for `t` regardless of bounds: those where it is not parked, or else all with open slots."""
         fits = self.c.open_slots > 0
         fits[list(mine)] = False
         unparked = fits.copy()
@@ -159,13 +165,13 @@ class _Seats:
         return np.flatnonzero(unparked if unparked.any() else fits)
 
     def choose(self, options: Ints, copies: Sequence[int]) -> int:
-        """Return the option that shares the fewest tasks with those of `copies`; of equal ones the least loaded."""
+        """Return the option that shares the fewest tasks with the instances in `copies`. Ties: the least loaded one."""
         shared = self.both[list(copies)][:, options].sum(axis=0) if copies else np.zeros(len(options))
         load = self.load[options] / self.c.open_slots[options]
         return int(options[np.lexsort((options, load, shared))[0]])
 
     def take(self, i: int) -> int:
-        """Give instance `i` one more, and return it."""
+        """Give instance `i` one more copy, and return `i`."""
         self.beyond -= int(self.load[i] >= self.low[i])
         self.load[i] += 1
         return i

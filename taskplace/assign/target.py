@@ -1,4 +1,4 @@
-"""Finds the target: the assignment where every task is where it belongs, for the current cluster."""
+"""Finds the target: where every task belongs in the current cluster."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from taskplace.assign.standby import StandbyTarget, place_standbys, replicas_pos
 from taskplace.assign.standby_costs import Traffic
 from taskplace.assign.stateless import place_stateless
 from taskplace.assign.sticky import place_sticky
-from taskplace.model.columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placement import FIXED, Target, bases, moved
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import ACTIVE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.reads import RACK_TAG
 from taskplace.model.shares import floors_and_ceilings, level_loads
 
@@ -31,7 +31,7 @@ UNKNOWN_RACKS = (
 def find_target(problem: Problem) -> Target:
     """Return the target that the configured assignor (`task.assignor.class`) wants.
 
-    Errors: `ConfigError` if there is no such assignor, or it cannot be loaded.
+    Errors: `ConfigError` if the assignor is unknown or cannot be loaded.
     """
     c, config = problem.columns, problem.config
     place = PLACES.get(config.task_assignor_class)
@@ -74,13 +74,13 @@ def high_availability(c: Columns, config: PlacementConfig) -> Target:
 
 
 def sticky(c: Columns, config: PlacementConfig) -> Target:
-    """Return the target that leaves tasks where they are, as long as one balance allows it."""
+    """Return the target of the `sticky` assignor: tasks stay where they are, if the total balance allows it."""
     tags = config.rack_aware_assignment_tags
     actives, standbys, notes = place_sticky(c, bases(c), config.num_standby_replicas, tags)
     return _joined(c, actives, standbys, notes)
 
 
-#: What each assignor of `taskplace.model.assignors` computes.
+#: The function of each built-in assignor (`taskplace.model.assignors`).
 PLACES: Mapping[str, Callable[[Columns, PlacementConfig], Target]] = {
     "high_availability": high_availability,
     "sticky": sticky,
@@ -88,11 +88,12 @@ PLACES: Mapping[str, Callable[[Columns, PlacementConfig], Target]] = {
 
 
 def stateless_for_now(c: Columns, config: PlacementConfig, step: Ints, target: Ints) -> Ints:
-    """Return `step` ([n] instances in force) with its stateless tasks level beside the stateful ones of the step.
+    """Return `step` ([n] instances) with its stateless tasks placed level beside the stateful tasks of the step.
 
-    By the same rules as in the target, and where these leave a choice, nearest to the target. The stateless part of
-    `step` is not read. The target's own is kept where the stateful actives are at their target already, and for an
-    assignor of one's own, whose answer says where stateless tasks are to run.
+    The rules are those of the target. Where they leave a choice, the instance in the target is preferred. The stateless
+    part of `step` is not read. The target's stateless placement is used unchanged if all stateful actives are at their
+    target already, or if the assignor does not level stateless tasks itself (a custom assignor places them as it
+    likes).
     """
     loose = ~c.stateful
     if not loose.any():
@@ -126,7 +127,7 @@ def _joined(
 
 
 def _some_share(c: Columns, steady: Target, tags: tuple[str, ...]) -> bool:
-    """Return whether two copies of a task share a value of these tags; if none do, nothing can be spread better."""
+    """Return whether two copies of some task share a value of these tags. If not, the spread is optimal."""
     tasks = np.flatnonzero(c.stateful)
     task = np.concatenate([tasks, steady.standby_task])
     inst = np.concatenate([steady.active[tasks], steady.standby_inst])
@@ -141,10 +142,10 @@ def _some_share(c: Columns, steady: Target, tags: tuple[str, ...]) -> bool:
 
 
 def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
-    """Return the assignment in force if it is a target already; found by counting, without solving anything.
+    """Return the assignment in force as the target if it is optimal, else None. Needs only counts, no solver.
 
-    It is one if no task has to move (every owner may stay), loads are within both balances, and standbys are
-    complete and even: then it costs nothing, and everything else costs more.
+    It is optimal if every owner may stay, loads are within both balances, and standbys are complete and level. Then it
+    costs nothing, and every other assignment costs more.
     """
     stateful = np.flatnonzero(c.stateful)
     owner = c.owner[stateful]
@@ -179,9 +180,9 @@ def _steady(c: Columns, config: PlacementConfig, base: Ints) -> Target | None:
 
 
 def _complete_and_level(c: Columns, rows: Ints, replicas: int, actives: Ints) -> bool:
-    """Return whether the standbys in `rows` are `replicas` per stateful task, may stay, and level the loads.
+    """Return whether the standbys in `rows` are `replicas` per stateful task, may stay, and make loads level.
 
-    `actives`: [m] stateful actives.
+    `actives`: [m] number of stateful actives.
     """
     stateful = np.flatnonzero(c.stateful)
     if (~c.stateful[c.task[rows]]).any() or (c.open_slots[c.inst[rows]] == 0).any():

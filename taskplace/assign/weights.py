@@ -1,15 +1,16 @@
-"""Tasks of unequal weight: exchanges that bring every instance within one task of its share of the load.
+"""Balances the load where task weights differ: exchanges tasks until every load is within one task of its share.
 
-The flow balances numbers of tasks; where weights differ, two tasks change places between an instance that has too much
-and one that has too little: tasks of the same subtopology, which leaves both balances as they are, or of two, where
-floor and ceiling of both subtopologies allow it on both instances. It stops as soon as no
-load is further from its share than the heaviest task is heavy, or no exchange helps: what is good enough is left
-alone, so a target once reached is kept.
+The flow balances the number of tasks. Where weights differ, pairs of tasks then change places, between an instance with
+too much load and one with too little. The two tasks are of the same subtopology, which keeps both balances. Or they are
+of two subtopologies, if the floors and ceilings of both allow the exchange on both instances. The exchanges end as soon
+as no load differs from its share by more than the heaviest task weighs, or no exchange helps. A placement that meets
+this condition is left alone, so a target that was reached stays the target.
 
-Properties: both balances are kept; the largest load never rises. What single exchanges cannot level is warned of.
-Placing unsplittable weights optimally is NP-hard (it is bin packing), so the result is reported with a bound that no
-placement can beat, and the gap to it (`weighted_load_*` in the metrics).
-Shapes: n weights; O(tasks of the two instances) for each exchange, at most one exchange per task.
+Properties: both balances are kept, and the largest load never rises. If exchanges cannot level the loads, the plan has
+a warning. To place unsplittable weights optimally is NP-hard (bin packing). So the plan's metrics have a bound that no
+placement can beat, and the gap to it (`weighted_load_*`).
+Shapes: n weights; at most n exchanges, each of which compares the tasks of an instance with those of up to `PARTNERS`
+others.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from taskplace.model.columns import Columns, Ints
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 PARTNERS = 8
-"""The number of instances on the other side of their share that are tried as partners of an exchange."""
+"""How many instances on the other side of their share are tried as partners of an exchange."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -33,7 +34,7 @@ def uneven(c: Columns) -> bool:
 
 
 def level(c: Columns, place: Ints) -> bool:
-    """Return whether no load is further from its share than the heaviest task is heavy: good enough."""
+    """Return whether all stateful tasks have a place, and no load is further from its share than the heaviest task."""
     tasks = np.flatnonzero(c.stateful)
     if (place[tasks] < 0).any():
         return False
@@ -44,7 +45,7 @@ def level(c: Columns, place: Ints) -> bool:
 
 
 def level_weights(c: Columns, place: Ints) -> Ints:
-    """Return `place` with exchanges that bring the loads of instances closer to their shares."""
+    """Return `place` after the exchanges that bring the loads of instances closer to their shares."""
     loads = _Loads(c, place.copy())
     for _ in range(len(loads.tasks)):
         exchange = None if loads.level() else loads.best_exchange()
@@ -55,9 +56,11 @@ def level_weights(c: Columns, place: Ints) -> Ints:
 
 
 class _Loads:
-    """The loads of a placement, kept up to date while pairs of tasks change places.
+    """The loads of a placement, updated with each exchange.
 
-    `excess` [m]: how far each load is above its share. `counts` [subtopologies, m], between `low` and `high`.
+    - `excess`: [m] load above the share; negative if below
+    - `counts`: [subtopologies, m] number of tasks
+    - `low`, `high`: [subtopologies, m] the bounds of `counts`
     """
 
     def __init__(self, c: Columns, place: Ints) -> None:
@@ -77,11 +80,11 @@ class _Loads:
         return np.where(self.c.open_slots > 0, self.load - self.share, 0.0)
 
     def level(self) -> bool:
-        """Return whether no load is further from its share than the heaviest task is heavy."""
+        """Return whether no load differs from its share by more than the weight of the heaviest task."""
         return bool(np.abs(self.excess).max() <= self.heaviest)
 
     def exchange(self, t: int, u: int) -> None:
-        """Let two tasks change places."""
+        """Exchange the places of two tasks."""
         c = self.c
         a, b = int(self.place[t]), int(self.place[u])
         self.place[t], self.place[u] = b, a
@@ -91,10 +94,10 @@ class _Loads:
         self.load[b] += difference
 
     def best_exchange(self) -> tuple[int, int] | None:
-        """Return (task, lighter task) of the exchange that helps most between the worst instance and any other.
+        """Return the tasks of the best exchange with the instance that is furthest from its share; None if none helps.
 
-        "Helps": the sum of squared distances from the shares falls, and with it no distance grows beyond the larger
-        one.
+        An exchange helps if it lowers the sum of squared distances from the shares. Then neither of the two distances
+        becomes larger than the larger one was.
         """
         c, tasks, place, excess = self.c, self.tasks, self.place, self.excess
         spare, open_ = self.counts > self.low, self.counts < self.high
@@ -106,7 +109,7 @@ class _Loads:
             if other == worst or against[other] <= 0:
                 continue
             theirs = tasks[place[tasks] == other]
-            gap = (excess[worst] - excess[other]) / 2  # the difference to be moved, ideally
+            gap = (excess[worst] - excess[other]) / 2  # what an ideal exchange moves from `worst` to `other`
             for s in np.intersect1d(c.sub[mine], c.sub[theirs]).tolist():
                 ours, others = mine[c.sub[mine] == s], theirs[c.sub[theirs] == s]
                 difference = c.weight[ours][:, None] - c.weight[others][None, :]
@@ -143,7 +146,7 @@ class _Loads:
 
 
 def _nearest(c: Columns, goes: Ints, comes: Ints, gap: float) -> tuple[float, int, int] | None:
-    """Return (gain, task, other task) of the pair whose weights differ by nearly `gap`. O(tasks * log tasks)."""
+    """Return (gain, task, other task) of the pair whose weights differ most nearly by `gap`. O(tasks * log tasks)."""
     if not len(goes) or not len(comes):
         return None
     comes = comes[np.argsort(c.weight[comes], kind="stable")]
@@ -156,9 +159,10 @@ def _nearest(c: Columns, goes: Ints, comes: Ints, gap: float) -> tuple[float, in
 
 
 def load_and_bound(c: Columns, place: Ints) -> tuple[float, float]:
-    """Return the largest load per slot of a placement, and the least that any placement can have.
+    """Return the largest load per slot of a placement, and a lower bound of it for any placement.
 
-    The bound: the mean load per slot, or the heaviest task alone on the roomiest instance, whichever is more.
+    The bound is the mean load per slot, or the weight of the heaviest task per slot of the instance with most open
+    slots, whichever is larger.
     """
     tasks = np.flatnonzero(c.stateful)
     if not len(tasks) or not c.open_slots.any():

@@ -54,32 +54,32 @@ def _can_remove(problem: Problem, args: argparse.Namespace) -> int:
     """Print whether an instance can go, or what must catch up first; the code is 0 for yes, 3 for not yet."""
     if args.task:
         raise InputError("--task", found=args.task, expected="either --task or --can-remove, not both")
-    found = can_remove(problem, args.can_remove)
+    removal = can_remove(problem, args.can_remove)
     if args.output == "json":
-        _print_json(found.to_dict())
+        _print_json(removal.to_dict())
     else:
-        print(found.text)
-    return codes.DONE if found.can_remove else codes.MOVES
+        print(removal.text)
+    return codes.DONE if removal.can_remove else codes.MOVES
 
 
 def verify(args: argparse.Namespace) -> int:
     """Check a plan against every invariant: the engine's own, or the one in `--plan`."""
     problem = _problem(args.file)
     made = Plan.from_dict(_json(args.plan)) if args.plan else taskplace.plan(problem)
-    found = verify_plan(problem, made)
-    calm = not found and stable(problem, made)
+    violations = verify_plan(problem, made)
+    calm = not violations and stable(problem, made)
     if args.output == "json":
-        violations = [{"invariant": v.invariant, "text": v.text} for v in found]
-        whole = {"schema": "taskplace.verification/1", "valid": not found, "stable": calm}
-        _print_json({**whole, "violations": violations})
-    elif found:
-        print("\n".join(f"violation: {v}" for v in found))
+        listed = [{"invariant": v.invariant, "text": v.text} for v in violations]
+        whole = {"schema": "taskplace.verification/1", "valid": not violations, "stable": calm}
+        _print_json({**whole, "violations": listed})
+    elif violations:
+        print("\n".join(f"violation: {v}" for v in violations))
     elif calm:
         print("valid; stable: nothing has to move")
     else:
         roles = f"{changes(problem, made)} roles change" if changes(problem, made) else "no role changes"
         print(f"valid; {roles} now, {'more to follow' if made.followup else 'and nothing after that'}")
-    if found:
+    if violations:
         return codes.FAILED
     return codes.DONE if calm else codes.MOVES
 
@@ -147,12 +147,12 @@ def _problem(path: str) -> Problem:
 
 
 def _once(pairs: list[tuple[str, Any]], path: str) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
         raise InputError(path, found=f"the key {twice!r} twice in one object", expected="each key once")
-    return found
+    return values
 
 
 def _no(name: str, path: str) -> Any:

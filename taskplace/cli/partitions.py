@@ -65,13 +65,13 @@ def _at(url: str | None, before: str = "") -> str:
 def _print_location(made: PartitionAssignment, topic: str, key: str, *, as_json: bool) -> None:
     """Print who has the partition to which Kafka's producers send a key."""
     # Arguments that are no UTF-8 come with surrogates in place of their bytes; a key is its bytes.
-    found = made.holders.of_key(topic, key.encode(errors="surrogateescape"), partition_for_key)
+    location = made.holders.of_key(topic, key.encode(errors="surrogateescape"), partition_for_key)
     if as_json:
-        print(json.dumps({**found._asdict(), "partition": list(found.partition)}))
+        print(json.dumps({**location._asdict(), "partition": list(location.partition)}))
         return
-    active = "no member yet" if found.active is None else f"{found.active}{_at(found.url, ' ')}"
-    print(f"{compact([found.partition])}  {active}")
-    for name, url in zip(found.standby, found.standby_urls, strict=True):
+    active = "no member yet" if location.active is None else f"{location.active}{_at(location.url, ' ')}"
+    print(f"{compact([location.partition])}  {active}")
+    for name, url in zip(location.standby, location.standby_urls, strict=True):
         print(f"  followed by {name}{_at(url, ' ')}")
 
 

@@ -1,7 +1,7 @@
 """Explains why each task is where it is, what a plan changes, and whether an instance can be removed.
 
-It reads only the problem and the plan. Reading order: `tasks` (one task) with `binding` (which rule decides), `plans`
-(the whole plan), `removal` (an instance). Each returns a value with a text for people and a dict for programs.
+It reads only the problem and the plan. Reading order: `tasks` (one task) with `binding` (the rule that decides),
+`plans` (the whole plan), `removal` (an instance). Results have a text for people and a dict for programs.
 """
 
 from taskplace.explanation.plans import explain_plan, plan_explanation

@@ -11,9 +11,9 @@ from functools import cached_property
 
 import numpy as np
 
-from taskplace.model.columns import Ints
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import Ints
 from taskplace.model.reads import changelog_reads, costs, cross_rack_reads
 from taskplace.model.shares import floors_and_ceilings
 
@@ -27,7 +27,7 @@ class Binding:
     >>> from taskplace.planner import plan
     >>> problem = Problem([Task(TaskId(0, 0)), Task(TaskId(0, 1))], [Instance("a"), Instance("b")])
     >>> Binding(problem, plan(problem)).wanted(0, 1)
-    'both balances want 1 of 2 tasks there'
+    'both balances require 1 of 2 tasks there'
     """
 
     def __init__(self, problem: Problem, plan: Plan) -> None:
@@ -35,16 +35,16 @@ class Binding:
         self._each = self.config.rack_aware_assignment_strategy != "min_traffic"
 
     def wanted(self, t: int, i: int) -> str:
-        """Return the shares of the balances at instance i, as far as they concern task t."""
+        """Return the reason for task t to be at instance i: its shares of both balances, or the assignor."""
         if not self.config.promises.balanced:
-            return f"the assignor {self.config.task_assignor_class!r} puts it there"
-        text = f"{'both balances want' if self._each else 'the balance wants'} {self._span(t, i, None)} there"
+            return f"the assignor {self.config.task_assignor_class!r} places it there"
+        text = f"{'both balances require' if self._each else 'the balance requires'} {self._span(t, i, None)} there"
         if self._each and len(self.c.subtopologies) > 1:
             text += f", and {self._span(t, i, 'sub')}"
         return text + self._traffic(t, i)
 
     def may_stay(self, t: int, i: int) -> str:
-        """Return why task t need not leave its owner i."""
+        """Return why task t may stay at its owner i."""
         if not self.config.promises.balanced:
             return self.wanted(t, i)
         return (
@@ -52,7 +52,7 @@ class Binding:
         )
 
     def stateless(self, t: int, i: int, wanted: int) -> str:
-        """Return why stateless task t is at instance i, though the target may have it at instance `wanted`."""
+        """Return why stateless task t is at instance i. `wanted`: its instance in the target, which may differ."""
         if self._reads is None or not self.c.racks[t]:
             return (
                 "it has no state, so it goes to the least loaded instance, and stays while its share allows"
@@ -65,7 +65,7 @@ class Binding:
         )
 
     def _for_now(self, i: int, wanted: int) -> str:
-        """Return what keeps a stateless task from its target, "" if it is there."""
+        """Return why a stateless task is not at its target instance `wanted` yet; "" if it is."""
         if i == wanted:
             return ""
         now, then = (self._grid(roles).sum(axis=0) for roles in (self._plan.assignment, self._plan.target))
@@ -77,7 +77,7 @@ class Binding:
         )
 
     def leaves(self, t: int, i: int) -> str:
-        """Return why task t leaves its owner, which could keep it, for instance i."""
+        """Return why task t moves to instance i, although its owner has a good copy."""
         c, owner = self.c, int(self.c.owner[t])
         name, to = c.names[owner], c.names[i]
         if c.open_slots[owner] == 0:
@@ -85,35 +85,33 @@ class Binding:
         s = int(c.sub[t])
         total, grid = self._now.sum(axis=0), self._now
         if total[owner] > self._total[1][owner]:
-            return f"{name} has more than its share: {total[owner]} where it is {self._span(t, owner, None)}"
+            return f"{name} has more than its share: {total[owner]} instead of {self._span(t, owner, None)}"
         if self._each and grid[s, owner] > self._subs[1][s, owner]:
             return (
-                f"{name} has more than its share: {grid[s, owner]} where it is {self._span(t, owner, 'sub')}"
+                f"{name} has more than its share: {grid[s, owner]} instead of {self._span(t, owner, 'sub')}"
             )
         if total[i] < self._total[0][i]:
-            return f"{to} has less than its share: {total[i]} where it is {self._span(t, i, None)}"
+            return f"{to} has less than its share: {total[i]} instead of {self._span(t, i, None)}"
         if self._each and grid[s, i] < self._subs[0][s, i]:
-            return f"{to} has less than its share: {grid[s, i]} where it is {self._span(t, i, 'sub')}"
-        return (
-            self._cost(t, owner, i) or f"{name} takes another task in its place, which the balances ask for"
-        )
+            return f"{to} has less than its share: {grid[s, i]} instead of {self._span(t, i, 'sub')}"
+        return self._cost(t, owner, i) or f"{name} takes another task in its place, as the balances require"
 
     def refused(self, t: int, i: int, chosen: int) -> str:
-        """Return why instance i, which could take task t over, is not the one that is `chosen`."""
+        """Return why task t goes to `chosen` and not to instance i, which could also take it over."""
         s = int(self.c.sub[t])
         total, grid = self._then.sum(axis=0), self._then
         cost = self._cost(t, i, chosen)
         if cost and self.config.rack_aware_assignment_strategy != "none":
             return cost
         if total[i] >= self._total[1][i]:
-            return f"its share, {self._span(t, i, None)}, is filled with others"
+            return f"its share, {self._span(t, i, None)}, is full"
         if self._each and grid[s, i] >= self._subs[1][s, i]:
-            return f"its share, {self._span(t, i, 'sub')}, is filled with others"
+            return f"its share, {self._span(t, i, 'sub')}, is full"
         if total[chosen] <= self._total[0][chosen]:
             return f"{self.c.names[chosen]} needs it for its share, {self._span(t, chosen, None)}"
         if self._each and grid[s, chosen] <= self._subs[0][s, chosen]:
             return f"{self.c.names[chosen]} needs it for its share, {self._span(t, chosen, 'sub')}"
-        return cost or f"it would do as well as {self.c.names[chosen]}, and lost the tie by a fixed rule"
+        return cost or f"it is as good as {self.c.names[chosen]}, and a fixed rule breaks the tie"
 
     def stays(self, t: int, i: int) -> str:
         """Return the cost of moving task t from its owner, which may keep it, to instance i."""
@@ -140,7 +138,7 @@ class Binding:
         return shared, differ
 
     def follows(self, t: int, i: int) -> str:
-        """Return what a standby of task t reads across racks at instance i, to be added to why it is there."""
+        """Return the reads across racks of a standby of task t at instance i, as the end of a sentence."""
         if self._changelogs is None or not self.c.changelog_racks[t]:
             return ""
         rack_of, reads = self._changelogs
@@ -148,7 +146,7 @@ class Binding:
         return f", and it reads {count} changelog partition{'s' * (count != 1)} across racks from there"
 
     def _cost(self, t: int, worse: int, better: int) -> str:
-        """Return the cost that speaks against `worse` and for `better`, "" if there is none."""
+        """Return the cost for which `better` is preferred to `worse`; "" if there is none."""
         c = self.c
         if self._reads is not None and self._across(t, worse) != self._across(t, better):
             a, b = self._across(t, worse), self._across(t, better)
@@ -206,13 +204,13 @@ class Binding:
 
     @cached_property
     def _now(self) -> Ints:
-        """[subtopologies, instances] stateful actives, as they are in force."""
+        """[subtopologies, instances] stateful actives in force."""
         owned = np.flatnonzero(self.c.stateful & (self.c.owner >= 0))
         return self._counted(owned, self.c.owner[owned])
 
     @cached_property
     def _then(self) -> Ints:
-        """[subtopologies, instances] stateful actives, in the target."""
+        """[subtopologies, instances] stateful actives in the target."""
         return self._grid(self._plan.target or self._plan.assignment)
 
     def _grid(self, roles: Mapping[str, Roles]) -> Ints:

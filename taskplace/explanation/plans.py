@@ -14,7 +14,7 @@ SCHEMA = "taskplace.explanation/1"
 
 
 def explain_plan(problem: Problem, plan: Plan) -> str:
-    """Return what a plan changes and how good it is: moves with their causes, optimality, and warnings.
+    """Return a text about a plan: its moves with their reasons, its optimality, and its warnings.
 
     >>> from taskplace.model.problem import Instance, Task
     >>> from taskplace.planner import plan
@@ -32,9 +32,9 @@ def explain_plan(problem: Problem, plan: Plan) -> str:
 def plan_explanation(
     problem: Problem, plan: Plan, tasks: Iterable[TaskId | str] | None = None
 ) -> dict[str, Any]:
-    """Return a "taskplace.explanation/1" dict: the plan's moves, how good it is, and why each task is where it is.
+    """Return a "taskplace.explanation/1" dict: the plan's moves, its optimality, and why each task is where it is.
 
-    `tasks`: these only; all of them unless given. Errors: `InputError` for a task that is not in the problem.
+    `tasks`: the tasks to explain, by default all. Errors: `InputError` for a task that is not in the problem.
     """
     explainer = Explainer(problem, plan)
     whole = plan.to_dict()

@@ -1,11 +1,11 @@
-"""Decides whether an instance can be removed now, by each of its tasks, not by counts.
+"""Decides whether an instance can be removed now. It checks each task of the instance, and does not rely on counts.
 
-**The rule.** Every task that the instance has a role in must be caught up on another instance that stays (it does not
-drain, and has capacity). A copy without a role must not be the best one: neither the last caught-up copy nor, if none
-is caught up, the one that lacks least. Tasks that need no copy (stateless, an empty changelog, a store that is not
-logged) only need another instance that stays.
+**The rule.** Every task in which the instance has a role must be caught up on another instance that stays (an instance
+that does not drain and has capacity). A copy without a role must not be the best one: neither the last caught-up copy
+nor, if no copy is caught up, the one that lacks least. Tasks that need no copy (stateless, an empty changelog, a store
+that is not logged) only need another instance that stays.
 
-`removable` applies the rule to plain copies, for callers without a `Problem`; `can_remove` applies it to a problem.
+`removable` applies the rule to plain copies, for callers without a `Problem`. `can_remove` applies it to a problem.
 
 Source: KIP-441 (a task never loses its last caught-up copy).
 """
@@ -21,8 +21,8 @@ import numpy as np
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.lag.ranking import best_first, lacking
-from taskplace.model.columns import NO_COPY, ROLE_NAMES
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES
 from taskplace.validation import MOST
 from topology.ids import TaskId
 
@@ -31,7 +31,12 @@ SHOWN = 5
 
 
 class Copy(NamedTuple):
-    """A copy of a task that needs one. `lag` is None if the copy has not started; `role` may be "none"."""
+    """A copy of a stateful task.
+
+    - `role`: its role, or "none"
+    - `lag`: the records that it lacks; None if the copy has not started
+    - `caught_up`: whether it counts as caught up
+    """
 
     task: TaskId
     instance: str
@@ -41,7 +46,12 @@ class Copy(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A task that must catch up first. `at`: the instance with the nearest copy, or None; `behind`: records."""
+    """A task that must catch up elsewhere first.
+
+    - `role`: its role on the instance that shall be removed
+    - `at`: the other instance with the best copy, or None
+    - `behind`: the records that this copy lacks; None if it has not started
+    """
 
     task: TaskId
     role: str
@@ -58,9 +68,10 @@ class Wait(NamedTuple):
 
 @dataclass(frozen=True)
 class Removal:
-    """Whether an instance can be removed now without a stall; if not, `waits` has the tasks that must catch up.
+    """The answer to whether an instance can be removed now without a stall.
 
-    `alone`: no other instance can take work, even if its copies are caught up.
+    - `waits`: the tasks that must catch up elsewhere first
+    - `alone`: whether no other instance can take work
     """
 
     instance: str
@@ -101,10 +112,10 @@ class Removal:
 
 
 def removable(instance: str, copies: Iterable[Copy], staying: Collection[str]) -> Removal:
-    """Return whether `instance` can go. O(copies * log copies).
+    """Return whether `instance` can be removed. O(copies * log copies).
 
-    `copies`: all copies, on whatever instance, of the tasks that `instance` has a copy of or a role in, and that need
-    a copy. `staying`: the instances that stay and can take work.
+    - `copies`: all copies, on any instance, of the tasks that need a copy and of which `instance` has a copy or a role
+    - `staying`: the instances that stay and can take work
 
     >>> t = TaskId(0, 0)
     >>> mine, other = Copy(t, "a", "standby", 0, True), Copy(t, "b", "active", 7, True)
@@ -141,10 +152,10 @@ def _best(copies: Sequence[Copy]) -> dict[TaskId, Copy]:
         (task_at[copy.task], _lag(copy), not copy.caught_up, name_at[copy.instance]) for copy in copies
     ]
     task, lag, ranks, inst = np.array(columns, np.int64).reshape(-1, 4).T
-    found: dict[TaskId, Copy] = {}
+    best: dict[TaskId, Copy] = {}
     for k in best_first(task, lag, ranks, inst).tolist():
-        found.setdefault(copies[k].task, copies[k])
-    return found
+        best.setdefault(copies[k].task, copies[k])
+    return best
 
 
 def _lag(copy: Copy) -> int:
@@ -152,7 +163,7 @@ def _lag(copy: Copy) -> int:
 
 
 def can_remove(problem: Problem, instance: str) -> Removal:
-    """Return whether an instance can be removed now; if not, which tasks have to catch up first, and where.
+    """Return whether an instance can be removed now, and the tasks that must catch up elsewhere first.
 
     Errors: `InputError` for an instance that is not in the problem. O(tasks + copies) in numpy, and O(copies of the
     tasks on the instance).

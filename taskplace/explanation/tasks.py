@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from taskplace.errors import InputError
 from taskplace.explanation.binding import Binding
 from taskplace.lag.ranking import lacking
-from taskplace.model.columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.model.placement import FIXED, FORCED, RESUME, bases
 from taskplace.model.plan import Plan, Roles
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import NO_COPY, ROLE_NAMES, UNKNOWN, Columns
 from taskplace.validation import of_type
 from topology.ids import TaskId
 
@@ -37,16 +37,16 @@ def explain(problem: Problem, plan: Plan, task: TaskId | str) -> str:
       target  active on b
       copy    a: caught up, active
       copy    b: none
-      why     b is where it belongs, since both balances want 1 of 2 tasks there, and a has more than its share: 2
-              where it is 1 of 2 tasks; but b is not caught up and a is, so a keeps the active while b warms up
-              (50000 records to go)
+      why     b is where it belongs, since both balances require 1 of 2 tasks there, and a has more than its
+              share: 2 instead of 1 of 2 tasks; but b is not caught up and a is, so a keeps the active while b
+              warms up (50000 records to go)
       refused b: it lacks 50000 records, and a is caught up
     """
     return str(Explainer(problem, plan).task(task))
 
 
 class Role(NamedTuple):
-    """A role that the plan gives to an instance, and why."""
+    """A role that the plan gives to an instance, with the reason."""
 
     role: str
     instance: str
@@ -54,7 +54,7 @@ class Role(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """An instance that has or shall have a copy, and why it does not get the active now."""
+    """An instance with a copy, or with one in the plan, and the reason why the task is not active there now."""
 
     instance: str
     why: str
@@ -62,9 +62,13 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True)
 class TaskExplanation:
-    """One task: `roles` that the plan gives it (the active first), `target` roles, and `refused` places.
+    """The explanation of one task. `str()` is the text for people, and `to_dict` the same for programs.
 
-    `str()` is the text for people; `to_dict` the same for programs.
+    - `nature`: stateless, or stateful with the length of its changelog
+    - `roles`: its roles in this step, the active first
+    - `target`: its (role, instance) pairs in the target
+    - `copies`: (instance, state of the copy) pairs
+    - `refused`: the instances where it is not active, with reasons
     """
 
     task: TaskId
@@ -76,17 +80,17 @@ class TaskExplanation:
 
     @property
     def role(self) -> str:
-        """The role that `instance` and `why` are about; "" if the plan does not place the task."""
+        """The first of `roles`, "active" in a valid plan; "" if the plan does not place the task."""
         return self.roles[0].role if self.roles else ""
 
     @property
     def instance(self) -> str:
-        """Where the task is active in this step."""
+        """The instance of the task's first role in this step."""
         return self.roles[0].instance if self.roles else ""
 
     @property
     def why(self) -> str:
-        """Why it is active there."""
+        """The reason why the task is active there."""
         return self.roles[0].why if self.role == "active" else "the plan does not place it"
 
     def __str__(self) -> str:
@@ -103,7 +107,7 @@ class TaskExplanation:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as an entry of "taskplace.explanation/1"."""
+        """Return an entry of "taskplace.explanation/1"."""
         return {
             "task": str(self.task),
             "nature": self.nature,
@@ -121,7 +125,7 @@ _NOWHERE: dict[str, str] = {}
 
 
 class _OneTask(NamedTuple):
-    """One task: its position, its roles by instance in the step and in the target, and its copy rows by instance."""
+    """One task: its position, its roles by instance (`now` in the step, `goal` in the target), and its copy rows."""
 
     t: int
     now: Mapping[str, str]
@@ -131,10 +135,10 @@ class _OneTask(NamedTuple):
 
 @dataclass
 class Explainer:
-    """Explains the tasks of one plan. Shared values are computed once.
+    """Explains the tasks of one plan. Values that tasks share are computed once.
 
-    Cost: O(tasks + copies) to begin with, O(copies of the task) for each task. Errors: `InputError` if the plan names
-    instances that the problem does not have.
+    Cost: O(tasks + copies) once, and O(copies of the task) for each task. Errors: `InputError` if the plan names an
+    instance that the problem does not have.
     """
 
     problem: Problem
@@ -148,7 +152,7 @@ class Explainer:
             raise InputError("plan", found=name, expected="only instances of the problem")
 
     def task(self, task: TaskId | str) -> TaskExplanation:
-        """Return the explanation of one task; `InputError` if it is not in the problem."""
+        """Return the explanation of one task. Errors: `InputError` if it is not in the problem."""
         c, t = self._c, self._find(task)
         one = _OneTask(
             t=t,
@@ -220,25 +224,25 @@ class Explainer:
         if role == "warmup":
             wanted = goal.get(name, "")
             then = (
-                "it is to take over the active"
+                "it will take over the active"
                 if wanted == "active"
-                else f"it is to relieve another standby{self._binding.follows(t, self._at[name])}"
+                else f"it will replace another standby{self._binding.follows(t, self._at[name])}"
             )
-            return then if wanted else "it goes on warming up"
+            return then if wanted else "it continues to warm up"
         if name not in goal:
-            return "it keeps its copy until another has caught up"
+            return "it keeps its copy until another copy has caught up"
         if goal[name] == "active":
-            return "it is to be active once it has caught up"
+            return "it will be active once it has caught up"
         others = [self._at[n] for n, r in now.items() if n != name and r in ("active", "standby")]
         shared, differ = self._binding.apart(self._at[name], others)
-        tags = f", in a place of its own ({', '.join(differ)})" if differ else ""
+        tags = f", apart from the other copies ({', '.join(differ)})" if differ else ""
         tags += f", though it shares {', '.join(shared)} with another copy" if shared else ""
         tags += self._binding.follows(t, self._at[name])
         if before == "standby":
-            return f"it is one already{tags}"
+            return f"it is a standby already{tags}"
         if row is not None and self._c.caught[row]:
             return f"its copy is caught up{tags}"
-        return f"one was missing, so it is made at once{tags}"
+        return f"a standby was missing, so it is created at once{tags}"
 
     def _why(self, one: _OneTask, active: str) -> str:
         c = self._c
@@ -254,7 +258,7 @@ class Explainer:
             ready = row is not None and bool(c.caught[row])
             rest = f"but {wanted} is not caught up and {active} is, so {active} "
             if not ready:
-                rest = f"but nobody is caught up and nobody is far ahead of {active}, so {active} "
+                rest = f"but no copy is caught up or far ahead of {active}, so {active} "
             rest += "keeps the active" if active == owner else "is promoted"
             state = DOING.get(now.get(wanted, ""), "waits for a warm-up")
             return (
@@ -265,16 +269,16 @@ class Explainer:
             return f"{reason}, and the copy on {active} is caught up: a forced promotion, nothing is restored"
         if base == RESUME:
             far = f"{owner} lacks far more" if owner else "its owner is gone"
-            return f"nobody is caught up, {far}, and the copy on {active} lacks least"
+            return f"no copy is caught up, {far}, and the copy on {active} lacks least"
         if base == FIXED and owner == active:
             may = self._binding.may_stay(t, at)
             return f"{active} has it, and {may}; any other place would be a move"
         if base == FIXED:
             return f"{self._binding.leaves(t, at)}, and {active} can take over now; {self._share(t, at)}"
-        return f"it ran nowhere; {self._share(t, at)}"
+        return f"it was not running; {self._share(t, at)}"
 
     def _refusals(self, one: _OneTask, seen: list[int]) -> Iterator[Refusal]:
-        """Yield, for every instance with a copy, or that is to have one, why it is not active."""
+        """Yield the reason why the task is not active, for every other instance that has or gets a copy."""
         c = self._c
         t, now, goal, rows = one
         active = next((n for n, role in now.items() if role == "active"), "")
@@ -292,18 +296,18 @@ class Explainer:
             elif not c.at_once[t] and not (row is not None and c.caught[row]):
                 lacks = self._behind(t, row)
                 why = f"it lacks {lacks}, " + (
-                    f"and {active} is caught up" if ready else f"and nobody is far ahead of {active}"
+                    f"and {active} is caught up" if ready else f"and no copy is far ahead of {active}"
                 )
             elif self._base[t] == FIXED and active == wanted == c.names[int(c.owner[t])]:
                 why = f"it could take over, but {active} may stay, and {self._binding.stays(t, i)}"
             elif name == wanted:
-                why = f"it is to take over, but {active} is caught up and stays until then"
+                why = f"it will take over, but {active} is caught up and stays until then"
             else:
                 why = f"it could take over, but {self._binding.refused(t, i, self._at[wanted])}"
             yield Refusal(name, why + self._no_standby(i, now))
 
     def _no_standby(self, i: int, now: Mapping[str, str]) -> str:
-        """Say which named tags keep an instance without a role from being a standby."""
+        """Return the tags because of which an instance without a role is not a standby, as the end of a sentence."""
         name = self._c.names[i]
         shared, _ = self._binding.apart(i, [self._at[n] for n in now if n != name])
         if name in now or not shared or not self.problem.config.num_standby_replicas:
@@ -314,7 +318,7 @@ class Explainer:
         return f"{self._c.names[at]} is where it belongs, since {self._binding.wanted(t, at)}"
 
     def _moves(self, t: int, at: int) -> str:
-        """Say where the task belongs, and if it is a move, what makes it one."""
+        """Return why the task belongs at instance `at`, and the reason for the move if it is one."""
         owner = int(self._c.owner[t])
         if self._base[t] != FIXED or owner in (-1, at) or self._c.open_slots[owner] == 0:
             return self._share(t, at)
@@ -337,7 +341,7 @@ def _places(roles: Mapping[str, Roles]) -> dict[TaskId, dict[str, str]]:
 
 
 def _ordered(places: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return (role, instance), the active first."""
+    """Return (role, instance) pairs, the active first."""
     order = {role: k for k, role in enumerate(Roles._fields)}
     return sorted(((role, name) for name, role in places.items()), key=lambda r: (order[r[0]], r[1]))
 

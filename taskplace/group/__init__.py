@@ -1,13 +1,13 @@
-"""Groups: members, a coordinator, generations, and who gets what: the client-side assignment proposal.
+"""Group membership: members, a coordinator and generations, as in Kafka's client-side assignment proposal.
 
     from taskplace.group import ConsumerProtocol, LocalCoordinator, LocalMember, Topics
 
-Reading order: `messages` (what is said), `choice` (protocol, leader, sub-group), `state` and `group` (the
-coordinator's side), `coordinator` (many groups), `protocol` and `member` (the member's side); then what
-consumers add: `topics`, `pattern`, `subscription`, `assigner`, `consistent`, `strategies`, `consumer`; `local` for
-threads; `wire` is the bytes below.
+Reading order: `messages`, `choice` (protocol, leader, sub-group), `state`, `phases` and `group` (the coordinator's
+side), `coordinator` (many groups), `protocol` and `member` (the member's side). Consumers add `topics`, `pattern`,
+`subscription`, `assigner`, `consistent`, `strategies` and `consumer`. `local` runs groups on threads, and `wire`
+encodes bytes.
 
-The state machines keep no thread and no clock: events and the time in, messages and effects out.
+The state machines have no threads and no clock. They take events and the time, and return messages and effects.
 """
 
 from taskplace.group.assigner import ConsumerMetadata, PartitionAssigner, RoundRobin, Shares

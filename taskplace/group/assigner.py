@@ -10,8 +10,8 @@ values of all members (`assign`).
         def assign(self, consumer, partitions_per_topic, consumers):
             ...
 
-Properties that a strategy has to keep: `assign` is a function of its arguments alone, so that all members, each
-calling it for itself, agree; `partitions_per_topic` and `consumers` come in a canonical order.
+Requirements: `assign` must be a function of its arguments alone, so that all members agree when each calls it for
+itself. `partitions_per_topic` and `consumers` are passed in canonical order.
 
 Source: "KafkaConsumer API" in the client-side assignment proposal.
 """
@@ -32,10 +32,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ConsumerMetadata(Generic[T]):
-    """A consumer's name, its subscribed topics (sorted), and the metadata of its strategy.
+    """One consumer, as strategies see it.
 
-    `owned`: its partitions in `generation`, the newest one it took part in; empty if it is new. `standby`: the
-    partitions that it followed.
+    - `name`: its name in the group
+    - `topics`: the subscribed topics, sorted
+    - `metadata`: the metadata of its strategy
+    - `rack`: its rack, or ""
+    - `owned`: its partitions in `generation`, the newest in which it took part; empty for a new consumer
+    - `standby`: the partitions that it followed
     """
 
     name: str
@@ -49,10 +53,10 @@ class ConsumerMetadata(Generic[T]):
 
 @dataclass(frozen=True)
 class Shares:
-    """The assignment by member name: partitions, and partitions to follow (`standby`).
+    """An assignment by member name: partitions (`active`), and partitions to follow (`standby`).
 
-    `followup`: assign again once the standbys have caught up. `warnings`: requirements that could not be met, with the
-    remedy.
+    - `followup`: whether to assign again when the standbys have caught up
+    - `warnings`: requirements that could not be met, with the remedy
     """
 
     active: Mapping[str, Sequence[TopicPartition]]
@@ -62,13 +66,13 @@ class Shares:
 
 
 class PartitionAssigner(Generic[T]):
-    """A strategy. `name` and `version` are what members agree on.
+    """The base of strategies. Members agree on a strategy by its `name` and `version`.
 
-    `needs_agreement`: whether members have to see the same topics; without, the metadata hash is not compared.
-    `looks_at_leaders`: whether the hash has to cover the racks of the partitions' leaders.
-    `remembers`: whether it wants to know what members owned before; they say so only then, to keep joins small.
-    `replicates`: whether it gives out partitions to follow (`shares`).
-    `metadata_version`: the version of the subscription it travels in, for groups with members from before.
+    - `needs_agreement`: whether members must see the same topics. If not, metadata hashes are not compared
+    - `looks_at_leaders`: whether the metadata hash covers the racks of partition leaders
+    - `remembers`: whether it reads the partitions that members owned. Only then do joins contain them
+    - `replicates`: whether it assigns partitions to follow (`shares`)
+    - `metadata_version`: the version of the subscription that contains its metadata
     """
 
     name: str
@@ -80,11 +84,11 @@ class PartitionAssigner(Generic[T]):
     metadata_version: int = 1
 
     def metadata(self) -> T:
-        """Return the current value that other members shall know: any JSON value; None by default."""
+        """Return the value that other members shall know: any JSON value, by default None."""
         return cast(T, None)
 
     def see(self, topics: Topics) -> None:
-        """Take note of what is seen of the topics, before `assign`: for strategies that look at leaders."""
+        """Receive the member's view of the topics before `assign`. Strategies that look at leaders override this."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -97,26 +101,26 @@ class PartitionAssigner(Generic[T]):
         partitions_per_topic: Mapping[str, int],
         consumers: Sequence[ConsumerMetadata[T]],
     ) -> list[TopicPartition]:
-        """Return the partitions of `consumer`: of the topics with so many partitions, among these consumers.
+        """Return the partitions of `consumer`, for these partition counts and consumers.
 
-        A strategy has this or `assign_all`, and the other by it.
+        A strategy overrides this or `assign_all`. Each of them calls the other by default.
         """
         return self.assign_all(partitions_per_topic, consumers)[consumer]
 
     def assign_all(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
     ) -> dict[str, list[TopicPartition]]:
-        """Return the partitions of all consumers by name: what a leader asks for."""
+        """Return the partitions of all consumers, by name. A leader calls this through `shares`."""
         return {c.name: self.assign(c.name, partitions_per_topic, consumers) for c in consumers}
 
     def shares(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[T]]
     ) -> Shares:
-        """Return the partitions of all consumers with their standbys: what a strategy with replicas overrides."""
+        """Return the partitions and standbys of all consumers. A strategy with standbys overrides this."""
         return Shares(self.assign_all(partitions_per_topic, consumers))
 
     def encode(self, metadata: T) -> bytes:
-        """Return the bytes of this strategy's metadata; None takes none."""
+        """Return the bytes of this strategy's metadata. None gives empty bytes."""
         if metadata is None:
             return b""
         return json.dumps(metadata, sort_keys=True, separators=(",", ":")).encode()
@@ -124,8 +128,8 @@ class PartitionAssigner(Generic[T]):
     def decode(self, data: bytes) -> T:
         """Return the metadata in `data`, which another member has sent.
 
-        Check here whatever `assign` relies on: a member whose metadata this refuses is left out, but an exception of
-        `assign` ends the membership of whoever calls it.
+        Check here everything that `assign` relies on. In the mode EVERY, a member whose metadata is refused here is
+        left out. An exception of `assign` ends the membership of the member that calls it.
         """
         try:
             metadata: Any = json.loads(data) if data else None
@@ -135,10 +139,10 @@ class PartitionAssigner(Generic[T]):
 
 
 class RoundRobin(PartitionAssigner[None]):
-    """Deals out partitions in turn: the smallest strategy there is.
+    """Deals out partitions in turn.
 
-    Each topic's partitions go to the consumers that are subscribed to it; with equal subscriptions the counts
-    differ by at most 1.
+    Each topic's partitions go to the consumers that subscribe to it. With equal subscriptions, the counts differ by at
+    most 1.
 
     >>> consumers = [ConsumerMetadata("a", ("t",), None), ConsumerMetadata("b", ("t",), None)]
     >>> [p.partition for p in RoundRobin().assign("a", {"t": 5}, consumers)]

@@ -1,6 +1,6 @@
-"""The choices of a group: the protocol, the leader, the sub-group.
+"""Chooses the protocol, the leader and the sub-group of a group.
 
-Each is a function of its arguments alone, so all members make the same choice.
+Each choice is a function of its arguments alone, so all members make the same choice.
 
 Source: "JoinGroup Response", "Single Client Assignor" and "Dropping Topic Lists" in the proposal.
 """
@@ -18,7 +18,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
-    """Return the protocols in every list, in the order of the first.
+    """Return the protocols that are in every list, in the order of the first list.
 
     >>> supported_by_all([[("range", 1), ("range", 0)], [("range", 0)]])
     [('range', 0)]
@@ -31,12 +31,12 @@ def supported_by_all(preferences: Iterable[Sequence[Pair]]) -> list[Pair]:
 
 
 def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | None:
-    """Return the protocol that a group uses: supported by all and preferred; None if nothing is common.
+    """Return the protocol that the group uses, or None if no protocol is supported by all members.
 
-    - What *every* member lists behind another common protocol is never chosen, so if all agree on the first, that
-      one is.
-    - If they do not agree, one of the rest is drawn. The draw depends on `seed` and on the candidates, so it stays
-      the same from one rebalance to the next, whoever draws.
+    - A protocol that *every* member ranks below another common protocol is never chosen. So if all members prefer the
+      same protocol, it is chosen.
+    - Otherwise one of the remaining protocols is drawn. The draw depends only on `seed` and the candidates, so every
+      rebalance and every coordinator draws the same one.
 
     Work: members x protocols squared.
 
@@ -48,7 +48,7 @@ def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | 
     common = supported_by_all(preferences)
     if not common:
         return None
-    # Members of a group mostly say the same: what differs is looked at once.
+    # Most members have the same list: handle each distinct list once.
     orders = {tuple(pair for pair in dict.fromkeys(listed) if pair in common) for listed in preferences}
     places = [{pair: k for k, pair in enumerate(order)} for order in orders]
     wanted = sorted(
@@ -60,15 +60,14 @@ def choose_protocol(preferences: Sequence[Sequence[Pair]], seed: str) -> Pair | 
 
 
 def drawn(candidates: Sequence[K], seed: str) -> K:
-    """Return one of the candidates by a hash of them and of `seed`: the same everywhere, and in every run."""
+    """Return one of the candidates, chosen by a hash of all candidates and `seed`: the same in every process."""
     digest = hashlib.sha256(repr((seed, list(candidates))).encode()).digest()
     return candidates[int.from_bytes(digest[:8], "big") % len(candidates)]
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A member that could lead: its name, the newest metadata version it knows, its place in the order of
-    joining."""
+    """A possible leader: its name, the newest metadata version that it knows, and its rank in the order of joining."""
 
     name: str
     newest: int
@@ -79,9 +78,10 @@ LeaderRule = Callable[[Sequence[Candidate]], str]
 
 
 def newest_then_latest(candidates: Sequence[Candidate]) -> str:
-    """Return who leads by the text's heuristics: the newest metadata version; among those, the latest to join.
+    """Return the leader by the proposal's heuristics: the newest metadata version, then the latest to join.
 
-    The newest can read what all others wrote; the latest to join is the least likely to be gone already.
+    A member with the newest version can read the metadata of all others. The latest to join is the least likely to have
+    gone already.
 
     >>> newest_then_latest([Candidate("a", 1, 0), Candidate("b", 2, 1), Candidate("c", 2, 2), Candidate("d", 1, 3)])
     'c'
@@ -90,7 +90,7 @@ def newest_then_latest(candidates: Sequence[Candidate]) -> str:
 
 
 def always(name: str) -> LeaderRule:
-    """Return the rule that one member leads whenever it is there, and the text's heuristics when it is not.
+    """Return the rule that the member `name` leads. Without that member, `newest_then_latest` decides.
 
     >>> always("driver")([Candidate("worker-1", 9, 1), Candidate("driver", 0, 0)])
     'driver'
@@ -103,10 +103,10 @@ def always(name: str) -> LeaderRule:
 
 
 def largest_matching(hashes: Mapping[str, bytes]) -> frozenset[str]:
-    """Return the members of the largest sub-group with one subscription hash; the others are dormant.
+    """Return the members of the largest sub-group with equal subscription hashes. The other members are dormant.
 
-    The tie-break is the smallest hash: it depends on what is subscribed to and not on who is called what, so a
-    restart under another name does not flip it.
+    The smallest hash breaks ties. It depends on the subscription and not on member names, so a restart under another
+    name does not change the result.
 
     >>> sorted(largest_matching({"A": b"foo", "B": b"foo", "C": b"foo,bar"}))
     ['A', 'B']
@@ -120,16 +120,16 @@ def largest_matching(hashes: Mapping[str, bytes]) -> frozenset[str]:
     return frozenset(name for name, digest in hashes.items() if digest == winner)
 
 
-def in_step(said: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
-    """Return the members that see what most members with their subscription see; the others are the odd ones.
+def in_step(views: Mapping[str, tuple[Hashable, bytes]]) -> frozenset[str]:
+    """Return the members whose metadata hash is the most frequent one among members with the same subscription.
 
-    `said` is the subscription and the metadata hash of each. Every subscription is judged by itself, since hashes
-    of different topics cannot be compared; the tie-break is the smallest hash.
+    `views`: member -> (subscription, metadata hash). Hashes of different subscriptions cannot be compared,
+    so each subscription is handled separately. The smallest hash breaks ties.
 
     >>> sorted(in_step({"A": ("t", b"new"), "B": ("t", b"new"), "C": ("t", b"old"), "D": ("u", b"one")}))
     ['A', 'B', 'D']
     """
     by_subscription: dict[Hashable, dict[str, bytes]] = {}
-    for name, (subscription, seen) in said.items():
+    for name, (subscription, seen) in views.items():
         by_subscription.setdefault(subscription, {})[name] = seen
     return frozenset().union(*(largest_matching(hashes) for hashes in by_subscription.values()))

@@ -1,22 +1,23 @@
-"""Consistent hashing: every partition has its owners by a hash, so members need not see the same partition counts.
+"""Consistent hashing: a hash determines the owners of each partition, so members may see different partition counts.
 
-Members stand on a ring, each at many points. A partition looks for its owner from its own point on; a member
-that has its share is passed over. Further owners, if asked for, are those who follow the first in a fixed order
-of the members. The share grows with the partition number, so who owns partition p depends on the partitions
-below p and on the members alone: two members that see 12 and 14 partitions of a topic agree on the first 12.
+Each member has many points on a ring. A partition goes to the member at the first point after its own, but members that
+have reached their limit are skipped. Further owners, if configured, follow the first one in a fixed order of the
+members. The limit grows with the partition number. So the owners of partition p depend only on the members and on the
+partitions below p: two members that see 12 and 14 partitions of a topic agree on the first 12.
 
 Properties, for each topic, with n partitions, m members subscribed to it, and r owners each:
-- spread: nobody has more than r * ceil((1 + slack) * n / m) partitions of the topic;
-- agreement: the owners of a partition do not depend on n, nor on any other topic;
-- stability: a change of members moves the share of who came or went, and what the limits push on: little with
-  much slack, several shares with little, half of all partitions with none (`benchmarks/bench_consistent_hash.py`);
-- redundancy: the r owners of a partition are different members; with fewer than r members all of them own it, and
-  a warning says so.
+- spread: no member has more than r * ceil((1 + slack) * n / m) partitions of the topic;
+- agreement: the owners of a partition depend neither on n nor on other topics;
+- stability: a change of members moves the share of the members that came or went, and partitions that the limits
+  displace. These are few with much slack, several shares with little slack, and half of all partitions without slack
+  (`benchmarks/bench_consistent_hash.py`);
+- redundancy: the r owners of a partition are different members. With fewer than r members, all of them own it, and a
+  warning is logged.
 
-Work: n * (r + log(points of the ring)), and the walk past full members.
+Work: n * (r + log(points of the ring)), and the steps past full members.
 
 Source: "Metadata" in the client-side assignment proposal; consistent hashing with bounded loads (Mirrokni, Thorup,
-Zadimoghaddam 2016), here with limits that grow as the partitions come.
+Zadimoghaddam 2016), here with limits that grow with the partition number.
 """
 
 from __future__ import annotations
@@ -36,8 +37,13 @@ log = logging.getLogger(__name__)
 
 
 class ConsistentHash(PartitionAssigner[None]):
-    """Owners by hash. `owners` of each partition; `slack` is how much above the mean is allowed; `points` on
-    the ring.
+    """Assigns partitions by consistent hashing.
+
+    - `owners`: the number of owners of each partition
+    - `slack`: how much a member's load may exceed the mean, as a fraction
+    - `points`: the number of points of each member on the ring
+
+    Errors: `InputError` for numbers below these minimums: 1 owner, 1 point, slack 0.
 
     >>> consumers = [ConsumerMetadata(name, ("t",), None) for name in "abc"]
     >>> twelve, some_more = (ConsistentHash().assign("a", {"t": n}, consumers) for n in (12, 14))
@@ -65,7 +71,7 @@ class ConsistentHash(PartitionAssigner[None]):
         partitions_per_topic: Mapping[str, int],
         consumers: Sequence[ConsumerMetadata[None]],
     ) -> list[TopicPartition]:
-        """Return what `consumer` owns."""
+        """Return the partitions that `consumer` owns."""
         own = next(c.topics for c in consumers if c.name == consumer)
         topics = {topic: count for topic, count in partitions_per_topic.items() if topic in own}
         return self.assign_all(topics, consumers)[consumer]
@@ -73,7 +79,7 @@ class ConsistentHash(PartitionAssigner[None]):
     def assign_all(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
     ) -> dict[str, list[TopicPartition]]:
-        """Return what everybody owns."""
+        """Return the partitions that each consumer owns."""
         owned: dict[str, list[TopicPartition]] = {c.name: [] for c in consumers}
         rings: dict[tuple[str, ...], tuple[list[int], list[str]]] = {}
         short = 0
@@ -97,7 +103,7 @@ class ConsistentHash(PartitionAssigner[None]):
         return owned
 
     def _ring(self, members: Sequence[str]) -> tuple[list[int], list[str]]:
-        # Sorted by point and then by name: the same ring everywhere, should two points meet.
+        # Sorted by point and then by name: the ring is the same everywhere, even if two points are equal.
         ring = sorted((_point(f"{k}:{name}"), name) for name in members for k in range(self.points))
         return [point for point, _ in ring], [name for _, name in ring]
 
@@ -105,16 +111,17 @@ class ConsistentHash(PartitionAssigner[None]):
         self, topic: str, count: int, members: Sequence[str], ring: tuple[list[int], list[str]]
     ) -> list[list[str]]:
         points, names = ring
-        # A chain by hash: whoever comes or goes changes the followers of its neighbours only.
+        # Members sorted by hash: a member that comes or goes changes only the followers of its neighbours.
         chain = sorted(members, key=lambda name: (_point(name), name))
         place = {name: k for k, name in enumerate(chain)}
         each = min(self.owners, len(members))
         load = dict.fromkeys(members, 0)
-        # Exact: a limit that is rounded differently somewhere would be another assignment.
+        # Exact fractions: a limit that one member rounds differently would give another assignment.
         share = Fraction(str(1 + self.slack)) / len(members)
         owners = []
         for partition in range(count):
-            limit = math.ceil(share * (partition + 1))  # times the members, more than there is: the walk ends
+            # All limits together exceed the load, so the loop below ends.
+            limit = math.ceil(share * (partition + 1))
             at = bisect(points, _point(f"{topic}/{partition}")) % len(names)
             while load[names[at]] >= limit:
                 at = (at + 1) % len(names)

@@ -1,17 +1,18 @@
-"""The consumer's embedded protocol: subscriptions in, partitions out, in both modes of the text.
+"""The embedded protocol of consumers: turns subscriptions into partitions, in both modes of the proposal.
 
-EVERY: each member computes the whole assignment for itself from the full list, and takes its part. All have to
-see the same topics, so each compares everybody's metadata hash with what it sees itself; if one differs it
-takes nothing, looks at the topics again, and joins again. Two members that both accept see the same for all
-topics subscribed to: so they compute the same, and no partition is taken twice. If it lasts, the odd ones give up:
-among members with one subscription those whose hash is not the most frequent, which everybody reads from the same
-list. The others go on, without them if need be. A member whose metadata nobody can read is left out by all.
+EVERY: each member computes the whole assignment from the full list, and takes its own part. All members must see the
+same topics. So each member compares the metadata hashes of all members with its own view. If one differs, it takes no
+partitions, fetches the topics again, and joins again. Two members that accept an outcome have the same view of all
+subscribed topics, so they compute the same assignment, and no partition has two owners. If the disagreement lasts, some
+members give up: among members with the same subscription, those whose hash is not the most frequent. All members
+determine these from the same list. The others continue, if necessary without them. A member with unreadable metadata is
+left out by all others.
 
-SINGLE: the leader computes for all from what it sees; nobody has to agree on topics, nor on a strategy.
-Metadata of a version that the leader does not know is answered with the highest that it does.
+SINGLE: the leader computes the assignment for all members from its own view. Members need not agree on topics or a
+strategy. A leader answers metadata of an unknown version with the newest version that it knows.
 
-Hashed subscriptions ("Dropping Topic Lists", mode EVERY): members send a hash of their topics in place of the
-list; the largest sub-group with one hash takes its partitions, the others are dormant until the next rebalance.
+Hashed subscriptions ("Dropping Topic Lists", mode EVERY): members send a hash of their topics instead of the list. The
+largest sub-group with equal hashes gets the partitions. The other members are dormant until the next rebalance.
 
 Source: the two sections "Consumer Embedded Protocol" and "Dropping Topic Lists" in the client-side assignment
 proposal.
@@ -37,24 +38,26 @@ from topology.node import TopicPartition
 
 log = logging.getLogger(__name__)
 
-HASHED = "+hashed"  # a protocol of its own: lists and hashes of lists do not mix
-DEFAULT = "default"  # the one protocol of the mode SINGLE: which strategy is the leader's business
+HASHED = "+hashed"  # the suffix of a separate protocol: members with lists and with hashes cannot share one
+DEFAULT = "default"  # the only protocol of the mode SINGLE, where the leader chooses the strategy
 
 
 class ConsumerProtocol:
     """A consumer of topics, for a `Member`.
 
-    It subscribes to `topics`, or to all topics whose whole names match `pattern` (`taskplace.group.pattern`). `fetch`
-    returns the current view of the topics. It is called before the first join, by a leader before it assigns, on a
-    disagreement, and by `refresh` (which `LocalMember` calls every `metadata.max.age.ms`). If it raises, the member
-    tries again after a back-off; a leader goes on with its last view.
-    `assigners` are in order of preference; a leader in the mode SINGLE uses the first. `newest` is the newest metadata
-    version that it writes.
+    It subscribes to `topics`, or to all topics whose whole names match `pattern` (`taskplace.group.pattern`).
 
-    After an assignment, `standby` are the partitions to follow, and `followup` says to join again once they
-    are caught up: strategies with replicas.
+    - `fetch`: returns the current view of the topics. It is called before the first join, by a leader before it
+      assigns, on a disagreement, and by `refresh` (which `LocalMember` calls every `metadata.max.age.ms`). If it
+      raises, the member tries again after a back-off, and a leader uses its last view
+    - `assigners`: the strategies, in order of preference. A leader in the mode SINGLE uses the first one
+    - `hashed`: send a hash of the subscription instead of the list
+    - `newest`: the newest metadata version that it reads and writes
 
-    Errors: `InputError` for a combination that cannot work, a bad pattern, a name that is no text.
+    After an assignment, `standby` has the partitions to follow, and `followup` is true if the member should join again
+    when these have caught up (strategies with standbys). `dormant` is true if another sub-group got all partitions.
+
+    Errors: `InputError` for contradicting arguments, a bad pattern, and names that are not strings.
 
     >>> view = Topics({"orders": 4})
     >>> a, b = (ConsumerProtocol(["orders"], fetch=lambda: view) for _ in "ab")
@@ -81,7 +84,7 @@ class ConsumerProtocol:
         if bool(topics) == bool(pattern):
             both = {"topics": list(topics), "pattern": pattern}
             raise InputError("subscription", found=both, expected="either topics or a pattern")
-        if isinstance(topics, str):  # it would be taken for its letters
+        if isinstance(topics, str):  # it would be read as a list of letters
             raise InputError("topics", found=topics, expected="a list of topics")
         for k, topic in enumerate(topics):
             text(topic, f"topics[{k}]")
@@ -107,7 +110,7 @@ class ConsumerProtocol:
         self._view: Topics | None = None
         self._hashed = hashed
         self._compress = compress
-        self._speak = newest  # what the leader can read; lower while it is older than this member
+        self._version = newest  # the metadata version to write: lower if the leader cannot read the newest
         self._owned: tuple[TopicPartition, ...] = ()
         self._generation = 0
 
@@ -119,9 +122,9 @@ class ConsumerProtocol:
         return self._view
 
     def refresh(self) -> bool:
-        """Fetch the topics again and return whether they have changed; if so, the member has to join again.
+        """Fetch the topics again, and return whether they have changed. If so, the member must join again.
 
-        Errors: `TryAgain` if `fetch` raises; the view before stays.
+        Errors: `TryAgain` if `fetch` raises or returns anything but `Topics`; the view is then unchanged.
         """
         before, self._view = self._view, self._look()
         return before != self._view
@@ -129,7 +132,7 @@ class ConsumerProtocol:
     def _look(self) -> Topics:
         try:
             seen = self._fetch()
-        except Exception as error:  # whatever it is, it may be over soon
+        except Exception as error:  # any error may be temporary
             log.warning("the topics cannot be fetched", exc_info=True)
             detail = f"the topics cannot be fetched: {type(error).__name__}: {error}"
             raise TryAgain(detail, code=Code.TOPICS_UNAVAILABLE) from error
@@ -141,12 +144,12 @@ class ConsumerProtocol:
     # ------------------------------------------------------------------------------- what a member asks for
 
     def offers(self) -> list[Offer]:
-        """Return a protocol for each strategy; in the mode SINGLE the one that all share."""
+        """Return a protocol for each strategy; in the mode SINGLE, the common protocol of all strategies."""
         if self.mode is Mode.SINGLE:
-            _ = self.view  # whoever joins may have to lead, and then needs it
-            return [Offer(DEFAULT, 0, self._said(self.assigners[0], self._speak))]
+            _ = self.view  # this member may become the leader, which needs a view
+            return [Offer(DEFAULT, 0, self._metadata(self.assigners[0], self._version))]
         return [
-            Offer(a.name + (HASHED if self._hashed else ""), a.version, self._said(a, a.metadata_version))
+            Offer(a.name + (HASHED if self._hashed else ""), a.version, self._metadata(a, a.metadata_version))
             for a in self.assigners
         ]
 
@@ -161,19 +164,19 @@ class ConsumerProtocol:
                 log.info("group %s: %s uses metadata version %d", outcome.group, name, error.version)
                 states[name] = Probe(self.newest).encode()
             except ProtocolError as error:
-                # Who sent it is what one looks for in a log.
+                # Name the sender, for whoever reads the log.
                 raise ProtocolError(
                     f"members[{name!r}].{error.path}", found=error.found, expected=error.expected
                 ) from None
         try:
-            self._view = self._look()  # the only view that counts: it had better be new
+            self._view = self._look()  # only the leader's view counts, so it should be current
         except TryAgain:
             if self._view is None:
                 raise
             log.warning("group %s: assigning with the topics of the last fetch", outcome.group)
         made = self._assign(self.assigners[0], readable)
         for name, partitions in made.active.items():
-            new = readable[name].newest >= 2  # it can read what standbys travel in
+            new = readable[name].newest >= 2  # the member can read states with standbys
             follows = tuple(sorted(made.standby.get(name, ()))) if new else ()
             states[name] = Assignment(
                 tuple(sorted(partitions)), self.newest, follows, made.followup and new
@@ -181,7 +184,7 @@ class ConsumerProtocol:
         return states
 
     def accept(self, outcome: Round) -> tuple[TopicPartition, ...]:
-        """Return this member's partitions, sorted; empty when it is dormant."""
+        """Return this member's partitions, sorted. A dormant member gets none."""
         given = self._given(outcome) if self.mode is Mode.SINGLE else self._computed(outcome)
         return self._take(outcome, given)
 
@@ -191,17 +194,17 @@ class ConsumerProtocol:
         return given.partitions
 
     def lost(self) -> None:
-        """Do nothing: the next join carries what it owned, with its generation."""
+        """Do nothing: the next join contains the owned partitions and their generation."""
 
     # ------------------------------------------------------------------------------------------- mode SINGLE
 
     def _given(self, outcome: Round) -> Assignment:
         state = Assignment.decode(outcome.state)
         if isinstance(state, Probe):
-            self._speak = min(self._speak, state.newest)
+            self._version = min(self._version, state.newest)
             raise TryAgain(f"the leader reads versions up to {state.newest}", at_once=True)
-        # A leader that knows more than the last one: the next join says more.
-        self._speak = min(self.newest, state.newest) if outcome.state else self._speak
+        # The leader may know a newer version than the last leader: the next join uses it.
+        self._version = min(self.newest, state.newest) if outcome.state else self._version
         return state
 
     # -------------------------------------------------------------------------------------------- mode EVERY
@@ -209,31 +212,33 @@ class ConsumerProtocol:
     def _computed(self, outcome: Round) -> Assignment:
         name = outcome.protocol.removesuffix(HASHED)
         assigner = next(a for a in self.assigners if (a.name, a.version) == (name, outcome.version))
-        said = self._readable(outcome, assigner)
+        subscriptions = self._readable(outcome, assigner)
         self.dormant = False
         if self._hashed:
-            awake = largest_matching({member: s.subscription_hash for member, s in said.items()})
+            awake = largest_matching({member: s.subscription_hash for member, s in subscriptions.items()})
             self.dormant = outcome.name not in awake
             if self.dormant:
                 return Assignment()
-            said = {member: self._as_mine(s) for member, s in said.items() if member in awake}
+            subscriptions = {
+                member: self._as_mine(s) for member, s in subscriptions.items() if member in awake
+            }
         if assigner.needs_agreement:
-            self._agree(outcome, assigner, said)
-        return self._mine(outcome.name, assigner, said)
+            self._agree(outcome, assigner, subscriptions)
+        return self._mine(outcome.name, assigner, subscriptions)
 
     def _mine(
-        self, me: str, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+        self, me: str, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
     ) -> Assignment:
-        made = self._assign(assigner, said, only=me)
+        made = self._assign(assigner, subscriptions, only=me)
         standby = tuple(sorted(made.standby.get(me, ())))
         return Assignment(tuple(sorted(made.active[me])), standby=standby, followup=made.followup)
 
     def _readable(self, outcome: Round, assigner: PartitionAssigner[Any]) -> dict[str, Subscription]:
-        """Return the members' subscriptions, without those that cannot be read: all others leave them out alike.
+        """Return the members' subscriptions, without the unreadable ones.
 
-        What can be read depends on the bytes and on the strategy that was agreed on, and on nothing else.
+        Readability depends only on the bytes and on the agreed strategy, so all members leave out the same ones.
         """
-        said: dict[str, Subscription] = {}
+        subscriptions: dict[str, Subscription] = {}
         for member, data in outcome.members.items():
             try:
                 one = Subscription.decode(data, known=assigner.metadata_version)
@@ -246,11 +251,11 @@ class ConsumerProtocol:
                     "group %s: a member is ignored because its metadata is invalid: %s", outcome.group, named
                 )
             else:
-                said[member] = one
-        return said
+                subscriptions[member] = one
+        return subscriptions
 
     def _as_mine(self, other: Subscription) -> Subscription:
-        """Return the subscription of a member of the same sub-group: it equals this one's."""
+        """Return the subscription of a member of the same sub-group, with this member's topics and pattern."""
         return Subscription(
             topics=self.topics,
             pattern=self.pattern,
@@ -264,42 +269,42 @@ class ConsumerProtocol:
         )
 
     def _agree(
-        self, outcome: Round, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+        self, outcome: Round, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
     ) -> None:
         """Raise `TryAgain` unless all members have this member's view of the topics."""
-        away = self._differing(assigner, said)
+        away = self._differing(assigner, subscriptions)
         if not away:
             return
         me = outcome.name
-        steps = {m: ((s.topics, s.pattern), s.metadata_hash) for m, s in said.items()}
+        steps = {m: ((s.topics, s.pattern), s.metadata_hash) for m, s in subscriptions.items()}
         usual = in_step(steps)
         why = f"{me} and {min(away - {me}, default=me)} see different topics"
-        # What this member said itself may be older than what it sees: it says it again.
+        # This member's own metadata may be older than its view: join again with the current view.
         if self.refresh() or me in away or me not in usual:
             raise TryAgain(why, patience=1 if me not in usual else 4)
-        kept = {m: said[m] for m in sorted(usual)}
+        kept = {m: subscriptions[m] for m in sorted(usual)}
         apart = self._differing(assigner, kept)
         if not apart:
-            # Whoever goes on does so with the same members, and sees what they see.
+            # All members that continue do so with the same members and the same view.
             raise TryAgain(why, otherwise=lambda: self._take(outcome, self._mine(me, assigner, kept)))
-        # Among different subscriptions nobody can be told apart by the list alone: the larger side of those that
-        # share topics with this member stays.
-        near = frozenset(m for m in usual if _meet(said[me], said[m]))
+        # The list alone does not show which of several subscriptions has the outdated view. So the larger side of
+        # the members that share topics with this member stays.
+        near = frozenset(m for m in usual if _meet(subscriptions[me], subscriptions[m]))
         mine, other = near - apart, near & apart
         if not other:
-            mine, other = usual - apart, apart  # nothing in common: all of them count
+            mine, other = usual - apart, apart  # no differing member shares topics: compare all members
         sides = sorted((mine, other), key=lambda side: (-len(side), min((steps[m][1], m) for m in side)))
         if me == min(usual, key=lambda m: (steps[m][1], m)):
-            raise TryAgain(why, patience=16)  # somebody has to be the last
+            raise TryAgain(why, patience=16)  # one member must be the last to give up
         raise TryAgain(why, patience=1 if me not in sides[0] else 4)
 
     def _differing(
-        self, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription]
+        self, assigner: PartitionAssigner[Any], subscriptions: Mapping[str, Subscription]
     ) -> frozenset[str]:
         """Return the members whose view of their topics differs from this member's."""
         expected: dict[tuple[tuple[str, ...], str], bytes] = {}
         away: set[str] = set()
-        for name, other in said.items():
+        for name, other in subscriptions.items():
             key = (other.topics, other.pattern)
             if key not in expected:
                 expected[key] = self._hash(assigner, *key)
@@ -310,9 +315,12 @@ class ConsumerProtocol:
     # ------------------------------------------------------------------------------------------------- both
 
     def _assign(
-        self, assigner: PartitionAssigner[Any], said: Mapping[str, Subscription], only: str | None = None
+        self,
+        assigner: PartitionAssigner[Any],
+        subscriptions: Mapping[str, Subscription],
+        only: str | None = None,
     ) -> Shares:
-        consumers = [self._consumer(name, said[name], assigner) for name in sorted(said)]
+        consumers = [self._consumer(name, subscriptions[name], assigner) for name in sorted(subscriptions)]
         subscribed = {topic for consumer in consumers for topic in consumer.topics}
         seen = {t: self.view.partitions[t] for t in sorted(subscribed) if t in self.view.partitions}
         assigner.see(self.view)
@@ -324,15 +332,17 @@ class ConsumerProtocol:
         return made
 
     def _consumer(
-        self, name: str, said: Subscription, assigner: PartitionAssigner[Any]
+        self, name: str, subscription: Subscription, assigner: PartitionAssigner[Any]
     ) -> ConsumerMetadata[Any]:
-        topics = tuple(self.view.matching(said.pattern)) if said.pattern else said.topics
+        topics = (
+            tuple(self.view.matching(subscription.pattern)) if subscription.pattern else subscription.topics
+        )
         owned, standby = (
             tuple(TopicPartition(topic, p) for topic, ps in sorted(held.items()) for p in ps)
-            for held in (said.owned, said.standby)
+            for held in (subscription.owned, subscription.standby)
         )
         try:
-            metadata = _strategy(assigner, said.strategy)
+            metadata = _strategy(assigner, subscription.strategy)
         except ProtocolError as error:
             path = f"members[{name!r}].{error.path}"
             raise ProtocolError(path, found=error.found, expected=error.expected) from None
@@ -340,16 +350,16 @@ class ConsumerProtocol:
             name=name,
             topics=topics,
             metadata=metadata,
-            rack=said.rack,
+            rack=subscription.rack,
             owned=owned,
-            generation=said.generation,
+            generation=subscription.generation,
             standby=standby,
         )
 
-    def _said(self, assigner: PartitionAssigner[Any], version: int) -> bytes:
+    def _metadata(self, assigner: PartitionAssigner[Any], version: int) -> bytes:
         hashed = subscription_hash(self.topics, self.pattern) if self._hashed else b""
         compared = assigner.needs_agreement and self.mode is Mode.EVERY
-        said = Subscription(
+        subscription = Subscription(
             topics=() if self._hashed else self.topics,
             pattern="" if self._hashed else self.pattern,
             metadata_hash=self._hash(assigner, self.topics, self.pattern) if compared else b"",
@@ -360,22 +370,22 @@ class ConsumerProtocol:
             subscription_hash=hashed,
             standby=by_topics(self.standby) if assigner.replicates else {},
         )
-        if not said.standby and self.mode is Mode.SINGLE:
-            version = min(version, 1)  # the next one would say no more
-        return said.encode(version, newest=self.newest, compress=self._compress)
+        if not subscription.standby and self.mode is Mode.SINGLE:
+            version = min(version, 1)  # version 2 would only add empty standbys
+        return subscription.encode(version, newest=self.newest, compress=self._compress)
 
     def _hash(self, assigner: PartitionAssigner[Any], topics: Sequence[str], pattern: str) -> bytes:
-        # With a pattern, a topic that only another member sees may match: the hash covers all of them.
+        # With a pattern, a topic that only another member sees may match. So the hash covers all topics.
         return self.view.hash(None if pattern else topics, leaders=assigner.looks_at_leaders)
 
 
 def _meet(a: Subscription, b: Subscription) -> bool:
-    """Return whether two members are subscribed to a common topic, as far as can be told."""
+    """Return whether two members may have a common topic. With a pattern, this is assumed."""
     return bool(a.pattern or b.pattern or set(a.topics) & set(b.topics))
 
 
 def _strategy(assigner: PartitionAssigner[Any], data: bytes) -> Any:
-    """Return a strategy's own metadata; a failure to decode it is the sender's."""
+    """Return a strategy's own metadata. Any exception of its `decode` becomes a `ProtocolError`."""
     try:
         return assigner.decode(data)
     except ProtocolError:

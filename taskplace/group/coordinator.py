@@ -1,7 +1,7 @@
-"""The coordinator of any number of groups: finds the group of a message, and remembers generations.
+"""Coordinates any number of groups: dispatches messages to groups, and remembers generations.
 
-Properties: a group that has been empty for `forget_after` is forgotten but for its generation, so generations grow
-across its lives; `generations()` is what to keep for a coordinator that takes over.
+Properties: a group that has been empty for `forget_after` seconds is removed, except for its generation. So the group
+continues from it when it comes back. A coordinator that takes over needs the value of `generations()`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from taskplace.group.state import Description, GroupState
 
 
 class Coordinator:
-    """Coordinates groups; pure: messages and the time (seconds) in, messages out.
+    """Coordinates groups. Methods take messages and the time (seconds), and return messages.
 
-    `resume` holds the generations of groups that another coordinator has left: they go on from there. Their
-    first rebalance waits for a session, since members of before may still be at work, unless
-    `wait_for_sessions` is false. `leader_rule` chooses the leaders; by default the newest metadata version, and
-    then the latest to join.
+    - `resume`: the generations of groups of another coordinator; these groups continue from them
+    - `wait_for_sessions`: the first rebalance of a resumed group waits for a session, because members of the other
+      coordinator may still be working
+    - `leader_rule`: chooses the leaders; by default, the newest metadata version, then the latest to join
+    - `forget_after`: an empty group is removed after this many seconds
 
     >>> coordinator = Coordinator()
     >>> from taskplace.group.messages import Heartbeat
@@ -51,18 +52,18 @@ class Coordinator:
         self._empty_since: dict[str, float] = {}
 
     def handle(self, address: str, request: Request, now: float) -> Replies:
-        """Take a request from `address`; return the messages to send, each with its address."""
+        """Process a request from `address`. Return the messages to send, each with its address."""
         if isinstance(request, Join):
             group = self._group(request.group)
         else:
-            # Only a join makes a group: a stray heartbeat must not.
+            # Only a join creates a group. Any other request to an unknown group gets a temporary one.
             group = self.groups.get(request.group) or Group(request.group, self.settings)
         replies = group.handle(address, request, now)
         self._note(group, now)
         return replies
 
     def tick(self, now: float) -> Replies:
-        """Let the time be `now`: what expires, expires."""
+        """Do what is due at `now`: end sessions and phases, and remove empty groups."""
         replies: Replies = []
         for group in list(self.groups.values()):
             replies += group.tick(now)
@@ -74,25 +75,25 @@ class Coordinator:
         return replies
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do at the latest, None for never."""
+        """Return the next time at which `tick` has something to do, or None."""
         times = [t for group in self.groups.values() if (t := group.next_deadline()) is not None]
         times += [since + self._forget_after for since in self._empty_since.values()]
         return min(times, default=None)
 
     def close(self, name: str) -> Replies:
-        """Give a group up, as when another coordinator takes it over; its members look for that one."""
+        """Close a group, for example because another coordinator takes it over. Its members then look for that one."""
         return self._known(name).close()
 
     def generations(self) -> dict[str, int]:
-        """Return the newest generation of every group: what `resume` takes."""
+        """Return the newest generation of every group, in the form of `resume`."""
         return self._generations | {name: group.generation for name, group in self.groups.items()}
 
     def describe(self, name: str) -> Description:
-        """Return a group as it is now; `InputError` if it is not known."""
+        """Return the present state of a group. Errors: `InputError` for an unknown group."""
         return self._known(name).describe()
 
     def fence(self, name: str, member_id: str, generation: int) -> None:
-        """Let work through that belongs to the generation in force; raise `StaleGeneration` for any other.
+        """Raise `StaleGeneration` unless this member may do work of this generation now.
 
         >>> Coordinator().fence("orders", "m1", 3)  # doctest: +ELLIPSIS
         Traceback (most recent call last):

@@ -2,10 +2,10 @@
 
 TaskplaceError
 └── GroupError
-    ├── ProtocolError         bytes that are no message or metadata of this protocol
-    │   └── UnknownVersion    a newer version than this side knows: answered with the highest it does know
+    ├── ProtocolError         bytes that are not a message or metadata of this protocol
+    │   └── UnknownVersion    a version that is newer than the newest known one
     ├── GroupFailed           the group refused this member, or its leader could not assign: final for the member
-    └── StaleGeneration       work of a generation that is not in force, or of somebody who is no member
+    └── StaleGeneration       work of a generation that is not in force, or of a process that is not a member
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from taskplace.errors import TaskplaceError
 
 
 class Code(IntEnum):
-    """The outcome of a request; Kafka's names and numbers where Kafka has one.
+    """The outcome of a request, with Kafka's names and numbers if Kafka has the code.
 
     >>> Code.REBALANCE_IN_PROGRESS.value
     27
@@ -32,7 +32,7 @@ class Code(IntEnum):
     INVALID_REQUEST = 42
     GROUP_MAX_SIZE_REACHED = 81
     FENCED_INSTANCE_ID = 82
-    # Not Kafka's: what its clients settle among themselves.
+    # Kafka has no codes for these.
     ASSIGNMENT_FAILED = 1001
     METADATA_DISAGREEMENT = 1002
     TOPICS_UNAVAILABLE = 1003
@@ -43,7 +43,7 @@ class GroupError(TaskplaceError):
 
 
 class ProtocolError(GroupError):
-    """Bytes that cannot be read: where, what was found, what was expected.
+    """Bytes that cannot be read. The message has the path, the value and the expectation.
 
     >>> raise ProtocolError("join.group", found="3 bytes left", expected="a string of 9 bytes")
     Traceback (most recent call last):
@@ -58,7 +58,7 @@ class ProtocolError(GroupError):
 
 
 class UnknownVersion(ProtocolError):
-    """A version that is newer than the highest known one; both are given as numbers."""
+    """A version that is newer than the newest known one. `version` and `known` have the two numbers."""
 
     def __init__(self, path: str, *, version: int, known: int) -> None:
         self.version = version
@@ -67,7 +67,7 @@ class UnknownVersion(ProtocolError):
 
 
 class GroupFailed(GroupError):
-    """The membership has ended, and trying again would not help. `code` has the reason.
+    """The membership has ended, and another join would not help. `code` has the reason.
 
     >>> raise GroupFailed(Code.FENCED_INSTANCE_ID, "'db-1' has been taken over")
     Traceback (most recent call last):
@@ -81,4 +81,4 @@ class GroupFailed(GroupError):
 
 
 class StaleGeneration(GroupError):
-    """Work that must not count: it belongs to an older generation, or comes from somebody who is no member."""
+    """Work that must not be committed: its generation is not in force, or it does not come from a member."""

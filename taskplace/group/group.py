@@ -1,20 +1,19 @@
 """The coordinator's side of one group: a state machine without threads and without a clock.
 
-Messages and the time go in, messages come out. The group never looks into metadata or states, and never runs
-assignment code.
+It takes messages and the time, and returns messages. It never reads metadata or states, and never runs assignment code.
 
 Properties:
-- Generations only grow; each has at most one leader; only that leader's `Sync` is accepted.
-- A rebalance waits for every member to join again, but at most as long as the most patient member asked for; who
-  has not come by then is out (a static member stays until its session ends).
-- A leader that falls silent, leaves or takes too long is replaced, under a new generation, until one answers or
-  nobody is left; its error, if it sends one, is forwarded to all.
-- A member is out when nothing was heard from it for its session. Every message of its counts as a sign of life.
-- Messages that are late, repeated or out of order do no harm: a join repeated is answered as it was, an older
-  one is dropped, a sync for another generation is refused.
+- Generations only grow. Each has at most one leader, and only that leader's `Sync` is accepted.
+- A rebalance waits until every member has joined again, but at most for the longest `max.poll.interval.ms` of its
+  members. Members that have not joined by then are removed; a static member stays until its session ends.
+- A leader that is silent, leaves or takes too long is replaced in a new generation, until one answers or no member is
+  left. If the leader sends an error, all members get it.
+- A member is removed if no message from it arrives during its session. Any message renews the session.
+- Late, repeated and reordered messages do no harm. A repeated join gets the same answer, an older one is dropped, and a
+  sync for another generation is refused.
 
-Non-goals: transport and encoding (`taskplace.group.messages`), choosing among coordinators, durable storage: give
-a new one the generation to go on from.
+Non-goals: transport and encoding (`taskplace.group.messages`), choosing among coordinators, durable storage. A new
+coordinator needs the generation to continue from.
 
 Source: "Protocol" and "Single Client Assignor" in the client-side assignment proposal; KIP-345 (static membership).
 """
@@ -28,16 +27,16 @@ from taskplace.group.phases import Phases, Replies
 from taskplace.group.settings import CoordinatorSettings
 from taskplace.group.state import Description, GroupState, Seat
 
-# A group goes on from what a member has heard, but no jump of its may use up the numbers that are left on the wire.
+# A group continues from a member's generation, but a single jump must not use up the numbers that the wire allows.
 _JUMP, _LATEST = 2**32, 2**52
-_REMEMBERED = 1_000  # replaced members that are told so; older ones are merely unknown
+_REMEMBERED = 1_000  # replaced members that get FENCED_INSTANCE_ID; older ones get UNKNOWN_MEMBER_ID
 
 
 class Group(Phases):
-    """One group. `handle` takes a request, `tick` the passing of time; both return what to send to whom.
+    """One group. `handle` processes a request, `tick` the time; both return messages with their addresses.
 
-    `generation` is the one to go on from. A group that goes on (`resumed`, or told of a generation that it does
-    not know) waits once for a whole session, since members of before may still be at work.
+    `generation`: the generation to continue from. A group that continues one (`resumed`, or a member knows a newer
+    generation) waits once for a whole session, because unknown members may still be working.
 
     >>> group = Group("orders", CoordinatorSettings(group_initial_rebalance_delay_ms=0))
     >>> from taskplace.group.messages import Mode, Offer
@@ -65,7 +64,7 @@ class Group(Phases):
     # ------------------------------------------------------------------------------------------ events
 
     def handle(self, address: str, request: Request, now: float) -> Replies:
-        """Take a request that came from `address` at `now` (seconds); return what to send."""
+        """Process a request that came from `address` at `now` (seconds). Return the messages to send."""
         replies = self.tick(now)
         if self.state is GroupState.DEAD:
             return [*replies, (address, _refusal(request, Code.NOT_COORDINATOR, "the group is closed here"))]
@@ -87,12 +86,12 @@ class Group(Phases):
         return [*replies, (address, self._heartbeat(seat, request))]
 
     def check(self, member_id: str, generation: int) -> Code:
-        """Return NONE if this member may do work of `generation` now, else why not: the fence for commits."""
+        """Return NONE if this member may commit work of `generation` now, else the code of the reason."""
         if member_id in self._replaced:
             return Code.FENCED_INSTANCE_ID
         if member_id not in self._by_id:
             return Code.UNKNOWN_MEMBER_ID
-        # Until the next generation has begun, the last one stays in force.
+        # The last generation stays in force until the next one has begun.
         begun = self.state in (GroupState.STABLE, GroupState.PREPARING_REBALANCE)
         if (
             not begun
@@ -104,7 +103,7 @@ class Group(Phases):
         return Code.NONE
 
     def close(self) -> Replies:
-        """End the group here: who is waiting is told to look for a coordinator; so is who asks later."""
+        """Close the group. Waiting members, and all later requests, are answered NOT_COORDINATOR."""
         self.state = GroupState.DEAD
         replies: Replies = [
             (s.address, self._error(s, Code.NOT_COORDINATOR, "the group is closed here"))
@@ -134,13 +133,13 @@ class Group(Phases):
         same = seat is not None and seat.member_id == request.member_id
         if seat and same and request.join <= seat.join:
             if request.join < seat.join:
-                return []  # an older one, overtaken on its way
+                return []  # an older join, overtaken by the newest
             self._heard(seat, address, request.sequence, now)
             return [] if seat.waiting else [self._again(seat)]
         refused = self._refused(request, seat)
         if refused:
             return [(address, _refusal(request, *refused))]
-        unchanged = seat is not None and seat.says_the_same(request)
+        unchanged = seat is not None and seat.is_unchanged(request)
         if seat is None:
             self._order += 1
         elif not same:
@@ -173,10 +172,11 @@ class Group(Phases):
         return self._go_on(now)
 
     def _still_holds(self, seat: Seat, unchanged: bool, same: bool) -> bool:
-        """Return whether a rejoin gets the assignment in force: it says nothing new, and is not the leader's wish.
+        """Return whether a rejoin gets the assignment in force instead of starting a rebalance.
 
-        A leader that joins again wants a rebalance: something changed that only it can see. A static member
-        that is back from a restart never does, or restarting it would move work.
+        That is so if its metadata is unchanged and it does not come from the leader. A leader that joins again requests
+        a rebalance. A static member that was restarted does not, even if it leads; otherwise its restart would move
+        work.
         """
         known = self.outcome
         if self.state is not GroupState.STABLE or known is None or known.code is not Code.NONE:
@@ -235,7 +235,7 @@ class Group(Phases):
 
     def _heartbeat(self, seat: Seat, request: Heartbeat) -> Ack:
         if request.generation != self.generation:
-            # Of an older generation, while the next is being made: it has to join either way.
+            # During a rebalance, an older generation is no error: the member has to join in any case.
             making = self.state in (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE)
             code = Code.REBALANCE_IN_PROGRESS if making else Code.ILLEGAL_GENERATION
             return self._ack(seat, request, code)
@@ -264,7 +264,7 @@ class Group(Phases):
 
     def _heard(self, seat: Seat, address: str, sequence: int, now: float) -> None:
         if sequence >= seat.sequence:
-            # A message that was overtaken says nothing about now.
+            # An overtaken message proves nothing about the present.
             seat.address, seat.sequence, seat.heard = address, sequence, now
 
     def _error(self, seat: Seat, code: Code, detail: str) -> Joined:

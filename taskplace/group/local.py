@@ -1,8 +1,7 @@
-"""Groups within one process, on threads: what the examples run on, and a pattern for a runner over a network.
+"""Runs a group on threads of one process: for examples, and as a model of a runner over a network.
 
-One thread serves the coordinator, one each member; they exchange encoded messages through queues, as they would
-over connections. Everything that decides is in `Coordinator` and `Member`; a runner only waits for whichever
-comes first, a message or a deadline.
+The coordinator and each member have a thread. They exchange encoded messages through queues, as they would over
+connections. All decisions are in `Coordinator` and `Member`. A runner only waits for the next message or deadline.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _Clock = Callable[[], float]
 
 
 class LocalCoordinator:
-    """A coordinator on a thread of its own; a context manager.
+    """A coordinator on its own thread. It is a context manager.
 
     >>> with LocalCoordinator() as coordinator:
     ...     coordinator.generations()
@@ -43,7 +42,7 @@ class LocalCoordinator:
         self._clock = clock
         self._inbox: queue.SimpleQueue[tuple[str, bytes] | None] = queue.SimpleQueue()
         self._members: dict[str, queue.SimpleQueue[Any]] = {}
-        self._lock = threading.Lock()  # the machine; `fence` is called from any thread
+        self._lock = threading.Lock()  # guards `_machine`, because any thread may call `fence`
         self._thread = threading.Thread(target=self._run, name="coordinator", daemon=True)
 
     def __enter__(self) -> LocalCoordinator:
@@ -65,15 +64,15 @@ class LocalCoordinator:
             self._machine.fence(group, member_id, generation)
 
     def connect(self, address: str, inbox: queue.SimpleQueue[Any]) -> None:
-        """Deliver what is sent to `address` into `inbox`."""
+        """Deliver messages for `address` to `inbox`."""
         self._members[address] = inbox
 
     def disconnect(self, address: str) -> None:
-        """Deliver nothing to `address` any more."""
+        """Stop delivering messages for `address`."""
         self._members.pop(address, None)
 
     def post(self, address: str, frame: bytes) -> None:
-        """Hand in a message."""
+        """Give the coordinator a message from `address`."""
         self._inbox.put((address, frame))
 
     def _run(self) -> None:
@@ -108,12 +107,12 @@ class LocalCoordinator:
 
 
 class LocalMember:
-    """A member on a thread of its own. Callbacks run on that thread, in order, and should be short.
+    """A member on its own thread. Callbacks run on that thread, in order, and should be short.
 
-    If the protocol has a `refresh`, as consumers do, it is called every `metadata.max.age.ms`, and the member joins
-    again if there is something new. `on_assigned(Assigned)`, `on_revoked(Revoked)`, `on_failed(GroupError)`; an
-    exception of theirs ends the membership, with a leave.
-    `kill` is what a crash looks like from outside: the member falls silent.
+    The callbacks are `on_assigned(Assigned)`, `on_revoked(Revoked)` and `on_failed(GroupError)`. If one raises an
+    exception, the member leaves the group. If the protocol has a method `refresh`, as `ConsumerProtocol` has, it is
+    called every `metadata.max.age.ms`; if it returns true, the member joins again. `kill` simulates a crash: the member
+    stops without a message.
 
     >>> from taskplace.group import ConsumerProtocol, Topics
     >>> view = Topics({"orders": 2})
@@ -154,14 +153,14 @@ class LocalMember:
 
     @property
     def owned(self) -> Assigned | None:
-        """What this member has now, with its generation."""
+        """The present assignment of this member, or None."""
         with self._changed:
             return self._owned
 
     def wait_for(self, wanted: Callable[[Assigned | None], bool], timeout: float) -> Assigned | None:
-        """Wait until what is owned is as wanted, and return it.
+        """Wait until `wanted` returns true for the member's assignment, and return the assignment.
 
-        Errors: what ended the membership; TimeoutError after `timeout` seconds.
+        Errors: the error that ended the membership; `TimeoutError` after `timeout` seconds.
         """
         with self._changed:
             self._changed.wait_for(lambda: self.error is not None or wanted(self._owned), timeout)
@@ -172,15 +171,15 @@ class LocalMember:
             return self._owned
 
     def rejoin(self) -> None:
-        """Join again, because something this member says has changed."""
+        """Join again, because this member's metadata has changed."""
         self._inbox.put("rejoin")
 
     def leave(self) -> None:
-        """Leave the group, and end the thread."""
+        """Leave the group and end the thread."""
         self._end("leave")
 
     def kill(self) -> None:
-        """End the thread without a word."""
+        """End the thread without a message to the group."""
         self._end("kill")
 
     def _end(self, how: str) -> None:
@@ -191,7 +190,7 @@ class LocalMember:
     def _run(self) -> None:
         try:
             self._serve()
-        except Exception as error:  # a callback's: who cannot take what it is given must not keep its seat
+        except Exception as error:  # of a callback: a member that cannot work must not keep its place
             log.exception("%s ends", self.member_id)
             for effect in self._machine.leave(self._clock(), for_good=True):
                 if isinstance(effect, Send):
@@ -237,7 +236,7 @@ class LocalMember:
                     self._apply(self._machine.receive(message, self._clock()))
 
     def _look(self) -> None:
-        """Join again if what the protocol sees has changed; if it cannot look now, it will the next time."""
+        """Join again if the protocol's view has changed. After an error, the next interval tries again."""
         try:
             changed = self._refresh is not None and self._refresh()
         except Exception as error:
@@ -251,7 +250,7 @@ class LocalMember:
             if isinstance(effect, Send):
                 self._coordinator.post(self.member_id, encode(effect.message))
                 continue
-            # Who is told to stop has stopped before anybody can see that it owns nothing.
+            # The revocation callback ends before other threads can see that the member owns nothing.
             if isinstance(effect, Revoked) and self._on_revoked:
                 self._on_revoked(effect)
             with self._changed:

@@ -1,23 +1,23 @@
-"""A member's side of its group: a state machine without threads and without a clock.
+"""The member's side of a group: a state machine without threads and without a clock.
 
-    UNJOINED --start--> JOINING --Joined--> STABLE --told to rebalance, or its session has ended--> JOINING
+    UNJOINED --start--> JOINING --Joined--> STABLE --a rebalance, or the session has ended--> JOINING
                           |  ^                 |
-               leader: LEADING --Sync, Joined--+          FAILED and LEFT are ends.
+               leader: LEADING --Sync, Joined--+          FAILED and LEFT are final.
 
 Properties:
-- What a member owns, it owns from an `Assigned` to the next `Revoked`, and it always says `Revoked` before it joins
-  again: eager rebalancing.
-- **It stops in time.** Its session, as it counts it, ends no later than the coordinator's: it counts from when
-  it *sent* the newest message that it knows was heard. A member that was cut off has stopped before its work is
-  given away. This rests on clocks that run equally fast, not on clocks that agree.
-- A request without an answer is repeated every `heartbeat.interval.ms`; an answer to anything but the newest
-  join is ignored.
-- Disagreement on metadata leads to another join after a back-off that doubles. The member's patience ends after
-  more than `metadata.max.retries` in a row that took two sessions or longer: never an endless loop, and never
-  because of a member that has died and still has its seat. Then the odd one gives up, and the others go on.
-- An exception of the protocol's ends the membership, with a leave: no member stays that takes its seat and does
-  nothing.
-- A static member leaves silently: it is expected back within its session.
+- Rebalancing is eager. A member owns its assignment from an `Assigned` to the next `Revoked`, and there is always a
+  `Revoked` before it joins again.
+- **A member stops in time.** Its own session ends no later than the coordinator's view of it, because it counts from
+  when it *sent* the newest message that the coordinator has received. So a member that was cut off has stopped before
+  its work goes to others. The clocks must run equally fast, but need not agree.
+- A request without an answer is repeated every `heartbeat.interval.ms`. Only answers to the newest join count.
+- After a disagreement on metadata, the member joins again, after a back-off that doubles. It gives up after more than
+  `metadata.max.retries` disagreements in a row, if they lasted at least two sessions. So the loop ends, but not because
+  of a dead member whose session is still running. The members that differ from the majority give up first, and the
+  others continue.
+- An exception of the protocol ends the membership, and the member leaves the group. Otherwise it would keep its place
+  without working.
+- A static member leaves without a message, because it is expected back within its session.
 
 Source: "Consumer Embedded Protocol" and "Single Client Assignor" in the client-side assignment proposal.
 """
@@ -51,10 +51,11 @@ class MemberState(Enum):
 
 
 class Member:
-    """One member of one group. Every method takes the time (seconds of any steady clock) and returns effects.
+    """One member of one group. Its methods take the time (seconds of any steady clock) and return effects.
 
-    `member_id` has to be new for each life of a member, a UUID for example. `owned` is the newest `Assigned`
-    that was not revoked; `generation` the newest one heard of.
+    - `member_id`: a new id for each start of a member, for example a UUID
+    - `owned`: the last `Assigned`, or None if it was revoked
+    - `generation`: the newest known generation
 
     >>> from taskplace.group import ConsumerProtocol, Topics
     >>> member = Member("orders", "m1", ConsumerProtocol(["orders"], fetch=lambda: Topics({"orders": 2})))
@@ -84,9 +85,9 @@ class Member:
         self._next_send = 0.0
         self._rejoin_at: float | None = None
         self._disagreements = 0
-        self._disagreed_at = 0.0  # the first of them
-        self._request: Join | Sync | None = None  # what is repeated until it is answered
-        # Spreads the back-off of members that disagree; the same in every run.
+        self._disagreed_at = 0.0  # the time of the first one
+        self._request: Join | Sync | None = None  # repeated until it is answered
+        # Spreads the back-offs of members that disagree. Seeded, so equal in every run.
         self._chance = random.Random(f"{group}/{member_id}")
 
     # ------------------------------------------------------------------------------------------ events
@@ -96,13 +97,13 @@ class Member:
         return self._begin_join(now)
 
     def rejoin(self, now: float, reason: str = "metadata has changed") -> list[Effect]:
-        """Join again: what this member has to say is new, or a leader wants to assign anew."""
+        """Join again, because this member's metadata has changed, or because a leader wants to assign again."""
         if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
             return []
         return [*self._revoke(reason), *self._begin_join(now)]
 
     def leave(self, now: float, *, for_good: bool = False) -> list[Effect]:
-        """Leave the group; a static member says so only if it leaves for good."""
+        """Leave the group. A static member sends a message only if it leaves for good."""
         if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
             return []
         effects = self._revoke("left")
@@ -112,18 +113,18 @@ class Member:
         return [*effects, self._send(Leave(self.group, self.member_id, 0), now)]
 
     def receive(self, message: Response, now: float) -> list[Effect]:
-        """Take a message from the coordinator."""
+        """Process a message from the coordinator."""
         over = self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED)
         if over or message.member_id != self.member_id or message.group != self.group:
             return []
-        # A session that has ended stays ended, even if the answer was only slow: the place may be somebody else's.
+        # An ended session stays ended, even if the answer was only slow: another member may have the partitions.
         effects = self._lapse(now)
         if effects:
             return effects
         return self._joined(message, now) if isinstance(message, Joined) else self._acked(message, now)
 
     def tick(self, now: float) -> list[Effect]:
-        """Let the time be `now`: end the session, try again, repeat a request, send a heartbeat."""
+        """Do what is due at `now`: end the session, join again, repeat a request, or send a heartbeat."""
         if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
             return []
         effects = self._lapse(now)
@@ -138,10 +139,10 @@ class Member:
         return [self._send(self._request, now)] if self._request else []
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do at the latest, None for never."""
+        """Return the next time at which `tick` has something to do, or None."""
         if self.state in (MemberState.FAILED, MemberState.LEFT, MemberState.UNJOINED):
             return None
-        # A member that cannot say yet what it wants has nothing to send.
+        # A member without metadata (its `offers` raised `TryAgain`) has nothing to send.
         silent = self.state is MemberState.JOINING and self._request is None
         times = [] if silent else [self._next_send]
         if self.owned:
@@ -156,7 +157,7 @@ class Member:
         if m.join != self._join:
             return []
         if m.code is Code.NOT_COORDINATOR:
-            return []  # asked again with the next repeat, which finds the new one
+            return []  # the next repetition of the join reaches the new coordinator
         if m.code in _REJOIN:
             return self.rejoin(now, m.code.name.lower())
         if m.code is not Code.NONE:
@@ -166,7 +167,7 @@ class Member:
             return []
         self._renew(m.sequence)
         if now >= self._lease:
-            return self._begin_join(now)  # on its way for longer than a session
+            return self._begin_join(now)  # the answer took longer than a session
         self.generation = m.generation
         outcome = Round(
             group=m.group,
@@ -196,10 +197,10 @@ class Member:
 
     def _lead(self, outcome: Round, now: float) -> list[Effect]:
         if isinstance(self._request, Sync) and self._request.generation == outcome.generation:
-            return [self._send(self._request, now)]  # asked twice
+            return [self._send(self._request, now)]  # the same request to lead, repeated
         try:
             states, code, detail = dict(self.protocol.lead(outcome)), Code.NONE, ""
-        except Exception as error:  # whatever it is, the group has to learn that there will be no assignment
+        except Exception as error:  # the group must learn that there is no assignment
             log.exception("group %s: leader %s could not assign", self.group, outcome.name)
             states, code = {}, Code.ASSIGNMENT_FAILED
             detail = f"{type(error).__name__}: {error}"
@@ -221,8 +222,8 @@ class Member:
         self._next_send = now + self.settings.heartbeat_interval_ms / 1000
         try:
             value = self.protocol.accept(outcome)
-        except TryAgain as wish:
-            return self._try_again(wish, now, outcome)
+        except TryAgain as retry:
+            return self._try_again(retry, now, outcome)
         except Exception as error:
             return self._fail(self._final(error, "could not take its part"), now)
         self._disagreements = 0
@@ -230,40 +231,40 @@ class Member:
         return [self.owned]
 
     def _final(self, error: Exception, what: str) -> GroupError:
-        """Return what ends this membership: an error of the group as it is, any other as what it came to."""
+        """Return the error that ends this membership: a `GroupError` unchanged, any other as a `GroupFailed`."""
         if isinstance(error, GroupError):
             return error
         log.error("group %s: %s %s", self.group, self.member_id, what, exc_info=error)
         return GroupFailed(Code.ASSIGNMENT_FAILED, f"{what}: {type(error).__name__}: {error}")
 
-    def _try_again(self, wish: TryAgain, now: float, outcome: Round | None = None) -> list[Effect]:
+    def _try_again(self, retry: TryAgain, now: float, outcome: Round | None = None) -> list[Effect]:
         if not self._disagreements:
             self._disagreed_at = now
         self._disagreements += 1
-        times = 1 if wish.otherwise else wish.patience
+        times = 1 if retry.otherwise else retry.patience
         patience = times * 2 * self.settings.session_timeout_ms / 1000
         most = times * self.settings.metadata_max_retries
         if self._disagreements > most and now >= self._disagreed_at + patience:
-            if wish.otherwise and outcome:
-                return self._go_on(wish, outcome, now)
-            detail = f"gave up after {self._disagreements} rebalances in a row: {wish}"
-            return self._fail(GroupFailed(wish.code, detail), now)
-        log.info("group %s: %s rejoins: %s", self.group, self.member_id, wish)
-        if wish.at_once and self._disagreements == 1 and outcome:
+            if retry.otherwise and outcome:
+                return self._continue_without(retry, outcome, now)
+            detail = f"gave up after {self._disagreements} rebalances in a row: {retry}"
+            return self._fail(GroupFailed(retry.code, detail), now)
+        log.info("group %s: %s rejoins: %s", self.group, self.member_id, retry)
+        if retry.at_once and self._disagreements == 1 and outcome:
             return self._begin_join(now)
         least, most = self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms
         wait = min(most, least * 2 ** min(self._disagreements - 1, 31)) / 1000
         self._rejoin_at = now + wait * self._chance.uniform(0.8, 1.2)
         return []
 
-    def _go_on(self, wish: TryAgain, outcome: Round, now: float) -> list[Effect]:
-        """Take what can be had without the others; the count of disagreements stands, as they are not over."""
+    def _continue_without(self, retry: TryAgain, outcome: Round, now: float) -> list[Effect]:
+        """Take the assignment without the members that disagree. Their disagreement lasts, so its count is kept."""
         try:
-            value = wish.otherwise() if wish.otherwise else None
+            value = retry.otherwise() if retry.otherwise else None
         except Exception as error:
             return self._fail(self._final(error, "could not take its part"), now)
         log.warning(
-            "group %s: %s continues without the members that disagree: %s", self.group, self.member_id, wish
+            "group %s: %s continues without the members that disagree: %s", self.group, self.member_id, retry
         )
         self.owned = Assigned(outcome.generation, value, outcome.leader)
         return [self.owned]
@@ -273,10 +274,10 @@ class Member:
     def _begin_join(self, now: float) -> list[Effect]:
         try:
             offers = tuple(self.protocol.offers())
-        except TryAgain as wish:
+        except TryAgain as retry:
             self.state = MemberState.JOINING
             self._request = self._rejoin_at = None
-            return self._try_again(wish, now)
+            return self._try_again(retry, now)
         except Exception as error:
             return self._fail(self._final(error, "could not say what it wants"), now)
         self._join += 1
@@ -301,13 +302,13 @@ class Member:
     def _send(self, request: Request, now: float) -> Send:
         self._sequence += 1
         if len(self._sent) >= 1_000:
-            del self._sent[next(iter(self._sent))]  # nobody answers; what is oldest is long over
+            del self._sent[next(iter(self._sent))]  # without answers, the oldest entry is useless by now
         self._sent[self._sequence] = now
         self._next_send = now + self.settings.heartbeat_interval_ms / 1000
         return Send(replace(request, sequence=self._sequence))
 
     def _renew(self, sequence: int) -> None:
-        """Count the session from when the message was sent that the coordinator has heard."""
+        """Extend the session: it counts from when the message was sent that the coordinator has received."""
         sent = self._sent.get(sequence)
         if sent is not None:
             self._lease = max(self._lease, sent + self.settings.session_timeout_ms / 1000)
@@ -332,5 +333,5 @@ class Member:
         self._request = self._rejoin_at = None
         effects.append(Failed(error))
         if isinstance(error, GroupFailed) and error.code is Code.FENCED_INSTANCE_ID:
-            return effects  # the place is another's
+            return effects  # another member has the place now
         return [*effects, self._send(Leave(self.group, self.member_id, 0), now)]

@@ -3,14 +3,13 @@
     member -> coordinator   Join (phase 1)   Sync (phase 2, the leader's)   Heartbeat   Leave
     coordinator -> member   Joined           Ack
 
-`Joined` answers a join, once: it carries the outcome of a rebalance. In the mode EVERY it lists all members
-with their metadata. In the mode SINGLE it comes in two roles, as in the text: to the leader alone with all
-metadata (`LEADER`), and, when the leader has sent `Sync`, to everybody with the own state. Followers wait for
-it in between; there is nothing to ask.
+`Joined` answers a join with the outcome of the rebalance. In the mode EVERY, it lists all members with their metadata.
+In the mode SINGLE there are two roles, as in the proposal: first the leader alone gets all metadata (`LEADER`), and
+after its `Sync` all members get their own state (`MEMBER`). The other members wait meanwhile.
 
-Every request has a `sequence`, one higher with each message that a member sends, repeats included. Answers
-carry the highest one that the coordinator had heard: so a member knows *when* the coordinator last heard from
-it, and how long its session lasts. A repeated join keeps its number `join`.
+Every request has a `sequence`, which grows by one with each message of a member, also with repetitions. Answers have
+the highest sequence that the coordinator has received. So a member knows *when* it sent the last message that arrived,
+and when its session ends. A repeated join keeps its number `join`.
 
 Source: "JoinGroup Request", "JoinGroup Response", "Single Client Assignor" in the client-side assignment proposal.
 """
@@ -29,14 +28,14 @@ _I32 = 2**31 - 1
 
 
 class Mode(IntEnum):
-    """Who assigns: every member for itself from the full list, or one member for all."""
+    """Which members assign: EVERY member computes its own part from the full list, or a SINGLE one assigns for all."""
 
     EVERY = 0
     SINGLE = 1
 
 
 class Role(IntEnum):
-    """What a `Joined` asks of its receiver: to take its part, or to assign for the whole group first."""
+    """What the receiver of a `Joined` shall do: take its assignment, or first assign for the whole group."""
 
     MEMBER = 0
     LEADER = 1
@@ -44,7 +43,7 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """A protocol that a member supports, with its metadata for it; members list them by preference."""
+    """A protocol that a member supports, with the member's metadata for it. Members list them by preference."""
 
     name: str
     version: int = 0
@@ -53,12 +52,14 @@ class Offer:
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Phase 1: here I am, this is what I support.
+    """Phase 1: a member asks to join, with the protocols that it supports.
 
-    `member_id` is chosen by the member and new with each of its lives; `instance_id`, if any, stays (static
-    membership). `newest` is the newest metadata version that it knows: members that know more are preferred as
-    leaders. `generation` is the newest one it has heard of: a coordinator that knows less goes on from there.
-    Times in ms.
+    - `member_id`: chosen by the member, new for each start
+    - `instance_id`: the same for each start (static membership), or ""
+    - `join`: the number of the join; a repetition has the same number
+    - `session_ms`, `rebalance_ms`: `session.timeout.ms` and `max.poll.interval.ms`
+    - `newest`: the newest metadata version that it knows; members with the newest are preferred as leaders
+    - `generation`: the newest generation that it knows; a coordinator with an older one continues from it
     """
 
     group: str
@@ -77,7 +78,7 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Sync:
-    """Phase 2: the leader's result, a state for each name; or `code` and `detail` of why there is none."""
+    """Phase 2: the leader's result, a state for each name; or the `code` and `detail` of its error."""
 
     group: str
     member_id: str
@@ -90,7 +91,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """Still here, working in `generation`."""
+    """The member is alive and works in `generation`."""
 
     group: str
     member_id: str
@@ -100,7 +101,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Goodbye; what is mine may be given to others at once."""
+    """The member leaves. Its partitions may go to others at once."""
 
     group: str
     member_id: str
@@ -109,7 +110,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The outcome of a rebalance; `name` is the receiver's name in the group, `leader` that of the leader."""
+    """The outcome of a rebalance. `name`: the receiver's name in the group; `leader`: the leader's name, or ""."""
 
     group: str
     member_id: str
@@ -129,7 +130,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Ack:
-    """The answer to every other request; `generation` repeats the one that the request spoke of."""
+    """The answer to any other request, with the request's `generation`."""
 
     group: str
     member_id: str
@@ -157,12 +158,12 @@ def encode(message: Message, *, compress: bool = True) -> bytes:
 
 
 def decode(frame: bytes) -> Message:
-    """Return the message in a frame; `ProtocolError` if there is none."""
+    """Return the message in a frame. Errors: `ProtocolError` if the frame has no valid message."""
     return decode_body(*unseal(frame))
 
 
 def decode_body(kind: int, body: bytes) -> Message:
-    """Return the message of a kind from its body, the frame already taken off."""
+    """Return the message of this kind in `body`, the content of a frame."""
     if kind >= len(_KINDS):
         raise ProtocolError("frame", found=f"kind {kind}", expected=f"one below {len(_KINDS)}")
     message_type, _, read = _KINDS[kind]
@@ -199,7 +200,7 @@ def _write_join(w: Writer, m: Join) -> None:
 
 
 def _read_join(r: Reader, group: str, member_id: str, sequence: int) -> Join:
-    # Arguments are evaluated in the order in which they are written here, which is that on the wire.
+    # Python evaluates arguments in the written order, which must be the order on the wire.
     return Join(
         group=group,
         member_id=member_id,
@@ -290,7 +291,7 @@ def _read_ack(r: Reader, group: str, member_id: str, sequence: int) -> Ack:
     )
 
 
-# The place in this list is the kind on the wire: append, never reorder.
+# The position in this list is the kind on the wire: append entries, never reorder them.
 _KINDS: tuple[tuple[type[Message], Callable[..., None], Callable[..., Message]], ...] = (
     (Join, _write_join, _read_join),
     (Sync, _write_sync, _read_sync),

@@ -1,7 +1,7 @@
 """Matches topic names against regular expressions that other members send.
 
-RE2 compiles and matches them, because it never backtracks: matching takes time in proportion to the length of the name,
-whatever the pattern says. Python's `re` can take exponential time for a short pattern.
+RE2 compiles and matches them, because it never backtracks. For any pattern, matching takes time proportional to the
+length of the name. Python's `re` can take exponential time for a short pattern.
 
 Properties:
 - the syntax is RE2's (https://github.com/google/re2/wiki/Syntax), as for Kafka's subscriptions by pattern (KIP-848);
@@ -41,7 +41,7 @@ class Pattern:
     """
 
     def __init__(self, pattern: str, path: str = "pattern") -> None:
-        if pattern != "":  # which matches the empty name alone
+        if pattern != "":  # an empty pattern is valid: it matches only the empty name
             validation.text(pattern, path)
         if len(pattern) > MOST_LETTERS:
             shortened = f"{pattern[:20]}... ({len(pattern)} letters)"
@@ -63,5 +63,5 @@ def _options() -> re2.Options:
     options = re2.Options()
     options.max_mem = MOST_BYTES
     options.log_errors = False
-    options.never_capture = True  # whether it matches is all that is asked, and is found faster
+    options.never_capture = True  # faster, and groups are not needed
     return options

@@ -1,6 +1,6 @@
-"""The phases of a group's rebalance: prepare, complete, answer; and what follows when members go.
+"""The phases of a group's rebalance (prepare, complete, answer), and the removal of members.
 
-`Phases` knows the members and the outcome; `taskplace.group.group` adds the requests that move it on.
+`Phases` has the members and the outcome. `taskplace.group.group` adds the requests.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Replies: TypeAlias = list[tuple[str, Response]]  # address, message
 class Phases:
     """The state of one group, and its transitions. Times are seconds.
 
-    Lifetime: `outcome` is that of the newest generation; `_ready_at` and `_deadline` belong to the phase under way;
-    `_scope` is mode and protocol type, and is set anew when the group is empty.
+    Lifetime: `outcome` belongs to the newest generation. `_ready_at` and `_deadline` belong to the current phase.
+    `_scope` is the mode and protocol type; an empty group has none.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class Phases:
         self._by_id: dict[str, str] = {}
         self._ready_at = self._deadline = 0.0
         self._resumed = resumed
-        self._resumed_at: float | None = None  # when the first member joined after that
+        self._resumed_at: float | None = None  # when the first member joined after the resumption
         self._leader_rule = leader_rule
 
     def tick(self, now: float) -> Replies:
-        """Let the time be `now`: expire who is silent, end a phase whose time is over."""
+        """Do what is due at `now`: remove members whose session has ended, and end phases."""
         replies = self._remove([s for s in self.seats.values() if now >= s.expires], now)
         if self.state is GroupState.COMPLETING_REBALANCE and now >= self._deadline and self.outcome:
             log.warning("group %s: leader %s did not assign in time", self.name, self.outcome.leader)
@@ -58,7 +58,7 @@ class Phases:
         return replies + self._go_on(now)
 
     def next_deadline(self) -> float | None:
-        """Return when `tick` has something to do at the latest, None for never."""
+        """Return the next time at which `tick` has something to do, or None."""
         times = [seat.expires for seat in self.seats.values()]
         if self.state is GroupState.PREPARING_REBALANCE:
             if any(self._waiting()):
@@ -76,8 +76,8 @@ class Phases:
         if first:
             self._ready_at += self.settings.group_initial_rebalance_delay_ms / 1000
         if self._resumed:
-            # Members that this coordinator has not heard of may work until their sessions end. That holds until a
-            # rebalance is complete: a first member that joins and leaves again does not end the wait.
+            # Members that this coordinator does not know may work until their sessions end. So it waits until a
+            # rebalance is complete, even if the first member joins and leaves again.
             if self._resumed_at is None:
                 self._resumed_at = now
             longest = max(s.session for s in self.seats.values())
@@ -86,7 +86,7 @@ class Phases:
         self._deadline = max(now + patience, self._ready_at)
 
     def _go_on(self, now: float) -> Replies:
-        """Leave PreparingRebalance if everybody is there, or the time for it is over."""
+        """Leave PreparingRebalance if all members have joined, or its time is over."""
         if self.state is not GroupState.PREPARING_REBALANCE or now < self._ready_at:
             return []
         missing = [s for s in self.seats.values() if not s.waiting]
@@ -119,7 +119,7 @@ class Phases:
         return self._answer([self.seats[leader]], Role.LEADER)
 
     def _fail(self, known: Outcome, code: Code, detail: str) -> Replies:
-        """Let the generation end in an error that every member is told; who joins again starts another."""
+        """End the generation with an error that all members get. The next join starts another generation."""
         log.error("group %s: generation %d failed: %s", self.name, self.generation, detail)
         self.outcome = Outcome(
             self.name, self.generation, known.mode, known.protocol, known.leader, code=code, detail=detail
@@ -130,7 +130,7 @@ class Phases:
     # ------------------------------------------------------------------------------------------ leaving
 
     def _remove(self, gone: list[Seat], now: float) -> Replies:
-        """Take members out, and do what follows from it."""
+        """Remove members, and continue or start a rebalance."""
         if not gone:
             return []
         leading = self.state is GroupState.COMPLETING_REBALANCE and self.outcome is not None

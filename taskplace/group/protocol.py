@@ -1,10 +1,10 @@
-"""What a program brings to its group: the embedded protocol. Consumers are one kind; any other can be written.
+"""The interface of embedded protocols: the part of a group's protocol that its programs supply.
 
-A member calls it at four moments: `offers` before every join, `lead` when it is the leader (mode SINGLE),
-`accept` when it learns the outcome, `lost` when what it had is no longer its own. All are called by the member,
-one at a time.
+`ConsumerProtocol` is one of them, and you can write others. A member calls `offers` before every join, `lead` if it is
+the leader (mode SINGLE), `accept` with the outcome, and `lost` when its assignment is no longer valid. The calls never
+overlap.
 
-Source: "Consumer Embedded Protocol" in the client-side assignment proposal, without the consumer.
+Source: "Consumer Embedded Protocol" in the client-side assignment proposal.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from taskplace.group.messages import Mode, Offer, Request
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """The outcome of one rebalance, as one member sees it.
+    """The outcome of one rebalance for one member.
 
-    `name` is its own name. `members` has everybody's metadata for the chosen protocol, by name: in the mode
-    EVERY, and for the leader. `state` is what the leader made for this member.
+    - `name`: the member's own name
+    - `protocol`, `version`: the chosen protocol
+    - `leader`: the name of the leader (mode SINGLE)
+    - `members`: all members' metadata for the chosen protocol, by name; only in the mode EVERY, and for the leader
+    - `state`: the leader's result for this member
     """
 
     group: str
@@ -36,12 +39,14 @@ class Round:
 
 
 class TryAgain(GroupError):
-    """Raised by `accept`: this outcome cannot be used; join again, with what `offers` says then.
+    """Raised by `accept` or `offers`: the member shall join again, with what `offers` returns then.
 
-    `at_once` leaves out the back-off, the first time. The member's patience ends after more than
-    `metadata.max.retries` in a row; then it takes what `otherwise` returns, if there is that, and gives up with
-    `code` if there is not. `patience` multiplies both, for members that are to see others give up first.
-    `accept` and `offers` may raise it.
+    - `at_once`: no back-off before the first retry
+    - `code`: the error code if the member gives up
+    - `patience`: multiplies the limits after which the member gives up (`metadata.max.retries` in a row, and two
+      sessions), for members that shall give up after others
+    - `otherwise`: if given, the member does not give up, but takes the value that this function returns. `patience`
+      then has no effect
     """
 
     def __init__(
@@ -68,31 +73,31 @@ class GroupProtocol(Protocol):
 
     @property
     def newest(self) -> int:
-        """The newest metadata version it knows: who knows most is preferred as leader."""
+        """The newest metadata version that it knows. Members with the newest version are preferred as leaders."""
 
     def offers(self) -> Sequence[Offer]:
-        """Return the supported protocols by preference, each with this member's metadata as it is now."""
+        """Return the supported protocols by preference, each with this member's current metadata."""
 
     def lead(self, outcome: Round, /) -> Mapping[str, bytes]:
-        """Return a state for every name in `outcome.members`; an exception is forwarded to all members."""
+        """Return a state for every name in `outcome.members`. All members get an exception as an error."""
 
     def accept(self, outcome: Round, /) -> Any:
-        """Return what this member gets; raise `TryAgain` to join again, `GroupFailed` to stop."""
+        """Return this member's assignment. Raise `TryAgain` to join again, or `GroupFailed` to stop."""
 
     def lost(self) -> None:
-        """React to the loss of what `accept` returned last: it is no longer this member's."""
+        """Release the value that `accept` returned last. It does not belong to this member any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Effect: send this to the coordinator."""
+    """Effect: send `message` to the coordinator."""
 
     message: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """Effect: from now on `value` is this member's, in `generation`; `leader` leads the group, if anybody does."""
+    """Effect: `value` belongs to this member from now on, in `generation`. `leader`: the leader's name, or ""."""
 
     generation: int
     value: Any
@@ -101,7 +106,7 @@ class Assigned:
 
 @dataclass(frozen=True, slots=True)
 class Revoked:
-    """Effect: what was assigned in `generation` is no longer this member's; stop working on it now."""
+    """Effect: the assignment of `generation` does not belong to this member any more. Stop working on it now."""
 
     generation: int
     reason: str
@@ -109,7 +114,7 @@ class Revoked:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Effect: the membership is over; `error` says why."""
+    """Effect: the membership has ended with `error`."""
 
     error: GroupError
 

@@ -1,4 +1,4 @@
-"""The settings of a coordinator and of a member: Kafka's keys and defaults; times in milliseconds."""
+"""The settings of a coordinator and of a member: Kafka's keys and defaults. Times are in milliseconds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _between(path: str, value: int, least: int, most: int = _MOST) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class CoordinatorSettings(Configuration):
-    """What a coordinator allows.
+    """The settings of a coordinator.
 
     >>> CoordinatorSettings.from_properties({"group.max.sice": 10})
     Traceback (most recent call last):
@@ -47,10 +47,10 @@ did you mean 'group.max.size'?
 
 @dataclass(frozen=True, kw_only=True)
 class MemberSettings(Configuration):
-    """How a member behaves.
+    """The settings of a member.
 
-    `max.poll.interval.ms` has to be at least `session.timeout.ms`: a rebalance that goes on without a member must
-    not do so while that member may still be at work.
+    `max.poll.interval.ms` must be at least `session.timeout.ms`. Otherwise a rebalance could complete without a member
+    that is still working.
 
     >>> MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=10_000)
     Traceback (most recent call last):
@@ -88,7 +88,7 @@ class MemberSettings(Configuration):
     )
 
     def _agree(self, path: str) -> None:
-        # Two chances at least to be heard within a session.
+        # At least two heartbeats per session.
         _between(f"{path}.heartbeat.interval.ms", self.heartbeat_interval_ms, 1, self.session_timeout_ms // 2)
         _between(f"{path}.max.poll.interval.ms", self.max_poll_interval_ms, self.session_timeout_ms)
         _between(f"{path}.retry.backoff.max.ms", self.retry_backoff_max_ms, self.retry_backoff_ms)

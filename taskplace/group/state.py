@@ -1,9 +1,9 @@
-"""What a coordinator knows about one group, and the answers it gives about it.
+"""The coordinator's data about one group: states, members, and the outcome of a rebalance.
 
-Empty --join--> PreparingRebalance --everybody joined--> CompletingRebalance --leader's sync--> Stable
-                    ^    mode EVERY: straight to Stable                                            |
-                    +----------- join, leave, expiry, new metadata --------------------------------+
-Dead: closed; every request is answered NOT_COORDINATOR, and a member looks for a coordinator again.
+Empty --join--> PreparingRebalance --all have joined--> CompletingRebalance --leader's sync--> Stable
+                    ^    mode EVERY: directly to Stable                                           |
+                    +----------- join, leave, expiry, new metadata -------------------------------+
+Dead: closed. Every request is answered NOT_COORDINATOR, so the members look for another coordinator.
 """
 
 from __future__ import annotations
@@ -27,10 +27,13 @@ class GroupState(Enum):
 
 @dataclass
 class Seat:
-    """One member, as its coordinator sees it; seconds of the coordinator's clock.
+    """One member, as its coordinator sees it. Times are seconds of the coordinator's clock.
 
-    `name` is the instance id of a static member and the member id of another: what strategies see. `waiting` is
-    true while a join is unanswered.
+    - `name`: the name that strategies see: the instance id of a static member, the member id of any other
+    - `order`: the position in the order of joining
+    - `join`, `sequence`: the numbers of the member's newest join and of its newest message
+    - `heard`: when that message arrived
+    - `waiting`: whether a join is unanswered
     """
 
     name: str
@@ -49,25 +52,25 @@ class Seat:
 
     @property
     def expires(self) -> float:
-        """When the session ends, unless the member is heard from before."""
+        """When the session ends if no further message arrives."""
         return self.heard + self.session
 
     def pairs(self) -> list[tuple[str, int]]:
-        """Return what it supports, by preference."""
+        """Return the protocols that the member supports, by preference."""
         return [(offer.name, offer.version) for offer in self.offers]
 
     def metadata(self, protocol: tuple[str, int]) -> bytes:
-        """Return its metadata for the chosen protocol."""
+        """Return the member's metadata for the chosen protocol."""
         return next(o.metadata for o in self.offers if (o.name, o.version) == protocol)
 
-    def says_the_same(self, join: Join) -> bool:
-        """Return whether a new join brings nothing new."""
+    def is_unchanged(self, join: Join) -> bool:
+        """Return whether a new join has the same metadata."""
         return (self.offers, self.newest) == (join.offers, join.newest)
 
 
 @dataclass
 class Outcome:
-    """What the rebalance of a generation came to: the chosen protocol, who led, what each name got."""
+    """The outcome of a rebalance: the chosen protocol, the leader, and the members' metadata and states."""
 
     group: str
     generation: int
@@ -80,7 +83,7 @@ class Outcome:
     detail: str = ""
 
     def answer(self, seat: Seat, role: Role = Role.MEMBER) -> Joined:
-        """Return what a member is told: the full list where it is needed, the member's state elsewhere."""
+        """Return the answer to a member: all metadata for the mode EVERY or the leader, and the state of a `MEMBER`."""
         listed = self.mode is Mode.EVERY or role is Role.LEADER
         protocol, version = self.protocol
         return Joined(
@@ -103,7 +106,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Description:
-    """A group as it is now, for people and for tests."""
+    """The present state of a group, for people and for tests."""
 
     group: str
     state: GroupState

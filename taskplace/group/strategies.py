@@ -1,7 +1,7 @@
-"""The assignors of `taskplace.partitions` as strategies of a group.
+"""The assignors of `taskplace.partitions`, as strategies of a group.
 
-What members own travels in their metadata, with its generation, so any member can be sticky: a new leader as
-well as everybody for itself.
+A member's metadata has its partitions and their generation. So any member can assign stickily: a new leader, or in the
+mode EVERY each member for itself.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ MOST_REPLICAS = 1_000
 class Strategy(PartitionAssigner[None]):
     """An assignor by its name: `fair_sticky` (KIP-54), `sticky_fair`, `fair`, `range`, `round_robin`, `copartitioned`.
 
-    `replicas`, `seed`: standbys of each partition and the seed of their spread (`copartitioned` only). They are
-    part of the name, so that members that are set up differently do not share a protocol.
-    `racks`: whether partitions prefer members in the rack of their leader; the metadata hash then covers leaders.
-    The cooperative one is not here: this protocol rebalances eagerly.
+    - `replicas`, `seed`: standbys of each partition, and the seed of their spread (`copartitioned` only). They are part
+      of the name, so members with other settings do not share the protocol
+    - `racks`: whether partitions prefer members in the rack of their leader. The metadata hash then covers leaders
+
+    There is no cooperative strategy, because this protocol rebalances eagerly.
+
+    Errors: `InputError` for an unknown assignor (with the nearest name), and for standbys or a seed with any assignor
+    but `copartitioned`.
 
     >>> consumers = [ConsumerMetadata(name, ("t",), None) for name in "ab"]
     >>> [p.partition for p in Strategy("range").assign("a", {"t": 3}, consumers)]
@@ -69,7 +73,7 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
         self._leaders: Mapping[str, tuple[str, ...]] = {}
 
     def see(self, topics: Topics) -> None:
-        """Take note of where the leaders are."""
+        """Remember the racks of the leaders."""
         self._leaders = topics.leaders if self.looks_at_leaders else {}
 
     def assign_all(
@@ -82,8 +86,8 @@ round_robin, copartitioned; did you mean 'fair_sticky'?
     def shares(
         self, partitions_per_topic: Mapping[str, int], consumers: Sequence[ConsumerMetadata[None]]
     ) -> Shares:
-        """Return the partitions of all consumers and their standbys, with what could not be met."""
-        from taskplace.partitions import Member, Subscriptions, assign_partitions  # which need numpy
+        """Return the partitions and standbys of all consumers, with warnings for requirements that were not met."""
+        from taskplace.partitions import Member, Subscriptions, assign_partitions  # late: needs numpy
 
         members = {
             c.name: Member(

@@ -3,17 +3,17 @@
     metadata    version  newest known  compressed?  fields
     state       version  newest known of the leader  kind  fields
 
-Each version adds fields at the end of the one before, and is written and read as it was then:
+Each version adds fields at the end of the previous one. Old versions are still written and read:
 
-    0   topics, pattern, metadata hash, the strategy's own bytes        (the text's format)
+    0   topics, pattern, metadata hash, the strategy's own bytes        (the proposal's format)
     1   + rack, owned partitions with their generation, subscription hash
     2   + followed partitions (standbys); a member that writes it reads states of version 1
 
     state 0   the partitions; or a probe
-          1   + partitions to follow as standbys, and whether to assign again once they are made
+          1   + partitions to follow as standbys, and whether to assign again when they have caught up
 
-A reader that meets a newer version raises `UnknownVersion`; a leader answers it with `Probe`, the highest
-version that it can read, and the member joins again with that.
+A reader raises `UnknownVersion` for a newer version. A leader answers newer metadata with a `Probe`, which has the
+newest version that it can read. The member then joins again with that version.
 
 Source: "Consumer Embedded Protocol" in the client-side assignment proposal; KIP-268 (version probing).
 """
@@ -38,7 +38,7 @@ _MOST_BYTES = 16 * 2**20
 
 
 class _Kind(IntEnum):
-    """What a state is."""
+    """The kind of a state."""
 
     ASSIGNED = 0
     PROBE = 1
@@ -46,10 +46,16 @@ class _Kind(IntEnum):
 
 @dataclass(frozen=True)
 class Subscription:
-    """A consumer's metadata. Topics are sorted; `owned` maps topics to partition numbers, as of `generation`.
+    """A consumer's metadata.
 
-    `topics` or a `pattern` that whole topic names match, or, to keep it small, neither but their
-    `subscription_hash`. `standby` are the partitions it follows; `newest` is the newest version its writer knows.
+    - `topics`: the subscribed topics, sorted; or `pattern`, a pattern of whole topic names; or neither, only their
+      `subscription_hash`
+    - `metadata_hash`: the hash of the member's view of these topics
+    - `strategy`: the bytes of the strategy's own metadata
+    - `rack`: the member's rack, or ""
+    - `owned`: topic -> numbers of the partitions that the member owned in `generation`
+    - `standby`: topic -> numbers of the partitions that it follows
+    - `newest`: the newest version that the writer knows
 
     >>> said = Subscription(("orders",), metadata_hash=b"16 bytes, really")
     >>> Subscription.decode(said.encode()) == said
@@ -70,7 +76,7 @@ class Subscription:
     newest: int = field(default=NEWEST, compare=False)
 
     def encode(self, version: int = NEWEST, *, newest: int = NEWEST, compress: bool = True) -> bytes:
-        """Return the bytes of a version; `newest` is the newest that the writer knows, for its reader to see."""
+        """Return the bytes in `version`. `newest`: the newest version that the writer knows."""
         if not 0 <= version <= NEWEST:
             raise UnknownVersion("subscription", version=version, known=NEWEST)
         w = Writer()
@@ -91,7 +97,7 @@ class Subscription:
 
     @classmethod
     def decode(cls, data: bytes, *, known: int = NEWEST) -> Subscription:
-        """Return the subscription. Errors: `UnknownVersion` for one above `known`, `ProtocolError` for bad bytes."""
+        """Return the subscription. Errors: `UnknownVersion` above `known`, `ProtocolError` for bad bytes."""
         head = Reader(data, "subscription")
         version, newest = head.uint(), head.uint()
         if version > known:
@@ -125,9 +131,12 @@ class Subscription:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A consumer's state: its partitions, and the newest metadata version that its leader knows.
+    """A consumer's state, as its leader sends it.
 
-    `standby`: partitions to follow; `followup`: assign again once these are made.
+    - `partitions`: the consumer's partitions
+    - `newest`: the newest metadata version that the leader knows
+    - `standby`: partitions to follow
+    - `followup`: whether to assign again when the standbys have caught up
     """
 
     partitions: tuple[TopicPartition, ...] = ()
@@ -136,7 +145,7 @@ class Assignment:
     followup: bool = False
 
     def encode(self, version: int | None = None) -> bytes:
-        """Return the bytes of the state; by default in the oldest version that has room for it.
+        """Return the bytes of the state, by default in the oldest version that has all its fields.
 
         >>> Assignment.decode(Assignment((TopicPartition("orders", 3),)).encode()).partitions
         (TopicPartition(topic='orders', partition=3),)
@@ -152,7 +161,7 @@ class Assignment:
 
     @classmethod
     def decode(cls, data: bytes) -> Assignment | Probe:
-        """Return the state in `data`; no bytes are an empty assignment."""
+        """Return the state in `data`. Empty bytes are an empty assignment."""
         if not data:
             return cls()
         r = Reader(data, "assignment")
@@ -171,7 +180,7 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Probe:
-    """The answer to metadata of an unknown, newer version: the newest version that the leader can read."""
+    """The answer to metadata of a newer, unknown version: the newest version that the leader can read."""
 
     newest: int
 

@@ -1,7 +1,6 @@
-"""A member's view of the topics, and the hashes by which members detect that their views differ.
+"""A member's view of the topics, and hashes with which members detect that their views differ.
 
-A hash is the first 16 bytes of a SHA-256 over an unambiguous encoding: sorted topics, each name and number with its
-length before it.
+A hash is the first 16 bytes of the SHA-256 of an unambiguous encoding: sorted topics, with length-prefixed names.
 
 Source: "Metadata" and "Dropping Topic Lists" in the client-side assignment proposal.
 """
@@ -18,12 +17,14 @@ from taskplace.group.wire import Writer
 from taskplace.validation import text
 
 HASH_BYTES = 16
-MOST_PARTITIONS = 10_000_000  # beyond, nobody could list them
+MOST_PARTITIONS = 10_000_000  # assignments list every partition
 
 
 @dataclass(frozen=True)
 class Topics:
-    """A view of the cluster: partition counts by topic, and the rack of each partition's leader where it is known.
+    """A view of the cluster: the partition count of each topic, and the racks of the partition leaders, if known.
+
+    Errors: `InputError` for a bad count or name, and for a number of racks that differs from the count.
 
     >>> view = Topics({"orders": 2, "users": 3}, leaders={"orders": ["zone-a", "zone-b"]})
     >>> view.matching("or.*")
@@ -67,8 +68,8 @@ class Topics:
     def hash(self, topics: Iterable[str] | None = None, *, leaders: bool = False) -> bytes:
         """Return the hash of the view of `topics`, by default of all topics.
 
-        It covers names and partition counts; with `leaders` also the rack of every leader, for strategies that
-        look at racks. A topic that is missing hashes differently from a topic without partitions.
+        It covers names and partition counts, with `leaders` also the rack of every leader. A missing topic and a topic
+        without partitions give different hashes.
         """
         writer = Writer().flag(topics is None)
         for topic in sorted(set(self.partitions if topics is None else topics)):
@@ -80,7 +81,7 @@ class Topics:
 
 
 def subscription_hash(topics: Iterable[str], pattern: str) -> bytes:
-    """Return the hash of a subscription: its topics in any order, and its pattern.
+    """Return the hash of a subscription: its topics, in any order, and its pattern.
 
     >>> subscription_hash(["b", "a"], "") == subscription_hash(["a", "b"], "")
     True

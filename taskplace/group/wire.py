@@ -1,19 +1,18 @@
-"""Compact binary: numbers, texts and lists as bytes, and frames that carry them.
+"""Compact binary encoding of numbers, strings and lists, and frames around it.
 
-Numbers are unsigned LEB128 (small ones take one byte), texts are UTF-8 behind their length, lists stand behind
-their count. A frame is what goes over a connection:
+Numbers are unsigned LEB128 (numbers below 128 take one byte). Strings are UTF-8 with their length before them. Lists
+have their count before them. A frame is the unit that is sent over a connection:
 
     "tg"  version  kind  flags  [length when inflated]  body  crc32
      2       1       1     1          0 or 1-10          n      4     bytes
 
 Properties:
-- `Reader` raises `ProtocolError`, and nothing else, for every byte string; it reads each byte at most once, and
-  never allocates more than a small multiple of what lies before it: a count or a length is compared with the
-  bytes that are left before anything is made of it.
-- One value has one encoding: superfluous zero bytes in a number, a flag that is neither 0 nor 1 and bytes after the
-  end are refused, so equal values are equal bytes and the other way round.
-- A compressed body is inflated up to its declared length and not further; what is declared is bounded
-  (`LIMIT`), and by the best ratio that deflate can reach.
+- `Reader` raises only `ProtocolError`, for any bytes. It reads each byte at most once. It allocates at most a small
+  multiple of the remaining bytes, because it compares each count and length with these first.
+- A value has exactly one encoding, so equal values are equal bytes and vice versa. Superfluous zero bytes in a number,
+  a flag that is neither 0 nor 1, and bytes after the end are refused.
+- A compressed body is inflated up to its declared length and not further. The declared length is limited by `LIMIT` and
+  by the best ratio that deflate can reach.
 
 Source: "Compression" in the client-side assignment proposal.
 """
@@ -31,16 +30,16 @@ T = TypeVar("T")
 
 VERSION = 1  # of the frame and of the messages in it
 LIMIT = 64 * 2**20  # bytes of one body, inflated
-WORTH_IT = 128  # bytes: below, compression does not pay for its own header
-GENERATION = 2**53  # the largest one on the wire: far from where numbers end
+WORTH_IT = 128  # bytes; shorter bodies are sent uncompressed
+GENERATION = 2**53  # the largest generation on the wire, far below the largest number
 _MAGIC = b"tg"
 _DEFLATED = 1
-_BEST_RATIO = 1032  # deflate cannot do better
+_BEST_RATIO = 1032  # the best ratio that deflate can reach
 _MOST = 2**64
 
 
 class Writer:
-    """Builds a byte string; every method appends and returns the writer.
+    """Builds bytes. Every method but `take` appends a value and returns the writer.
 
     >>> Writer().uint(300).text("abc").take()
     b'\\xac\\x02\\x03abc'
@@ -65,17 +64,17 @@ class Writer:
         return self
 
     def blob(self, value: bytes) -> Writer:
-        """Append bytes behind their length."""
+        """Append the length of the bytes, then the bytes."""
         self.uint(len(value))
         self._out += value
         return self
 
     def text(self, value: str) -> Writer:
-        """Append a text behind its length in UTF-8."""
+        """Append a string: the length of its UTF-8 bytes, then the bytes."""
         return self.blob(value.encode("utf-8"))
 
     def many(self, values: Iterable[T], write: Callable[[T], object]) -> Writer:
-        """Append a list: its count, then each value as `write` appends it."""
+        """Append a list: its count, then each value by `write`."""
         listed = list(values)
         self.uint(len(listed))
         for value in listed:
@@ -83,7 +82,7 @@ class Writer:
         return self
 
     def ascending(self, numbers: Iterable[int]) -> Writer:
-        """Append distinct numbers in ascending order, as differences: dense ones take a byte each."""
+        """Append distinct numbers in ascending order, as differences. Dense numbers take one byte each."""
         ordered = sorted(numbers)
         self.uint(len(ordered))
         before = -1
@@ -93,12 +92,12 @@ class Writer:
         return self
 
     def take(self) -> bytes:
-        """Return what was appended."""
+        """Return all appended bytes."""
         return bytes(self._out)
 
 
 class Reader:
-    """Reads what a `Writer` wrote; `path` says in errors what is being read.
+    """Reads bytes of a `Writer`. Errors contain `path`, which names the value.
 
     >>> Reader(b"\\x09abc", "join.group").text()
     Traceback (most recent call last):
@@ -112,7 +111,7 @@ class Reader:
 
     @property
     def left(self) -> int:
-        """How many bytes are still to be read."""
+        """The number of bytes that are not read yet."""
         return len(self._data) - self._at
 
     def uint(self, most: int = _MOST - 1) -> int:
@@ -137,7 +136,7 @@ class Reader:
         return bool(self.uint(1))
 
     def blob(self) -> bytes:
-        """Read bytes behind their length."""
+        """Read a length, then as many bytes."""
         length = self.uint()
         if length > self.left:
             raise self._error(f"{self.left} bytes left", f"{length} bytes")
@@ -146,7 +145,7 @@ class Reader:
         return self._data[start : self._at]
 
     def text(self) -> str:
-        """Read a text."""
+        """Read a string."""
         raw = self.blob()
         try:
             return raw.decode("utf-8")
@@ -160,7 +159,7 @@ class Reader:
     def rising(
         self, read: Callable[[], T], least: int = 1, *, key: Callable[[T], Any] | None = None
     ) -> list[T]:
-        """Read a list as `many` does, and refuse one that is not sorted or has something twice (by its key)."""
+        """Read a list as `many` does. Refuse it if it is not sorted by key, or has a key twice."""
         values = self.many(read, least)
         for a, b in itertools.pairwise(values if key is None else map(key, values)):
             if not a < b:
@@ -180,7 +179,7 @@ class Reader:
         return numbers
 
     def end(self) -> None:
-        """Refuse bytes that are left over."""
+        """Refuse remaining bytes."""
         if self.left:
             raise self._error(f"{self.left} bytes left", "the end")
 
@@ -195,12 +194,12 @@ class Reader:
 
 
 def deflate(body: bytes) -> bytes:
-    """Return `body` compressed, behind its length: see `inflate`."""
+    """Return the length of `body` and its compressed bytes: see `inflate`."""
     return Writer().uint(len(body)).take() + zlib.compress(body, 6)
 
 
 def inflate(data: bytes, path: str, limit: int = LIMIT) -> bytes:
-    """Return what `deflate` compressed; `ProtocolError` for anything else, and for more than `limit` bytes.
+    """Return the body that `deflate` compressed. Errors: `ProtocolError` for other bytes, and for more than `limit`.
 
     >>> inflate(deflate(b"a" * 1000), "body") == b"a" * 1000
     True
@@ -212,7 +211,7 @@ def inflate(data: bytes, path: str, limit: int = LIMIT) -> bytes:
         raise ProtocolError(path, found=f"{len(packed)} bytes", expected=f"{length} bytes, compressed")
     unpacker = zlib.decompressobj()
     try:
-        body = unpacker.decompress(packed, length + 1)  # at most one byte too many
+        body = unpacker.decompress(packed, length + 1)  # one byte more shows that the body is too long
     except zlib.error as error:
         raise ProtocolError(path, found=str(error), expected="compressed bytes") from None
     if len(body) != length or not unpacker.eof or unpacker.unused_data:
@@ -221,7 +220,7 @@ def inflate(data: bytes, path: str, limit: int = LIMIT) -> bytes:
 
 
 def seal(kind: int, body: bytes, *, compress: bool = True) -> bytes:
-    """Return a frame; the body is compressed if that makes it smaller, unless `compress` is false.
+    """Return a frame. The body is compressed if that makes it smaller, unless `compress` is false.
 
     >>> unseal(seal(7, b"body"))
     (7, b'body')
@@ -234,7 +233,7 @@ def seal(kind: int, body: bytes, *, compress: bool = True) -> bytes:
 
 
 def unseal(frame: bytes, limit: int = LIMIT) -> tuple[int, bytes]:
-    """Return the kind and the body of a frame; `ProtocolError` if it is none, damaged, or too large."""
+    """Return the kind and the body of a frame. Errors: `ProtocolError` for a damaged or too large frame."""
     if len(frame) < 9 or frame[:2] != _MAGIC:
         raise ProtocolError("frame", found=f"{len(frame)} bytes", expected="a frame that begins with 'tg'")
     if frame[2] != VERSION:

@@ -1,7 +1,7 @@
 """An index of copies by lag, kept up to date as reports arrive.
 
-One sorted list of (task, lag, instance) that is never rebuilt: a report costs O(log copies), and the copies of a task
-come out in order of lag. `taskplace.lag.ranking` has the rules.
+It is one sorted list of (task, lag, instance), which is never rebuilt. So a report costs O(log copies), and the copies
+of a task are sorted by lag. `taskplace.lag.ranking` has the rules.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from topology.ids import TaskId
 
 
 class LagIndex:
-    """Copies of tasks on instances, by lag.
+    """The copies of tasks on instances, by lag.
 
-    The index ranks instances as the engine does (`taskplace.lag.ranking`): 0 if the copy is caught up, the lag if not,
-    and the whole changelog without a copy. A copy is caught up if its lag is at most `acceptable_recovery_lag`; with
-    `acceptable_recovery_seconds`, if it can read the rest in that time at the instance's `restore_rate`.
+    The index ranks instances as the engine does (`taskplace.lag.ranking`). The rank is 0 if the copy is caught up, else
+    its lag, and the whole changelog without a copy. A copy is caught up if its lag is at most
+    `acceptable_recovery_lag`. With `acceptable_recovery_seconds` and a known `restore_rate` of the instance, it is
+    caught up if it can read its lag in that time instead.
 
     The driver keeps one (`taskplace.spark.driver.cluster_state`): it gives the lags to plan from, answers the events of
     `taskplace.rebalance.triggers`, and says which copies an executor or the clean-up may remove.
@@ -66,7 +67,7 @@ class LagIndex:
     # -- reports
 
     def report(self, instance: str, task: TaskId, lag: int) -> None:
-        """Note that the copy of `task` on `instance` is `lag` records behind. O(log copies)."""
+        """Record that the copy of `task` on `instance` is `lag` records behind. O(log copies)."""
         _least(lag, f"instances[{instance}].lags.{task}")
         copies = self._copies.setdefault(instance, {})
         before = copies.get(task)
@@ -78,19 +79,19 @@ class LagIndex:
         self._order.add((task, lag, instance))
 
     def drop(self, instance: str, task: TaskId) -> None:
-        """Note that `instance` has no copy of `task` any more; nothing if it had none. O(log copies)."""
+        """Remove the copy of `task` on `instance`, if there is one. O(log copies)."""
         lag = self._copies.get(instance, {}).pop(task, None)
         if lag is not None:
             self._order.remove((task, lag, instance))
 
     def forget(self, instance: str) -> None:
-        """Note that `instance` is gone, with all its copies. O(its copies * log copies)."""
+        """Remove `instance` with all its copies. O(its copies * log copies)."""
         self._rates.pop(instance, None)
         for task, lag in self._copies.pop(instance, {}).items():
             self._order.remove((task, lag, instance))
 
     def end_offset(self, task: TaskId, end: int | None, *, logged: bool = True) -> None:
-        """Note that the changelog of `task` has `end` records, None if that is not known. O(1).
+        """Record that the changelog of `task` has `end` records; None if unknown. O(1).
 
         `logged=False`: the task has no changelog.
         """
@@ -101,17 +102,17 @@ class LagIndex:
         (self._unlogged.discard if logged else self._unlogged.add)(task)
 
     def restore_rate(self, instance: str, rate: float | None) -> None:
-        """Note how many records per second copies on `instance` catch up, None if that is not known. O(1)."""
-        found = positive(rate, f"instances[{instance}].restore_rate", optional=True)
-        if found is None:
+        """Record how many records per second copies on `instance` restore; None if unknown. O(1)."""
+        known = positive(rate, f"instances[{instance}].restore_rate", optional=True)
+        if known is None:
             self._rates.pop(instance, None)
         else:
-            self._rates[instance] = found
+            self._rates[instance] = known
 
     # -- reported lags
 
     def lag(self, instance: str, task: TaskId) -> int | None:
-        """Return how far behind a copy is, None if there is no copy. O(1)."""
+        """Return the lag of a copy in records; None if there is no copy. O(1)."""
         return self._copies.get(instance, {}).get(task)
 
     def lags(self, instance: str) -> dict[TaskId, int]:
@@ -134,15 +135,15 @@ class LagIndex:
         return self._acceptable.unbounded or self._needs_no_copy(task)
 
     def lacking(self, instance: str, task: TaskId, length: int) -> int:
-        """Return how many records `instance` has to read: its copy's lag, or `length` if it has no copy. O(1)."""
+        """Return how many records `instance` has to read: the lag of its copy, or `length` without a copy. O(1)."""
         lag = self.lag(instance, task)
         return length if lag is None else lag
 
     def rank(self, instance: str, task: TaskId) -> int:
-        """Return how far `instance` is from taking `task` over; 0 is caught up. O(1).
+        """Return the rank of `instance` for `task`: 0 if it is caught up, else the records that it lacks. O(1).
 
-        Without a copy this is the whole changelog (2^63 - 1 if its length is not known), and at least one more than
-        any lag that counts as caught up.
+        Without a copy, the rank is the length of the changelog (2^63 - 1 if unknown), and at least one more than the
+        acceptable lag.
         """
         lag = self.lag(instance, task)
         return int(self._ranks(task, NO_COPY if lag is None else lag, self._acceptable_on(instance)))
@@ -155,14 +156,14 @@ class LagIndex:
     def caught_up(self, task: TaskId) -> tuple[str, ...]:
         """Return the instances whose copies of `task` are caught up, by lag. O(log copies + copies of the task)."""
         names, _, rank = self._ranked(task)
-        return tuple(name for name, found in zip(names, rank.tolist(), strict=True) if found == 0)
+        return tuple(name for name, its_rank in zip(names, rank.tolist(), strict=True) if its_rank == 0)
 
     def most_caught_up(self, task: TaskId, owner: str | None = None) -> tuple[str, ...]:
         """Return the instances whose copies of `task` have the least rank, by lag.
 
         All caught-up copies have the same rank. If no copy is caught up, the copy of `owner` is included as well,
-        unless another copy is far ahead of it (`taskplace.lag.ranking.most_caught_up`). Empty if no copy has read any
-        records: then all instances are alike. O(log copies + copies of the task).
+        unless another copy is far ahead of it (`taskplace.lag.ranking.most_caught_up`). The result is empty if no copy
+        has read any records; then all instances are equal. O(log copies + copies of the task).
         """
         names, acceptable, rank = self._ranked(task)
         same, end = np.zeros(len(names), np.int64), np.full(len(names), self._length(task))
@@ -171,7 +172,7 @@ class LagIndex:
         return tuple(name for name, is_best in zip(names, best.tolist(), strict=True) if is_best)
 
     def check(self) -> None:
-        """Raise `InputError` if the index contradicts itself; used by tests after every random action."""
+        """Raise `InputError` if the index is inconsistent. Tests call it after every random action."""
         listed = sorted((t, lag, i) for i, copies in self._copies.items() for t, lag in copies.items())
         if list(self._order) != listed:
             raise InputError("lag index", found=list(self._order), expected=repr(listed))
@@ -193,10 +194,10 @@ class LagIndex:
 
     def _ranked(self, task: TaskId) -> tuple[list[str], ranking.Ints, ranking.Ints]:
         """Return the instances with a copy of `task`, by lag; the acceptable lag of each; and their ranks."""
-        found = list(self.by_lag(task))
-        acceptable = np.array([self._acceptable_on(name) for name, _ in found], np.int64)
-        lags = np.array([lag for _, lag in found], np.int64)
-        return [name for name, _ in found], acceptable, self._ranks(task, lags, acceptable)
+        copies = list(self.by_lag(task))
+        acceptable = np.array([self._acceptable_on(name) for name, _ in copies], np.int64)
+        lags = np.array([lag for _, lag in copies], np.int64)
+        return [name for name, _ in copies], acceptable, self._ranks(task, lags, acceptable)
 
 
 def _least(value: int, path: str) -> int:

@@ -1,18 +1,19 @@
-"""Ranks the copies of a task: which are caught up, which are most caught up, and which comes first.
+"""Ranks the copies of a task: which are caught up, which are most caught up, and which is the best.
 
-**Idea.** The *rank* of an instance on a task says how far it is from taking the task over. It is 0 if its copy is
-caught up, the copy's lag if not, and the whole changelog if it has no copy. The lower the better; the most-caught-up
-copies are those of least rank. The engine, the explanations, the triggers and the driver use these functions only.
+**Idea.** The *rank* of an instance for a task is the number of records that it has to read before it can take the task
+over. It is 0 if its copy is caught up, else the copy's lag, and the whole changelog without a copy. The most-caught-up
+copies are those of the lowest rank. The engine, the explanations, the triggers and the driver all use these functions.
 
-**Special cases.** A task whose changelog is empty, or that has none, needs no copy: every instance has rank 0 on it.
-The same holds for every task if any lag is acceptable (`Acceptable.unbounded`). A copy that lacks more records than
-the changelog has is a copy of an earlier changelog, which was reset: it counts as no copy.
+**Special cases.** A task without a changelog, or with an empty one, needs no copy: every instance has rank 0. The same
+holds for every task if any lag is acceptable (`Acceptable.unbounded`). A copy that lacks more records than the
+changelog has is a copy of an earlier changelog, which was reset. It counts as no copy.
 
 **Shapes.** Each function takes numbers, or columns with one row for each copy, or both (numpy broadcasts). Lags and end
-offsets are records; `NO_COPY` stands for the lag of a missing copy, `UNKNOWN` for an unknown end offset.
+offsets are in records. `NO_COPY` is the lag of a missing copy, and `UNKNOWN` an unknown end offset.
 
-Source: KIP-441, "Computing the most-caught-up instances". Departures: the lag that is acceptable may differ by instance
-(`acceptable.recovery.seconds`), and an owner stays among the best while no other copy is far ahead (`most_caught_up`).
+Source: KIP-441, "Computing the most-caught-up instances". Two things differ: the acceptable lag may depend on the
+instance (`acceptable.recovery.seconds`), and an owner stays among the best while no other copy is far ahead
+(`most_caught_up`).
 
 >>> lags, end = np.array([40, 900, NO_COPY]), 5_000
 >>> rank(lags, end, 100, False).tolist()
@@ -35,13 +36,13 @@ NO_COPY = -1
 """The lag of an instance without a usable copy."""
 
 UNKNOWN = -1
-"""The end offset of a changelog whose length is not known."""
+"""The end offset of a changelog of unknown length."""
 
 MOST_IN_TIME = 2**62
-"""Caps the acceptable lag that `acceptable.recovery.seconds` gives below MOST, which means unbounded."""
+"""The largest acceptable lag that `acceptable.recovery.seconds` can give. It is below MOST, which means unbounded."""
 
 TENTH = 10
-"""A copy that leads by less than this part of the owner's lag does not take the task over."""
+"""A copy whose lead is at most 1 / TENTH of the owner's lag does not take the task over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +64,11 @@ class Acceptable:
 
     @property
     def unbounded(self) -> bool:
-        """Whether any lag is acceptable: `lag` is 2^63 - 1. `seconds` does not matter then."""
+        """Whether any lag is acceptable: `lag` is 2^63 - 1. Then `seconds` is ignored."""
         return self.lag == MOST
 
     def at(self, restore_rate: float | None) -> int:
-        """Return the lag in records that is acceptable on an instance that restores `restore_rate` records/s."""
+        """Return the acceptable lag in records on an instance that restores `restore_rate` records per second."""
         if self.unbounded or self.seconds is None or restore_rate is None:
             return self.lag
         return int(min(restore_rate * self.seconds, MOST_IN_TIME))
@@ -92,10 +93,9 @@ def needs_no_copy(end: Ints | int, unlogged: Bools | bool) -> Bools:
 
 
 def usable_lag(lag: Ints | int, end: Ints | int, exempt: Bools | bool) -> Ints:
-    """Return the lags, with `NO_COPY` for copies that lack more than the changelog has: it was reset.
+    """Return the lags, with `NO_COPY` for copies that lack more records than the changelog has, because it was reset.
 
-    `exempt`: where no copy is needed. These lags stay unchanged, because the length of the changelog has no meaning
-    there.
+    `exempt`: tasks that need no copy. Their lags stay unchanged, because the length of their changelog has no meaning.
 
     >>> usable_lag(np.array([500, 501]), 500, False).tolist()
     [500, -1]
@@ -110,7 +110,7 @@ def whole(end: Ints | int) -> Ints:
 
 
 def lacking(lag: Ints | int, length: Ints | int) -> Ints:
-    """Return how many records are still to be read: the lag, or `length` where there is no copy.
+    """Return how many records have yet to be read: the lag, or `length` without a copy.
 
     >>> lacking(np.array([40, NO_COPY]), 5_000).tolist()
     [40, 5000]
@@ -119,32 +119,33 @@ def lacking(lag: Ints | int, length: Ints | int) -> Ints:
 
 
 def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
-    """Return the rank of an instance that has no copy of a task that needs one.
+    """Return the rank of an instance without a copy, for a task that needs one.
 
-    It is the whole changelog, and at least one more than what is acceptable: such an instance is never caught up.
+    It is the length of the changelog, and at least one more than the acceptable lag. So the instance is never caught
+    up.
     """
-    found: Ints = np.maximum(whole(end), np.minimum(acceptable, MOST - 1) + 1)
-    return found
+    length: Ints = np.maximum(whole(end), np.minimum(acceptable, MOST - 1) + 1)
+    return length
 
 
 def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Bools | bool) -> Ints:
-    """Return the ranks of instances: how far each is from taking the task over. Only rank 0 is caught up.
+    """Return the ranks of instances. Rank 0 is caught up.
 
     - `lag`: from `usable_lag`
     - `acceptable`: the largest lag that counts as caught up on the instance
-    - `anywhere`: where every instance counts as caught up, with or without a copy
+    - `anywhere`: tasks for which every instance counts as caught up, with or without a copy
     """
     ready = np.logical_or(anywhere, np.greater_equal(lag, 0) & np.less_equal(lag, acceptable))
     return np.where(ready, 0, lacking(lag, rank_without_copy(end, acceptable)))
 
 
 def most_caught_up(task: Ints, ranks: Ints, end: Ints, acceptable: Ints, owns: Bools) -> Bools:
-    """Return the rows of the most-caught-up copies: for each task those of least rank.
+    """Return the rows of the most-caught-up copies: those of the lowest rank of each task.
 
-    A copy that has read nothing ranks like a missing one and is not among them. Where no copy is caught up, the owner's
-    copy is among them too, unless another copy leads by more than what is acceptable on the owner *and* by more than a
-    tenth of the owner's lag. Without this, two copies that catch up side by side would hand the task to and fro. With
-    it, the lag shrinks by a tenth at least each time the task changes hands.
+    A copy that has read nothing ranks like a missing one and is not included. If no copy of a task is caught up, the
+    owner's copy is included, unless another copy leads by more than the owner's acceptable lag *and* by more than a
+    tenth of the owner's lag. Otherwise two copies that catch up at the same pace would pass the task back and forth.
+    With this rule, the lag shrinks by at least a tenth with each hand-over.
 
     `task`: the position of each row's task, from 0. `owns`: the rows of owners. O(rows).
 
@@ -165,6 +166,6 @@ def most_caught_up(task: Ints, ranks: Ints, end: Ints, acceptable: Ints, owns: B
 def best_first(task: Ints, lag: Ints, ranks: Ints, inst: Ints) -> Ints:
     """Return the order of rows in which each task's best copy comes first.
 
-    Caught-up copies come first, then those that lag less, then those that are not there; ties go by instance.
+    Caught-up copies come first, then copies with less lag, then missing copies. The instance breaks ties.
     """
     return np.lexsort((inst, lacking(lag, MOST), ranks > 0, task))

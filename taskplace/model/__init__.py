@@ -1,5 +1,5 @@
-"""The values that the engine reads and writes: frozen, with JSON in and out.
+"""The values that the engine reads and writes: frozen, and convertible from and to JSON.
 
-Reading order: `ids` (what is placed), `config` (how), `problem` (the cluster as it is), `plan` (the answer).
-`columns` is the same problem as numpy columns, for the code that works on all tasks at once.
+Reading order: `ids` (tasks), `config` (settings), `problem` (the cluster), `plan` (the result). `problem_columns` has a
+problem as numpy columns, for code that works on all tasks at once.
 """

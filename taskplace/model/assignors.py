@@ -1,9 +1,9 @@
-"""The built-in assignors: their names, and what each promises.
+"""The built-in assignors: their names, and the promises of each.
 
-**Idea.** A check or an explanation that holds for some assignors only asks for what it needs (`balanced`,
-`fewest_moves`, ...), and compares no name. What an assignor computes is in `taskplace.assign.target`.
+**Idea.** A check or an explanation that holds only for some assignors tests a promise (`balanced`, `fewest_moves`, ...)
+and not a name. `taskplace.assign.target` has the code of the assignors.
 
-An assignor of your own promises nothing: `OWN`.
+A custom assignor promises nothing: `OWN`.
 
 >>> promises("high_availability").fewest_moves, promises("sticky").fewest_moves, promises("my:own") is OWN
 (True, False, True)
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Promises:
-    """What holds for each target of an assignor. `taskplace.verify` refuses a plan that breaks a promise."""
+    """Properties that hold for every target of an assignor. `taskplace.verify` refuses a plan that breaks a promise."""
 
     balanced: bool
     """Stateful actives keep both balances (of all tasks and of each subtopology), and their weights are levelled.
@@ -25,7 +25,8 @@ class Promises:
     fewest_moves: bool
     """Without racks, weights and parked copies, no target with both balances needs fewer moves."""
     weighs_racks: bool
-    """It follows `rack.aware.assignment.strategy`; a built-in assignor without it refuses that key."""
+    """The assignor supports `rack.aware.assignment.strategy`. A built-in assignor without this promise refuses the key.
+    """
     levels_stateless: bool
     """Stateless tasks are level beside the stateful ones, in the target and in each step towards it."""
 
@@ -46,10 +47,10 @@ BUILT_IN: Mapping[str, Promises] = {
     ),
 }
 
-#: Of an assignor that is not built in.
+#: The promises of a custom assignor.
 OWN = Promises(balanced=False, fewest_moves=False, weighs_racks=False, levels_stateless=False)
 
 
 def promises(name: str) -> Promises:
-    """Return what the assignor of this name promises."""
+    """Return the promises of the assignor with this name."""
     return BUILT_IN.get(name, OWN)

@@ -1,4 +1,4 @@
-"""Tasks to place, and instances to place them on, as in a problem."""
+"""The tasks and the instances of a problem."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from topology.ids import TaskId
 class Task(NamedTuple):
     """A task to place.
 
-    - `end_offset`: the length of its changelog in records. None if it is not known; then no instance without a copy can
-      be caught up. An empty changelog (0) makes every instance caught up
+    - `stateful`: whether it has state
+    - `end_offset`: the length of its changelog in records; None if unknown. With an empty changelog (0), every instance
+      is caught up
     - `logged`: False for a store without a changelog, which has no lag: every instance is caught up (KIP-441)
     - `racks`: for each input partition, the racks that serve it
-    - `changelog_racks`: the same for each partition that its standbys read (KIP-925): its changelogs, including an
-      input topic that serves as a changelog
+    - `changelog_racks`: for each partition that its standbys read, the racks that serve it (KIP-925). These are its
+      changelogs, including an input topic that serves as a changelog
     - `weight`: its share of the load, in any unit
 
     >>> Task(TaskId(0, 3)).stateful
@@ -38,13 +39,18 @@ class Task(NamedTuple):
 class Instance:
     """A place that runs tasks, with its current roles and copies.
 
+    - `capacity`: the number of its slots
+    - `tags`: values of tags such as a zone; `rack.aware.assignment.tags` names those that spread standbys
+    - `draining`: it keeps its tasks only until they are caught up elsewhere, and gets no new tasks
     - `active`, `standby`, `warmup`: its roles in the assignment in force
-    - `lags`: the lag of every copy that it holds, in records, including copies without a role. A task without an entry
-      has no copy here, even if it has a role: the copy has not started yet
-    - `parked`: tasks whose warm-up made no progress here; they are planned elsewhere (`taskplace.refine.parking`)
-    - `slots`: the active tasks of each slot, if known; a plan changes as few of them as it can
-    - `restore_rate`: records per second that a copy here catches up; used with `acceptable.recovery.seconds`
-    - `draining`: it keeps its tasks only until they are caught up elsewhere, and gets no new ones
+    - `lags`: the lag of each copy that it holds, in records, including copies without a role. A task without an entry
+      has no copy here. It may have a role, if the copy has not started yet
+    - `parked`: tasks whose copy made no progress here; they are planned elsewhere (`taskplace.refine.parking`)
+    - `restore_rate`: the records per second that copies here restore; used with `acceptable.recovery.seconds`
+    - `slots`: the active tasks of each slot, if known. A plan changes as few of them as possible
+
+    Errors: `InputError` for an id that is not a string, a capacity that is not an integer, and roles that are not lists
+    of `TaskId`s. A `Problem` checks all other values.
 
     >>> Instance("executor-1", capacity=4, active=[TaskId(0, 1)], lags={TaskId(0, 1): 0}).active
     (TaskId(subtopology=0, partition=1),)
@@ -65,7 +71,7 @@ class Instance:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str):
             raise InputError("instances.id", found=self.id, expected="a non-empty string")
-        if not hasattr(self.capacity, "__index__"):  # None would be read as unknown, and 2.5 as 2
+        if not hasattr(self.capacity, "__index__"):  # the columns would read None as unknown, and 2.5 as 2
             path = f"instances[{self.id}].capacity"
             raise InputError(path, found=self.capacity, expected="an integer of at least 1")
         for name in ("active", "standby", "warmup", "parked"):

@@ -1,6 +1,6 @@
-"""Builds the columns of a problem: reads it, ranks its copies, and takes its fingerprint.
+"""Builds the columns of a problem: reads it, ranks its copies, and computes its fingerprint.
 
-The rules of ranking are those of `taskplace.lag.ranking`, applied to all copies at once.
+The ranking applies the rules of `taskplace.lag.ranking` to all copies at once.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from taskplace.lag import ranking
 from taskplace.model.cluster import Instance, Task
 from taskplace.model.column_reading import InstanceColumns, TaskColumns, read_instances, read_tasks
-from taskplace.model.columns import ACTIVE, NONE, Bools, Columns, Ints
 from taskplace.model.config import PlacementConfig
 from taskplace.model.copies import Copies, Roles, read_copies, read_parked
 from taskplace.model.locate import Locator
+from taskplace.model.problem_columns import ACTIVE, NONE, Bools, Columns, Ints
 
 
 def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:
-    """Return the columns of a problem whose tasks and instances are sorted; raise InputError for bad values."""
+    """Return the columns of a problem. Tasks and instances must be sorted. Errors: `InputError` for bad values."""
     there = read_instances(instances)
     read = read_tasks(tasks)
     locate = Locator(read.key)
@@ -68,7 +68,12 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
 
 
 class _Ranked(NamedTuple):
-    """How copies rank: fields as in `Columns`. `reset`, `surplus`: the rows that lost their lag, or the active role."""
+    """The ranked copies.
+
+    - `reset`: the rows whose lag is ignored, because the changelog was reset
+    - `surplus`: the rows that lost the active role, because another instance has the task active too
+    - other fields: see `Columns`
+    """
 
     universal: Bools
     lag: Ints
@@ -81,7 +86,7 @@ class _Ranked(NamedTuple):
 
 
 def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, acceptable: Ints) -> _Ranked:
-    """Rank the copies; `acceptable`: [m] the lag that is acceptable on each instance."""
+    """Return the ranked copies. `acceptable`: [m] the acceptable lag on each instance."""
     universal = tasks.stateful & ranking.needs_no_copy(tasks.end, ~tasks.logged)
     at_once = tasks.stateful if config.unbounded else universal
     end, acceptable = tasks.end[copies.task], acceptable[copies.inst]
@@ -115,7 +120,7 @@ def _ranked(tasks: TaskColumns, copies: Copies, config: PlacementConfig, accepta
 
 
 def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
-    """Return the lag that is acceptable on each instance."""
+    """Return [m] the acceptable lag on each instance."""
     acceptable = config.acceptable
     return np.fromiter((acceptable.at(i.restore_rate) for i in instances), np.int64, len(instances))
 
@@ -123,9 +128,9 @@ def _acceptable(instances: Sequence[Instance], config: PlacementConfig) -> Ints:
 def _notes(
     tasks: TaskColumns, instances: InstanceColumns, copies: Copies, ranked: _Ranked, everywhere: Ints
 ) -> Iterator[str]:
-    """Yield a note for each part of the problem that is not used, with an example.
+    """Yield a note for each part of the problem that is ignored, with an example.
 
-    `everywhere`: the tasks that are parked on all instances with capacity.
+    `everywhere`: the tasks that are parked on all instances with open slots.
     """
 
     def copy(row: int) -> str:

@@ -1,7 +1,7 @@
-"""Reads the tasks and the instances of a problem as columns, and checks their values.
+"""Reads the tasks and the instances of a problem into columns, and checks their values.
 
-Values are read many at once. Only if a column cannot hold them, they are checked one by one, to name the first wrong
-one. Errors: `InputError` with the path.
+Whole columns are read at once. Only if that fails are the values checked one by one, to name the first wrong one.
+Errors: `InputError` with the path.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import numpy.typing as npt
 from taskplace import validation
 from taskplace.errors import InputError
 from taskplace.model.cluster import Instance, Task
-from taskplace.model.columns import UNKNOWN, Bools, Ints
 from taskplace.model.locate import pairs_of
+from taskplace.model.problem_columns import UNKNOWN, Bools, Ints
 from topology.ids import TaskId
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskColumns:
-    """The tasks, sorted by id; fields as in `Columns`. `key`: the ids as one number each, in the same order."""
+    """The tasks, sorted by id. `key`: each id as one number, in the same order. Other fields: see `Columns`."""
 
     ids: tuple[TaskId, ...]
     key: Ints
@@ -40,7 +40,7 @@ class TaskColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class InstanceColumns:
-    """The instances, sorted by id; fields as in `Columns`."""
+    """The instances, sorted by id. For the fields, see `Columns`."""
 
     names: tuple[str, ...]
     draining: Bools
@@ -50,7 +50,7 @@ class InstanceColumns:
 
 
 def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
-    """Return the columns of tasks, which are sorted by id."""
+    """Return the columns of `tasks`, which must be sorted by id."""
     n = len(tasks)
     ids, stateful, ends, weights, logged, racks, changelogs = zip(*tasks, strict=True) if n else ((),) * 7
     pairs = pairs_of(ids, n)
@@ -76,9 +76,9 @@ def read_tasks(tasks: Sequence[Task]) -> TaskColumns:
 
 
 def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
-    """Return the columns of instances, which are sorted by id.
+    """Return the columns of `instances`, which must be sorted by id.
 
-    If no instance can take work, all are treated as open with their whole capacity, and a note reports it.
+    If no instance can take work, all count as not draining, with at least one slot, and a note reports it.
     """
     m = len(instances)
     if m == 0:
@@ -104,9 +104,9 @@ def read_instances(instances: Sequence[Instance]) -> InstanceColumns:
 def integers(
     given: Callable[[], Iterable[Any]], count: int, path: Callable[[int], str], most: int = validation.MOST
 ) -> Ints:
-    """Return what `given()` yields as a column; raise `InputError` with path(k) if the k-th is no integer up to `most`.
+    """Return the values of `given()` as a column, with UNKNOWN for None.
 
-    None stands for UNKNOWN.
+    Errors: `InputError` with path(k) if the k-th value is not an integer from 0 to `most`.
     """
     try:
         column = np.fromiter(given(), np.int64, count)
@@ -122,11 +122,11 @@ def integers(
 
 
 def _weights(ids: Sequence[TaskId], weights: Sequence[float]) -> npt.NDArray[np.float64]:
-    found = np.fromiter(weights, np.float64, len(ids))
+    column = np.fromiter(weights, np.float64, len(ids))
     light, heavy = validation.LEAST_WEIGHT, validation.MOST_WEIGHT
-    bad = np.flatnonzero(~((found >= light) & (found <= heavy)))
+    bad = np.flatnonzero(~((column >= light) & (column <= heavy)))
     if len(bad):
         k = int(bad[0])
         expected = f"a weight from {light:g} to {heavy:g}"
-        raise InputError(f"tasks[{ids[k]}].weight", found=found[k].item(), expected=expected)
-    return found
+        raise InputError(f"tasks[{ids[k]}].weight", found=column[k].item(), expected=expected)
+    return column

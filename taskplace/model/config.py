@@ -1,4 +1,4 @@
-"""The placement configuration: Kafka's keys, verbatim, with Kafka's defaults."""
+"""The placement configuration: Kafka's keys, verbatim, with Kafka's defaults, and a few more."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ STRATEGIES = ("none", "min_traffic", "balance_subtopology")
 
 
 MOST_COST = 1_000_000
-"""The largest price of a cross-rack read or a move: the price of a whole target must fit into a 64-bit integer."""
+"""The largest price of a read across racks or a move. The price of a whole target must fit into 64 bits."""
 
 
 class Tags:
-    """A list of distinct tag names; in text, separated by commas."""
+    """A list of distinct tag names. A string may have them separated by commas."""
 
     def __str__(self) -> str:
         return "a list of different tag names"
@@ -47,11 +47,11 @@ _COST = Integer(0, MOST_COST, optional=True, written=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementConfig(Configuration):
-    """How tasks are placed; one attribute per key, with the dots as underscores.
+    """The settings of the placement.
 
-    Values may be numbers or the strings of a properties file. `probing.rebalance.interval.ms` may be
-    shorter than the minute that Kafka demands: planning needs no group to stop here. docs/configuration.md lists
-    the keys.
+    Each key is an attribute, with underscores for dots. Values may be numbers, or strings as in a properties file.
+    `probing.rebalance.interval.ms` may be shorter than Kafka's minimum of a minute, because planning stops no consumer
+    group here. docs/configuration.md lists the keys.
 
     Errors: `ConfigError` with the path of the key, the value found, and the values expected.
 
@@ -96,7 +96,7 @@ class PlacementConfig(Configuration):
     rack_aware_assignment_strategy: str = key(
         Choice(*STRATEGIES), "none", "whether racks of input partitions count, and against which other costs"
     )
-    # Kafka writes these two keys with an underscore; all others are dots throughout.
+    # Kafka writes these two keys with an underscore. All other keys have only dots.
     rack_aware_assignment_traffic_cost: int | None = key(
         _COST,
         None,
@@ -129,9 +129,10 @@ class PlacementConfig(Configuration):
 
     @property
     def unbounded(self) -> bool:
-        """Whether every instance counts as caught up: `acceptable.recovery.lag` is the largest there is, 2^63 - 1.
+        """Whether every instance counts as caught up: `acceptable.recovery.lag` is 2^63 - 1.
 
-        Warm-ups are then off, whatever `acceptable.recovery.seconds` says (Kafka Streams reads `Long.MAX_VALUE` so).
+        Then there are no warm-ups, for any `acceptable.recovery.seconds`. Kafka Streams treats `Long.MAX_VALUE` like
+        this.
 
         >>> PlacementConfig(acceptable_recovery_lag=2**63 - 1).unbounded
         True
@@ -140,7 +141,7 @@ class PlacementConfig(Configuration):
 
     @property
     def promises(self) -> Promises:
-        """What holds for each target of the assignor."""
+        """The promises of the configured assignor."""
         return promises(self.task_assignor_class)
 
     def _agree(self, path: str) -> None:

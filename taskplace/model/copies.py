@@ -1,7 +1,7 @@
 """Joins the lags and roles that instances report into rows of (task, instance).
 
-A copy row is one pair (task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by
-instance. Copies of unknown tasks are listed apart. Lags are as reported; `column_building` ranks them.
+A copy row is one (task, instance) pair with a role, a lag, or both. Rows are sorted by task, then by instance. Copies
+of unknown tasks are listed separately. Lags are unchanged; `column_building` ranks the copies.
 
 Errors: `InputError` for a lag that is not an integer of at least 0, and for two roles of one task on one instance.
 """
@@ -19,8 +19,8 @@ import numpy.typing as npt
 from taskplace.errors import InputError
 from taskplace.model.cluster import Instance
 from taskplace.model.column_reading import integers
-from taskplace.model.columns import ACTIVE, NO_COPY, ROLE_NAMES, STANDBY, WARMUP, Bools, Ints
 from taskplace.model.locate import Locator, pairs_of
+from taskplace.model.problem_columns import ACTIVE, NO_COPY, ROLE_NAMES, STANDBY, WARMUP, Bools, Ints
 from topology.ids import TaskId
 
 Roles = npt.NDArray[np.int8]
@@ -28,7 +28,7 @@ Roles = npt.NDArray[np.int8]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Copies:
-    """The copy rows, [k] each. `pair`: task * m + instance. `unknown`: copies of tasks that are not in the problem."""
+    """The copy rows, as columns [k]. `pair`: task * m + instance. `unknown`: copies of tasks outside the problem."""
 
     pair: Ints
     task: Ints
@@ -39,7 +39,7 @@ class Copies:
 
 
 def read_copies(instances: Sequence[Instance], ids: Sequence[TaskId], locate: Locator) -> Copies:
-    """Return the copies of the tasks `ids`: lags and roles joined on the pair (outer join). O(copies log copies)."""
+    """Return the copies of the tasks `ids`: an outer join of lags and roles on the pair. O(copies log copies)."""
     by_lag, lag, unmeasured = _lags(instances, locate)
     by_role, role, unplaced = _roles(instances, ids, locate)
     m, held = len(instances), set(unmeasured)
@@ -55,7 +55,10 @@ def read_copies(instances: Sequence[Instance], ids: Sequence[TaskId], locate: Lo
 
 
 def read_parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints) -> tuple[Ints, Ints]:
-    """Return the parked pairs, and the tasks parked on all instances with open slots, which do not count as parked."""
+    """Return the parked pairs, and the tasks that are parked on all instances with open slots.
+
+    The pairs of such tasks are not among the parked pairs, because the tasks must run somewhere.
+    """
     m = len(instances)
     task, inst, known, _ = _located(instances, [i.parked for i in instances], locate)
     pairs = np.unique((task * m + inst)[known])
@@ -67,7 +70,7 @@ def read_parked(instances: Sequence[Instance], locate: Locator, open_slots: Ints
 def _lags(
     instances: Sequence[Instance], locate: Locator
 ) -> tuple[Ints, Ints, tuple[tuple[str, TaskId], ...]]:
-    """Return the pairs that have a lag, sorted; their lags; and the copies of unknown tasks."""
+    """Return the pairs with a lag, sorted; their lags; and the copies of unknown tasks."""
     ids: list[Any] = [i.lags.keys() for i in instances]
     task, inst, known, unknown = _located(instances, ids, locate)
 
@@ -84,7 +87,7 @@ def _lags(
 def _roles(
     instances: Sequence[Instance], tasks: Sequence[TaskId], locate: Locator
 ) -> tuple[Ints, Roles, tuple[tuple[str, TaskId], ...]]:
-    """Return the pairs that have a role, sorted; their roles; and the roles of unknown tasks."""
+    """Return the pairs with a role, sorted; their roles; and the copies of unknown tasks."""
     m = len(instances)
     pairs, roles = [], []
     unknown: tuple[tuple[str, TaskId], ...] = ()
@@ -105,15 +108,15 @@ def _roles(
         k = int(twice[0])
         name = instances[int(pair[k] % m)].id
         a, b = (ROLE_NAMES[int(role[j])] for j in (k, k + 1))
-        found = f"{tasks[int(pair[k] // m)]} as {a} and {b}"
-        raise InputError(f"instances[{name}]", found=found, expected="one role per task")
+        both = f"{tasks[int(pair[k] // m)]} as {a} and {b}"
+        raise InputError(f"instances[{name}]", found=both, expected="one role per task")
     return pair, role, unknown
 
 
 def _located(
     instances: Sequence[Instance], ids: Sequence[Sequence[TaskId]], locate: Locator
 ) -> tuple[Ints, Ints, Bools, tuple[tuple[str, TaskId], ...]]:
-    """Return the positions of tasks and instances of all ids, which of them are known, and the unknown ones."""
+    """Return, for all ids, the positions of their tasks and instances, and which are known; then the unknown copies."""
     counts = [len(i) for i in ids]
     inst = np.repeat(np.arange(len(instances)), counts)
     task = locate(pairs_of(chain.from_iterable(ids), sum(counts)))

@@ -1,18 +1,20 @@
-"""Checks whether standbys could read less across racks (KIP-925): without a flow solver, by exchanges that save.
+"""Checks whether standbys could read less across racks (KIP-925), without a flow solver: it looks for an exchange that
+saves.
 
-**Idea.** Standbys at level loads are a flow. They cost least if and only if no cycle of instances saves, in which each
-hands one standby to the next (Klein's theorem). A chain counts as a cycle where its last instance may have one standby
-more and its first one fewer. It shares no code with the flow by which standbys are placed.
+**Idea.** Standbys at level loads are a flow. Their cost is minimal if and only if no cycle of hand-overs saves, in
+which each instance hands one standby to the next (Klein's theorem). A chain also counts as a cycle, if its last
+instance may have one standby more and its first one fewer. This module shares no code with the flow that places
+standbys.
 
-Shapes: s standbys, m instances; O(s * m) for the best hand-overs, and O(rounds * m^2), mostly a few rounds.
+Shapes: s standbys, m instances; O(s * m) for the best hand-overs, then O(rounds * m^2), usually with a few rounds.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from taskplace.model.columns import STANDBY, Columns, Ints
 from taskplace.model.config import PlacementConfig
+from taskplace.model.problem_columns import STANDBY, Columns, Ints
 from taskplace.model.reads import changelog_reads, costs
 from taskplace.model.shares import level_loads
 
@@ -22,7 +24,7 @@ FAR = 1 << 60  # no hand-over; above any sum of costs
 def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: Ints) -> bool:
     """Return whether other standbys of these tasks, at equally level loads, would cost less in reads and moves.
 
-    `active`: [n] instances. `task`, `inst`: one entry per standby. False if racks are not known.
+    `active`: [n] instances. `task`, `inst`: one entry per standby. Returns False if racks are not known.
     """
     known = changelog_reads(c)
     if known is None or not len(task):
@@ -31,19 +33,19 @@ def detour(c: Columns, config: PlacementConfig, active: Ints, task: Ints, inst: 
     more, fewer = _slack(c, active, task, inst)
     near, sink = np.zeros(c.m, np.int64), 0
     for _ in range(c.m + 2):
-        found = np.minimum(near, (near[:, None] + cost).min(axis=0))
-        end = min([sink, *found[more].tolist()])
-        found[fewer] = np.minimum(found[fewer], end)
-        if end == sink and (found == near).all():
+        nearer = np.minimum(near, (near[:, None] + cost).min(axis=0))
+        end = min([sink, *nearer[more].tolist()])
+        nearer[fewer] = np.minimum(nearer[fewer], end)
+        if end == sink and (nearer == near).all():
             return False
-        near, sink = found, end
-    return True  # Bellman-Ford: a path that still gets shorter contains a cycle that saves
+        near, sink = nearer, end
+    return True  # Bellman-Ford: a path that still becomes cheaper contains a cycle that saves
 
 
 def _hand_overs(
     c: Columns, config: PlacementConfig, known: tuple[Ints, Ints], active: Ints, task: Ints, inst: Ints
 ) -> Ints:
-    """Return [m, m] what the cheapest hand-over of a standby from one instance to another adds to the price."""
+    """Return [m, m] the change of the price by the cheapest hand-over of a standby from one instance to another."""
     (rack_of, reads), (read, move) = known, costs(config)
     now = np.zeros((c.n, c.m), np.bool_)
     rows = c.role == STANDBY
@@ -62,7 +64,7 @@ def _hand_overs(
 
 
 def _slack(c: Columns, active: Ints, task: Ints, inst: Ints) -> tuple[Ints, Ints]:
-    """Return the instances that may have a standby more, and those that may have one less; none if loads are uneven."""
+    """Return the instances that may have one standby more, and one fewer. Both are empty if loads are uneven."""
     tasks = np.flatnonzero(c.stateful)
     actives = np.bincount(active[tasks], minlength=c.m)
     load = actives + np.bincount(inst, minlength=c.m)

@@ -1,11 +1,11 @@
 """The events of a running stream, as plain values for a reporter.
 
-The runtime creates the events, independently of how they are shown. A `Reporter` shows them, independently of the
-runtime. The same five values feed a terminal, a log file and a test.
+The runtime creates events and does not depend on how they are shown. A `Reporter` shows them and does not depend on the
+runtime. So the same values serve a terminal, a log file and a test.
 
 Properties:
-- frozen value objects of plain types: equal when their fields are equal, safe to keep;
-- batch ids count from 0, as Spark's do; seconds are wall-clock seconds; lags and counts are records;
+- events are frozen values of plain types, and equal if their fields are equal;
+- batch ids count from 0, as Spark's do. Seconds are wall-clock seconds. Lags and counts are in records;
 - this module imports neither Spark nor a terminal library.
 
 Non-goal: metrics for machines. They are in the manifests and in the query's progress.
@@ -23,10 +23,11 @@ OF_TASKS = "tasks: "
 
 @dataclass(frozen=True)
 class InstanceView:
-    """One instance as it stands after a batch.
+    """The state of one instance after a batch.
 
-    `active`, `standby` and `warmup` are numbers of tasks; `lag` is the number of records its copies have
-    still to apply, all copies together; `alive` is false for an instance that was lost.
+    - `active`, `standby`, `warmup`: numbers of tasks
+    - `lag`: the records that all its copies together have yet to apply
+    - `alive`: false for a lost instance
 
     >>> InstanceView("executor-1", active=8, standby=8, warmup=0, lag=0).copies
     16
@@ -41,7 +42,7 @@ class InstanceView:
 
     @property
     def copies(self) -> int:
-        """All copies of tasks on this instance, whatever their role."""
+        """The number of copies on this instance, in any role."""
         return self.active + self.standby + self.warmup
 
 
@@ -49,8 +50,10 @@ class InstanceView:
 class BatchDone:
     """A batch was committed and published.
 
-    `total` is the expected number of batches, or None if unknown; `phases` has the seconds of each phase, in order;
-    `rows` is the number of input rows of the batch, all sources together.
+    - `total`: the expected number of batches, or None if unknown
+    - `rows`: the number of input rows of all sources together
+    - `phases`: the seconds of each phase, in order
+    - `placement`: the instances after the batch
 
     >>> BatchDone(3, 27, 13_000, 5.5, {"state": 3.0, "commit": 0.5}, (), 2).rows_per_second
     2363.6363636363635
@@ -66,7 +69,7 @@ class BatchDone:
 
     @property
     def rows_per_second(self) -> float:
-        """Input rows of the batch over its wall-clock seconds; 0 for a batch that took no time."""
+        """The input rows per wall-clock second; 0 for a batch that took no time."""
         return self.rows / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -74,8 +77,9 @@ class BatchDone:
 class Rebalanced:
     """A new assignment is in force.
 
-    `moves` has one readable line per move; with `followup`, the step is not yet the target, so another rebalance will
-    follow.
+    - `reason`: the triggers
+    - `moves`: one line per move, for people
+    - `followup`: whether another rebalance will follow, because the step is not yet the target
     """
 
     generation: int
@@ -92,8 +96,8 @@ class ExecutorLost:
     """An instance is lost.
 
     - `tasks`: the number of its active tasks
-    - `cancelled`: whether a stage was cancelled for it
-    - `leaving`: it still runs, but gets no more tasks, because Spark is decommissioning it
+    - `cancelled`: whether a stage was cancelled because of the loss
+    - `leaving`: whether it still runs, but gets no more tasks because Spark is decommissioning it
     """
 
     instance: str
@@ -107,7 +111,7 @@ class ExecutorLost:
 class CheckResult:
     """The result of an application's own check.
 
-    `text` is one line for the summary; `detail` holds further lines: counts, and the first differing rows.
+    `text`: one line for the summary. `detail`: further lines, with counts and the first differing rows.
 
     >>> CheckResult(True, "result equals the batch query").ok
     True
@@ -151,17 +155,17 @@ class Summary:
 
 
 class Reporter(Protocol):
-    """Shows events, in the order in which things happened; `note` may come from any thread at any time.
+    """Shows events, in their order. `note` may be called from any thread at any time.
 
-    A reporter never raises for an event that it cannot show, and never delays a batch. `close()` may be called more
-    than once, and is called at the end of every run, also after an error.
+    A reporter never raises an exception for an event that it cannot show, and never delays a batch. `close()` is called
+    at the end of every run, also after an error, and may be called more than once.
     """
 
     def batch(self, event: BatchDone) -> None:
         """Show a committed batch."""
 
     def rebalance(self, event: Rebalanced) -> None:
-        """Show a new assignment and why there is one."""
+        """Show a new assignment and its reason."""
 
     def failure(self, event: ExecutorLost) -> None:
         """Show the loss of an instance."""
@@ -170,7 +174,7 @@ class Reporter(Protocol):
         """Show one line about the current activity, such as "starting Spark"."""
 
     def summary(self, summary: Summary) -> None:
-        """Show how the whole run went; the last event."""
+        """Show the summary of the run. It is the last event."""
 
     def close(self) -> None:
         """Release the terminal."""

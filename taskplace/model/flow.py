@@ -1,7 +1,7 @@
 """Minimum-cost flow with lower bounds, on OR-tools' `SimpleMinCostFlow` and its bulk arcs.
 
 Lower bounds are removed in advance: the flow that an arc must carry becomes supply and demand of its ends, and the
-solver gets the rest. So no "strongly negative" costs are needed, and costs may use the whole range below 2^63.
+solver gets the rest. So lower bounds need no large negative costs, and costs may use the whole range below 2^63.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.errors import TaskplaceError
-from taskplace.model.columns import Ints
+from taskplace.model.problem_columns import Ints
 
 
 class Network:
-    """A network to be built from arrays of arcs, and solved once.
+    """A network that is built from arrays of arcs and solved once.
 
-    The same arcs in the same order give the same flow. Arcs keep the order in which they were added.
+    The same arcs in the same order give the same flow. Arcs keep the order in which they were added. After `solve`,
+    `cost` is the cost of the flow.
 
     >>> net = Network()
     >>> source, a, b, sink = (int(net.nodes(1)[0]) for _ in range(4))
@@ -42,7 +43,7 @@ class Network:
         self._supplies: list[tuple[Ints, Ints]] = []
 
     def nodes(self, count: int) -> Ints:
-        """Add `count` nodes; return their numbers."""
+        """Add `count` nodes. Return their numbers."""
         self._nodes += count
         return np.arange(self._nodes - count, self._nodes, dtype=np.int64)
 
@@ -67,13 +68,13 @@ class Network:
         return slice(start, self._count)
 
     def supply(self, nodes: npt.ArrayLike, amounts: npt.ArrayLike) -> None:
-        """Add supply (demand, if negative) to nodes."""
+        """Add supply to nodes. Negative amounts are demand."""
         at = np.asarray(nodes, np.int64).ravel()
         self._supplies.append((at, np.broadcast_to(np.asarray(amounts, np.int64), at.shape)))
 
     def solve(self) -> Ints | None:
         """Return the flow of every arc at minimum cost, or None if no flow meets all bounds."""
-        from ortools.graph.python import min_cost_flow  # heavy, so loaded only when needed
+        from ortools.graph.python import min_cost_flow  # slow to import, so imported late
 
         solver: Any = min_cost_flow.SimpleMinCostFlow()
         tail, head = np.concatenate(self._tails), np.concatenate(self._heads)
@@ -101,9 +102,9 @@ class Network:
 
 
 def cost_budget(nodes: int) -> int:
-    """Return the largest cost of an arc that is safe in a network of that many nodes.
+    """Return the largest safe cost of an arc in a network of that many nodes.
 
-    The solver scales costs by nodes + 1, and the result must stay below 2^63; a factor of 4 is kept in reserve.
+    The solver multiplies costs by nodes + 1, and the result must stay below 2^63. A factor of 4 is kept in reserve.
 
     >>> cost_budget(9) == 2**61 // 10
     True

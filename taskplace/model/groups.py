@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from taskplace.model.columns import Ints
+from taskplace.model.problem_columns import Ints
 
 
 def group_starts(*keys: Ints) -> Ints:
-    """Return where a new group begins in columns of equal length, in which equal entries follow each other. O(n).
+    """Return the positions where groups begin, in columns of equal length that are sorted by group. O(n).
 
-    An entry begins a group if it differs from the one before in any of the columns.
+    An entry begins a group if it differs from the previous entry in any of the columns.
 
     >>> group_starts(np.array([1, 1, 2, 2]), np.array([5, 5, 5, 6]))
     array([0, 2, 3])
@@ -24,7 +24,7 @@ def group_starts(*keys: Ints) -> Ints:
 
 
 def rank_in_group(values: Ints) -> Ints:
-    """Return, for each entry, how many equal ones come before it. O(n log n).
+    """Return, for each entry, the number of equal entries before it. O(n log n).
 
     >>> rank_in_group(np.array([7, 3, 7, 7, 3]))
     array([0, 0, 1, 2, 1])

@@ -1,4 +1,4 @@
-"""Task ids, as the engine uses them; they are made by the topology."""
+"""Task ids, for imports by the engine. The topology defines them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Names the value of a wrong type in a problem that was made from values, not read from a dict.
+"""Finds the value of a wrong type in a problem that was built in Python, not read from a dict.
 
-**Idea.** Planning assumes well-formed values, which keeps it fast. If it fails because of one of them, this module
-checks all values one by one, and names the wrong one.
+**Idea.** Planning assumes values of the right types, which keeps it fast. If it fails because of a value, this module
+checks all values one by one, and names the first wrong one.
 
-Errors: `InputError` with the path; nothing happens if every value is of its type.
+Errors: `InputError` with the path. If all values have the right types, it does nothing.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
     """Raise `InputError` for the first value of a wrong type. O(values)."""
     if not isinstance(config, PlacementConfig):
         raise InputError("config", found=config, expected="a PlacementConfig")
-    for path, found, names, what, one in (
+    for path, values, names, what, one in (
         ("tasks", tasks, _TASK, "a list of Tasks", "a Task"),
         ("instances", instances, _INSTANCE, "a list of Instances", "an Instance"),
     ):
-        for k, value in enumerate(_items(found, path, what)):
+        for k, value in enumerate(_items(values, path, what)):
             if not all(hasattr(value, name) for name in names):
                 raise InputError(f"{path}[{k}]", found=value, expected=one)
     for task in tasks:
@@ -64,13 +64,13 @@ def judge(tasks: Any, instances: Any, config: Any) -> None:
             validation.text(tag, f"{path}.tags.{validation.text(name, f'{path}.tags')}")
 
 
-def _items(found: Any, path: str, what: str) -> list[Any]:
-    if isinstance(found, str | bytes | Mapping) or not isinstance(found, Iterable):
-        raise InputError(path, found=found, expected=what)
-    return list(found)
+def _items(value: Any, path: str, what: str) -> list[Any]:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise InputError(path, found=value, expected=what)
+    return list(value)
 
 
-def _task_id(found: Any, path: str) -> None:
-    pair = isinstance(found, tuple) and len(found) == 2
-    if not isinstance(found, TaskId) and not (pair and all(isinstance(part, int) for part in found)):
-        raise InputError(path, found=found, expected="a TaskId, such as TaskId(0, 3)")
+def _task_id(value: Any, path: str) -> None:
+    pair = isinstance(value, tuple) and len(value) == 2
+    if not isinstance(value, TaskId) and not (pair and all(isinstance(part, int) for part in value)):
+        raise InputError(path, found=value, expected="a TaskId, such as TaskId(0, 3)")

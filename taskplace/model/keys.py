@@ -1,10 +1,10 @@
 """Configuration keys: each is declared once, with its name, type, default, unit and meaning.
 
-**Idea.** A configuration is a frozen dataclass whose fields are made by `key(...)`. The base class `Configuration`
-reads a mapping of keys, checks every value, writes the keys back, and lists them for the documentation.
+**Idea.** A configuration is a frozen dataclass with fields from `key(...)`. The base class `Configuration` reads a
+mapping of keys, checks every value, writes the keys back, and lists them for the documentation.
 
-Properties: unknown keys, values of a wrong type and values out of range are refused, also when the dataclass is made
-in Python; reading what was written gives an equal configuration.
+Properties: unknown keys, values of a wrong type and values out of range are refused, also when the dataclass is created
+in Python. Reading a written configuration gives an equal one.
 
 Errors: `ConfigError` with the path of the key, the value found, the values expected, and the nearest known name.
 
@@ -38,14 +38,14 @@ C = TypeVar("C", bound="Configuration")
 
 
 class Reader(Protocol):
-    """The type of a key's values. Its text names the expected values."""
+    """The type of a key's values. Its `str()` describes the expected values in errors."""
 
     def read(self, path: str, value: Any) -> Any:
         """Convert the value at `path`. Errors: `ConfigError`."""
 
 
 class Nothing:
-    """Stands for the value of a missing required key."""
+    """The value of a missing required key, for error messages."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -59,7 +59,7 @@ NOTHING = Nothing()
 
 @dataclass(frozen=True, slots=True)
 class Integer:
-    """An integer from `least` to `most`; `written`: it may be text, as in a properties file."""
+    """An integer from `least` to `most`. `written`: it may be a string, as in a properties file."""
 
     least: int
     most: int = validation.MOST
@@ -83,7 +83,7 @@ class Integer:
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A finite number of at least 0, or above it; `words` say what it counts. `written`: it may be text."""
+    """A finite number above 0 (`above`), or of at least 0. `words`: the description. `written`: it may be a string."""
 
     words: str
     above: bool = True
@@ -99,7 +99,7 @@ class Number:
             return None
         number = math.nan
         if isinstance(value, int | float | (str if self.written else float)) and not isinstance(value, bool):
-            # An integer may be too large for a float, and a text may not be a number.
+            # An integer may be too large for a float, and a string may not be a number.
             with contextlib.suppress(ValueError, OverflowError):
                 number = float(value)
         if not math.isfinite(number) or number < 0 or (self.above and number == 0):
@@ -122,7 +122,7 @@ class Boolean:
 
 
 class Choice:
-    """One of some words.
+    """One of several words.
 
     >>> Choice("lz4", "zstd").read("compression", "zst")
     Traceback (most recent call last):
@@ -145,7 +145,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text that matches a pattern as a whole; `words` say what it is."""
+    """A string that matches `pattern` as a whole. `words`: the description."""
 
     pattern: str
     words: str
@@ -164,9 +164,14 @@ class Text:
 
 
 class Key(NamedTuple):
-    """One key: its name in files, the field that holds it, its default, what it takes, and what it means.
+    """One key.
 
-    `unit`: of its values, such as "ms" or "bytes"; "" if they have none.
+    - `name`: its name in files; `second_name`: another name that is read, but never written
+    - `field`: the field of the dataclass
+    - `default`: its default value
+    - `type`: the type of its values
+    - `doc`: its meaning
+    - `unit`: the unit of its values, such as "ms" or "bytes", or ""
     """
 
     name: str
@@ -192,10 +197,11 @@ def key(
     second_name: str = "",
     unit: str = "",
 ) -> Any:
-    """Return the field of a key, for a subclass of `Configuration`; without a default it is required.
+    """Return the field of a key, for a subclass of `Configuration`. A key without a default is required.
 
-    `name`: as in files, if that is not the field's name with dots. `second_name`: is read, and never written. `unit`:
-    of its values; a key whose name ends in `.ms` has milliseconds.
+    - `name`: its name in files, by default the field's name with dots
+    - `second_name`: another name that is read, but never written
+    - `unit`: the unit of its values; a key whose name ends in `.ms` has the unit "ms"
     """
     metadata = {"type": kind, "doc": doc, "name": name, "second_name": second_name, "unit": unit}
     return field(default=default, metadata=metadata)
@@ -213,15 +219,15 @@ class Configuration:
             cls.SECTION = section
 
     def __post_init__(self) -> None:
-        for found in self.declared_keys():
-            value = getattr(self, found.field)
-            if value is not found.default:
-                value = found.type.read(f"{self.SECTION}.{found.name}", value)
-                object.__setattr__(self, found.field, value)
+        for declared in self.declared_keys():
+            value = getattr(self, declared.field)
+            if value is not declared.default:
+                value = declared.type.read(f"{self.SECTION}.{declared.name}", value)
+                object.__setattr__(self, declared.field, value)
         self._agree(self.SECTION)
 
     def _agree(self, path: str) -> None:
-        """Refuse values that are valid by themselves, but not together."""
+        """Refuse values that are valid separately, but not together. Subclasses override this."""
 
     @classmethod
     @cache
@@ -244,7 +250,7 @@ class Configuration:
     @classmethod
     def known_keys(cls) -> tuple[str, ...]:
         """Return the names of all keys, sorted."""
-        return tuple(sorted(found.name for found in cls.declared_keys()))
+        return tuple(sorted(declared.name for declared in cls.declared_keys()))
 
     @classmethod
     def from_properties(cls: type[C], mapping: Mapping[str, Any], path: str | None = None) -> C:
@@ -255,24 +261,26 @@ class Configuration:
         path = cls.SECTION if path is None else path
         if not isinstance(mapping, Mapping):
             raise ConfigError(path, found=mapping, expected="a mapping of keys to values")
-        by_name = {found.name: found for found in cls.declared_keys()}
-        by_name |= {found.second_name: found for found in cls.declared_keys() if found.second_name}
+        by_name = {declared.name: declared for declared in cls.declared_keys()}
+        by_name |= {
+            declared.second_name: declared for declared in cls.declared_keys() if declared.second_name
+        }
         values: dict[str, Any] = {}
         for name, value in mapping.items():
             if name not in by_name:
                 raise _unknown(path, name, value, by_name, cls.known_keys())
-            found = by_name[name]
-            if found.field in values:
+            declared = by_name[name]
+            if declared.field in values:
                 raise ConfigError(
                     f"{path}.{name}", found="a key given twice", expected="one of its two names"
                 )
-            values[found.field] = found.type.read(f"{path}.{name}", value)
-        for found in cls.declared_keys():
-            if found.required and found.field not in values:
-                found.type.read(f"{path}.{found.name}", NOTHING)
+            values[declared.field] = declared.type.read(f"{path}.{name}", value)
+        for declared in cls.declared_keys():
+            if declared.required and declared.field not in values:
+                declared.type.read(f"{path}.{declared.name}", NOTHING)
         try:
             return cls(**values)
-        except ConfigError as error:  # each value is valid by itself: the error concerns several
+        except ConfigError as error:  # each value is valid separately, so the error is from `_agree`
             inner = error.path.removeprefix(f"{cls.SECTION}.")
             where = f"{path}.{inner}"
             raise ConfigError(where, found=error.found, expected=error.expected, hint=error.hint) from None
@@ -281,26 +289,26 @@ class Configuration:
     def reference(cls) -> str:
         """Return the keys as a table in Markdown: name, default, unit, values, meaning."""
         lines = ["| key | default | unit | value | |", "|---|---|---|---|---|"]
-        for found in cls.declared_keys():
-            if found.required:
+        for declared in cls.declared_keys():
+            if declared.required:
                 default = "required"
             else:
-                default = "none" if found.default in (None, "", ()) else f"`{as_yaml(found.default)}`"
-            cells = (f"`{found.name}`", default, found.unit, str(found.type), found.doc)
+                default = "none" if declared.default in (None, "", ()) else f"`{as_yaml(declared.default)}`"
+            cells = (f"`{declared.name}`", default, declared.unit, str(declared.type), declared.doc)
             lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
         return "\n".join(lines)
 
     def to_properties(self) -> dict[str, Any]:
         """Return every key with its value, sorted, as JSON values. `from_properties` reads them back."""
         out: dict[str, Any] = {}
-        for found in sorted(self.declared_keys(), key=attrgetter("name")):
-            value = getattr(self, found.field)
-            out[found.name] = list(value) if isinstance(value, tuple) else value
+        for declared in sorted(self.declared_keys(), key=attrgetter("name")):
+            value = getattr(self, declared.field)
+            out[declared.name] = list(value) if isinstance(value, tuple) else value
         return out
 
 
 def as_yaml(value: object) -> str:
-    """Return a plain value as YAML spells it.
+    """Return a plain value in YAML notation.
 
     >>> as_yaml(True), as_yaml(None), as_yaml(0.1), as_yaml("lz4")
     ('true', 'null', '0.1', 'lz4')
@@ -313,7 +321,7 @@ def as_yaml(value: object) -> str:
 def _unknown(
     path: str, name: object, value: Any, by_name: Mapping[str, Key], known: tuple[str, ...]
 ) -> ConfigError:
-    """Return the error for an unknown key; a key that was split into nested ones gets its right spelling."""
+    """Return the error for an unknown key. If a dotted key was written as nested ones, the error has its right form."""
     if not isinstance(name, str):
         return ConfigError(f"{path}.{name}", found=name, expected="a string as key (quote it)")
     inner, words = value, [name]

@@ -39,5 +39,5 @@ class Locator:
 
 
 def pairs_of(ids: Iterable[TaskId], count: int) -> Ints:
-    """Return `count` ids as [count, 2] numbers."""
+    """Return `count` ids as an array [count, 2] of subtopologies and partitions."""
     return np.fromiter(chain.from_iterable(ids), np.int64, 2 * count).reshape(count, 2)

@@ -1,13 +1,13 @@
 """Computes the fewest moves that both balances allow: the cost of a small network over groups of tasks.
 
-    group -> (subtopology, instance) -> instance -> sink       at home, for nothing
-    group -> anywhere(subtopology) -> (subtopology, instance)  elsewhere, for a move
+    group -> (subtopology, instance) -> instance -> sink       at home, at no cost
+    group -> anywhere(subtopology) -> (subtopology, instance)  elsewhere, at the cost of a move
 
-A group has the tasks of one subtopology that may be on the same instances without a move: on their owner or, if the
-owner is gone or lags, on all instances with the best copy. The network does not use lags, copies or ties. So it is
-independent of the way a target was found, and proves that no target can have fewer moves.
+The tasks of a group are of one subtopology and may be on the same instances without a move: on their owner or, if
+the owner is gone or lags, on the instances with the best copies. The network does not use lags or ties. So it does
+not depend on how a target was found, and proves that no target has fewer moves.
 
-Cost: a solve of subtopologies * instances arcs, and one node for each group.
+Cost: one flow over subtopologies * instances arcs, with one node for each group.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from collections import Counter
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
 
 def fewest_moves(c: Columns, base: Ints) -> int:
-    """Return the fewest stateful tasks that have to leave their base (`taskplace.model.placement.bases`)."""
+    """Return the least number of stateful tasks that must leave their base (`taskplace.model.placement.bases`)."""
     groups = _groups(c, base)
     tasks = sum(groups.values())
     if not tasks:
@@ -59,7 +59,7 @@ def fewest_moves(c: Columns, base: Ints) -> int:
 
 
 def _groups(c: Columns, base: Ints) -> Counter[tuple[int, frozenset[int]]]:
-    """Return how many tasks there are of each (subtopology, instances without a move); none of them: anywhere."""
+    """Return the number of tasks of each (subtopology, instances without a move). An empty set means anywhere."""
     out: Counter[tuple[int, frozenset[int]]] = Counter()
     fixed = np.flatnonzero(c.stateful & (base == FIXED))
     pairs, counts = np.unique(c.sub[fixed] * c.m + c.owner[fixed], return_counts=True)

@@ -1,4 +1,4 @@
-"""How a placed stream runs: the options of `Placed`, and the section `runtime` of a file."""
+"""The runtime options of a placed stream: the options of `Placed`, and the section `runtime` of a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _entries = partial(validation.entries, optional=True, error=ConfigError)
 
 COMPRESSIONS = ("lz4", "zstd")
 MOST_BYTES = 2**31 - 1
-"""An element of a partition is sent as one Java array, which can have at most 2 GiB."""
+"""The input of a task is sent as one Java array, which can have at most 2^31 - 1 bytes."""
 
 
 class Share:
-    """A part of a whole, above 0."""
+    """A fraction above 0 and at most 1."""
 
     def __str__(self) -> str:
         return "a number above 0, at most 1"
@@ -55,7 +55,7 @@ class DurationAboveZero:
         return "a duration, such as '10 minutes'"
 
     def read(self, path: str, value: Any) -> Duration:
-        """Return the duration with a unit, even if it had none; `ConfigError` for anything else."""
+        """Return the duration. One without a unit gets "ms". Errors: `ConfigError`."""
         try:
             whole = milliseconds(value, path)
         except InputError as error:
@@ -64,7 +64,7 @@ class DurationAboveZero:
 
 
 class HostTags:
-    """By host, the tags of its executors."""
+    """The tags of executors, by host."""
 
     def __str__(self) -> str:
         return "the tags of each host, such as {'host-1': {'zone': 'a'}}"
@@ -81,7 +81,7 @@ class HostTags:
 
 
 class TaskWeights:
-    """By task ("1_3") or subtopology ("1"), its share of the load."""
+    """The weights of tasks, by task ("1_3") or subtopology ("1")."""
 
     def __str__(self) -> str:
         return "the weights of tasks, such as {'1_3': 2.5}"
@@ -94,9 +94,9 @@ class TaskWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class PlacedOptions(Configuration, section="runtime"):
-    """How a placed stream runs.
+    """The runtime options of a placed stream.
 
-    Each field is a keyword of `Placed`, and, with dots, a key of the section `runtime`.
+    Each field is a keyword of `Placed`, and a key of the section `runtime` (with dots instead of underscores).
 
     Errors: `ConfigError` with the name, the value found, and the values expected.
 

@@ -1,4 +1,4 @@
-"""Placements as columns: the target that an assignor returns, and the step that the refiner makes of it."""
+"""Placements as columns: the target, which an assignor returns, and the step, which the refiner derives from it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from enum import IntEnum
 
 import numpy as np
 
-from taskplace.model.columns import Bools, Columns, Ints
+from taskplace.model.problem_columns import Bools, Columns, Ints
 
 
 class Base(IntEnum):
-    """Where a stateful task's active belongs, before balance.
+    """Where the active of a stateful task may be without a move.
 
-    - FIXED: stays with its owner: its copy is among the most caught up (see `Columns.best`), or no copy exists. Leaving
-      it is a move
-    - FORCED: the owner is gone or lags, and other copies are caught up: goes to any of those, without a move
-    - RESUME: no copy is caught up, and the owner is gone or lacks far more than others: goes to a copy that lacks
-      least, also without a move
-    - OPEN: it has no owner and no copy (or needs none): goes anywhere
+    - FIXED: at its owner, whose copy is among the most caught up (see `Columns.best`), or because no copy exists
+    - FORCED: at any instance with a caught-up copy, because the owner is gone or lags
+    - RESUME: at any instance with a most-caught-up copy, because no copy is caught up, and the owner is gone or lacks
+      far more
+    - OPEN: anywhere, because the task has no owner, and has no copy or needs none
     """
 
     FIXED = 0
@@ -33,15 +32,16 @@ FIXED, FORCED, RESUME, OPEN = map(int, Base)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The assignment where every task is where it belongs.
+    """The assignment in which every task is where it belongs.
 
-    - `active`: [n] instance of each task
+    - `active`: [n] the instance of each task
     - `standby_task`, `standby_inst`: one entry per standby, sorted by task, then by instance
-    - `replicas`: standbys per stateful task
+    - `replicas`: the number of standbys per stateful task
     - `base`: [n] the `Base` of each task
-    - `moves`: stateful tasks that leave their base; `lower_bound`: the fewest possible
+    - `moves`: the number of stateful tasks that leave their base; `lower_bound`: the fewest possible
     - `balanced`: whether both balances could be met
     - `steady`: whether the assignment in force already is the target
+    - `notes`: warnings
     """
 
     active: Ints
@@ -60,11 +60,12 @@ class Target:
 class Step:
     """The assignment that is safe now: the same columns as `Target`, and the warm-ups.
 
-    - `warmup_from`: for each warm-up, the instance that it will relieve of its role; -1 if not known
-    - `waiting`: copies that must warm up, but wait because `max.warmup.replicas` are under way
-    - `behind`: copies that the target needs and that must catch up first
-    - `owners_behind`: tasks that are active on a lagging copy which a follower may overtake (`lagging_owners`)
-    - `followup`: whether to plan again: the step is not yet the target, or an owner may be overtaken
+    - `warmup_from`: for each warm-up, the instance that it will replace; -1 if unknown
+    - `waiting`: the number of copies that must warm up, but wait because `max.warmup.replicas` warm-ups are running
+    - `behind`: the number of copies that the target needs and that must catch up first
+    - `owners_behind`: the number of tasks that are active on a lagging copy which a follower may overtake
+      (`lagging_owners`)
+    - `followup`: whether to plan again, because the step is not yet the target or an owner may be overtaken
     """
 
     active: Ints
@@ -80,7 +81,7 @@ class Step:
 
 
 def bases(c: Columns) -> Ints:
-    """Return the `Base` of each task. It has a meaning only for stateful tasks. O(tasks + copies)."""
+    """Return [n] the `Base` of each task. It is meaningful only for stateful tasks. O(tasks + copies)."""
     owned = c.owner >= 0
     has_best = _tasks_of(c, c.best)
     base = np.full(c.n, OPEN, np.int64)
@@ -98,7 +99,7 @@ def moved(c: Columns, base: Ints, place: Ints) -> Bools:
 
 
 def handed_over(c: Columns, base: Ints) -> Bools:
-    """Return the forced promotions: stateful tasks that change their owner at once, because a better copy exists."""
+    """Return the forced promotions: stateful tasks that leave a lost or lagging owner at once, for a better copy."""
     forced: Bools = c.stateful & ((base == FORCED) | ((base == RESUME) & (c.owner >= 0)))
     return forced
 
@@ -120,10 +121,10 @@ def best_at(c: Columns, place: Ints) -> Bools:
 
 
 def lagging_owners(c: Columns, active: Ints, *followers: Ints) -> Bools:
-    """Return which stateful tasks would be active on a lagging copy that a follower may overtake. O(tasks + copies).
+    """Return which stateful tasks are active on a lagging copy that a follower may overtake. O(tasks + copies).
 
-    `followers`: the tasks of standbys and warm-ups. If neither the end offset nor the owner's lag is known, the task is
-    left out.
+    `active`: [n] instances. `followers`: the tasks of standbys and warm-ups. A task is left out if neither its end
+    offset nor the lag of its active copy is known.
     """
     followed, known = np.zeros(c.n, np.bool_), c.end > 0
     for tasks in followers:

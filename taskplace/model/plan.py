@@ -46,14 +46,17 @@ def with_roles(instances: Iterable[Instance], assignment: Mapping[str, Roles]) -
 
 
 class Move(NamedTuple):
-    """One change of this plan against the assignment in force.
+    """One change from the assignment in force to this plan.
 
-    - `role`: the new role of `to`: "active" (a planned move, or the start of a task that ran nowhere); "promotion"
-      (forced: the owner is gone or lags, and `to` holds a caught-up copy; or no copy is caught up, and the owner lacks
-      far more than `to`); "standby"; or "warmup"
-    - `from_`: the instance that `to` takes over from; None if there is none. For a warm-up, the instance that it will
-      relieve: the active, or a standby
-    - `why`: a short sentence for people
+    - `role`: the new role of the task on `to`:
+      - "active": a planned move, or the start of a task that was not running
+      - "promotion": a forced move, because the owner is gone or lags and `to` has a caught-up copy, or because no copy
+        is caught up and the owner lacks far more than `to`
+      - "standby"
+      - "warmup"
+    - `from_`: the instance that `to` takes over from, or None. For a warm-up, the instance that it will replace: the
+      active, or a standby
+    - `why`: the reason, for people
 
     >>> str(Move(TaskId(0, 3), "warmup", "a", "b", "balance"))
     '0_3: warmup a -> b (balance)'
@@ -78,7 +81,7 @@ class Move(NamedTuple):
 class Optimality:
     """The quality of the target.
 
-    - `moves`: stateful actives that change their instance on the way from now to the target, without forced promotions
+    - `moves`: stateful actives that change their instance from now to the target, without forced promotions
     - `lower_bound`: the fewest moves of any target under both balances
     - `forced_promotions`: counted separately, because no plan can avoid them
     """
@@ -90,15 +93,15 @@ class Optimality:
 
 @dataclass(frozen=True)
 class Plan:
-    """A placement: the step to put in force now, and the target it leads to.
+    """The result of planning: the step to put in force now, and the target.
 
     - `assignment`, `target`: one `Roles` per instance of the problem
     - `followup`: whether to plan again (probing rebalance), because the step is not yet the target
     - `moves`: the changes of this step
     - `optimality`: the quality of the target
-    - `metrics`: figures
+    - `metrics`: figures of the plan, by name
     - `warnings`: requirements that could not be met, each with counts and a remedy
-    - `fingerprint`: of the problem
+    - `fingerprint`: the fingerprint of the problem
     - `slots`: the actives of each slot, for instances with more than one
     - `cleanup`: per instance, all copies of tasks that are not in the problem; they are ignored, and can be deleted
 
@@ -120,7 +123,7 @@ class Plan:
 
     @property
     def stable(self) -> bool:
-        """Whether nothing changes and nothing is left to do: same assignment, no follow-up."""
+        """Whether the plan changes nothing and needs no follow-up."""
         return not self.followup and not self.moves
 
     def active(self, task: TaskId) -> str:
@@ -131,9 +134,7 @@ class Plan:
         raise InputError("task", found=str(task), expected="a task of this plan")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as a "taskplace.plan/1" dict; equal plans give equal dicts, keys in the same
-        order.
-        """
+        """Return the plan as a "taskplace.plan/1" dict. Equal plans give equal dicts, with keys in the same order."""
         slots = {n: [[str(t) for t in slot] for slot in slots] for n, slots in sorted(self.slots.items())}
         cleanup = {n: [str(t) for t in tasks] for n, tasks in sorted(self.cleanup.items())}
         return {

@@ -1,4 +1,4 @@
-"""The cluster as it is: the tasks, the instances with their copies, and the configuration."""
+"""The input of planning: the tasks, the instances with their copies, and the configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from taskplace.lag import LagIndex
 from taskplace.model.cluster import Instance as Instance
 from taskplace.model.cluster import Task as Task
 from taskplace.model.column_building import build
-from taskplace.model.columns import Columns
 from taskplace.model.config import PlacementConfig
 from taskplace.model.judge import judge
+from taskplace.model.problem_columns import Columns
 from topology.ids import TaskId
 
 SCHEMA = "taskplace.problem/1"
@@ -27,7 +27,7 @@ SCHEMA = "taskplace.problem/1"
 class Problem:
     """A placement problem: the input of `plan`. The order of tasks and instances does not matter.
 
-    Errors: `InputError` naming the path, when the problem is built from a dict, or when it is first used.
+    Errors: `InputError` with the path, when the problem is read from a dict, or when `columns` is first used.
 
     >>> problem = Problem([Task(TaskId(0, 0))], [Instance("a"), Instance("b")])
     >>> Problem.from_dict(problem.to_dict()) == problem
@@ -42,7 +42,7 @@ class Problem:
     config: PlacementConfig = field(default_factory=PlacementConfig)
 
     def __post_init__(self) -> None:
-        # Sorting gives the canonical order: everything after this is a function of the values alone.
+        # Sorting gives the canonical order, so results depend on the values alone.
         try:
             object.__setattr__(self, "tasks", tuple(sorted(self.tasks, key=attrgetter("id"))))
             object.__setattr__(self, "instances", tuple(sorted(self.instances, key=attrgetter("id"))))
@@ -52,7 +52,7 @@ class Problem:
 
     @cached_property
     def columns(self) -> Columns:
-        """The problem as numpy columns. Built once, on first use; this also checks the values."""
+        """The problem as numpy columns, built on first use. This also checks the values."""
         try:
             return build(self.tasks, self.instances, self.config)
         except InputError:
@@ -67,10 +67,10 @@ class Problem:
         return self.columns.fingerprint
 
     def instance(self, name: str) -> Instance:
-        """Return the instance of that id, or raise InputError naming the known ones."""
-        for found in self.instances:
-            if found.id == name:
-                return found
+        """Return the instance of that id. Errors: `InputError` with the known ids."""
+        for each in self.instances:
+            if each.id == name:
+                return each
         known = ", ".join(i.id for i in self.instances[:20])
         raise InputError(
             "instance", found=name, expected=f"one of the {len(self.instances)} instances", hint=known
@@ -115,13 +115,11 @@ class Problem:
         ]
         _once([i.id for i in instances], "instances", "instance")
         problem = cls(tuple(tasks), tuple(instances), config)
-        _ = problem.columns  # makes the checks that need the whole problem
+        _ = problem.columns  # checks that need the whole problem
         return problem
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the problem as a "taskplace.problem/1" dict; fields with their default value are left
-        out.
-        """
+        """Return the problem as a "taskplace.problem/1" dict. Some optional fields are left out if they are unset."""
         return {
             "schema": SCHEMA,
             "config": self.config.to_properties(),
@@ -155,7 +153,7 @@ _PLAIN_KEYS = _TASK_KEYS - {"racks", "changelog_racks"}
 
 
 def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
-    """Return the tasks. Plainly written ones take a fast path; `read_task` reports errors."""
+    """Return the tasks. Values of exactly the expected types take a fast path; `_read_task` reads all others."""
     out = []
     for k, value in enumerate(values):
         if type(value) is dict and value.keys() <= _PLAIN_KEYS:
@@ -167,10 +165,10 @@ def _read_tasks(values: Sequence[Any], known: dict[str, TaskId]) -> list[Task]:
                 and (type(end) is int and 0 <= end < 2**63)
                 and (type(weight) is float and validation.LEAST_WEIGHT <= weight <= validation.MOST_WEIGHT)
             ):
-                found = known.get(name)
-                if found is None:
-                    found = known[name] = validation.task_id(name, f"tasks[{k}].id")
-                out.append(Task(found, stateful, end, weight, logged))
+                task = known.get(name)
+                if task is None:
+                    task = known[name] = validation.task_id(name, f"tasks[{k}].id")
+                out.append(Task(task, stateful, end, weight, logged))
                 continue
         out.append(_read_task(value, f"tasks[{k}]", known))
     return out
@@ -200,7 +198,7 @@ def _read_racks(value: Any, path: str) -> tuple[tuple[str, ...], ...]:
 
 
 def read_task(value: Any, path: str) -> Task:
-    """Return the task that a dict describes, as in a problem."""
+    """Return the task that a dict describes, in the format of a problem."""
     return _read_task(value, path, {})
 
 
@@ -216,9 +214,9 @@ def _read_instance(value: Any, path: str, known: dict[str, TaskId]) -> Instance:
     def ids(name: str) -> tuple[TaskId, ...]:
         values = validation.listing(get(name, ()), f"{path}.{name}")
         if all(type(v) is str for v in values):
-            found = tuple(t for t in map(known.get, values) if t is not None)
-            if len(found) == len(values):
-                return found
+            known_ids = tuple(t for t in map(known.get, values) if t is not None)
+            if len(known_ids) == len(values):
+                return known_ids
         return tuple(_read_id(v, f"{path}.{name}[{k}]", known) for k, v in enumerate(values))
 
     tags = validation.mapping(get("tags", {}), f"{path}.tags")
@@ -252,10 +250,10 @@ def _read_lags(value: Mapping[str, Any], path: str, known: dict[str, TaskId]) ->
 
 
 def _read_id(value: Any, path: str, known: dict[str, TaskId]) -> TaskId:
-    found = known.get(value) if isinstance(value, str) else None
-    if found is None:
-        found = known[value] = validation.task_id(value, path)
-    return found
+    task = known.get(value) if isinstance(value, str) else None
+    if task is None:
+        task = known[value] = validation.task_id(value, path)
+    return task
 
 
 def _once(names: Iterable[str], path: str, what: str) -> None:

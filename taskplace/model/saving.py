@@ -1,14 +1,14 @@
-"""Computes how many moves a target has too many: without a flow solver, by exchanges that save moves.
+"""Computes how many moves a target could save. It uses no flow solver, but looks for exchanges that save moves.
 
-**Idea.** A target that keeps both balances is a flow. It has fewest moves if and only if no cycle of exchanges saves
-one (Klein's theorem: a flow is of minimum cost if and only if its residual network has no negative cycle). An
-exchange hands one task of a subtopology from an instance to another; a cycle of exchanges keeps all balances. Cycles
-that save are carried out until there is none.
+**Idea.** A target that keeps both balances is a flow. It has the fewest moves if and only if no cycle of exchanges
+saves a move (Klein's theorem: a flow has minimum cost if and only if its residual network has no negative cycle). An
+exchange hands one task of a subtopology from one instance to another. A cycle of exchanges keeps all balances. Cycles
+that save moves are applied until there are none.
 
-It shares no code with the flow that finds targets, so each can reveal an error of the other.
+This module shares no code with the flow that finds targets, so each can reveal errors of the other.
 
-Shapes: p instances with open slots, s subtopologies. A search is O(rounds * s * p^2), mostly a few rounds; there is one
-search for each cycle that saves, and a last one that finds none.
+Shapes: p instances with open slots, s subtopologies. A search is O(rounds * s * p^2), usually with a few rounds. There
+is one search for each cycle that saves moves, and a last one without a result.
 Source: M. Klein, "A Primal Method for Minimal Cost Flows", 1967.
 """
 
@@ -18,18 +18,17 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.placement import FIXED, OPEN
+from taskplace.model.problem_columns import Columns, Ints
 from taskplace.model.shares import floors_and_ceilings
 
-FAR = 1 << 20  # above any sum of costs: not possible
+FAR = 1 << 20  # the cost of an impossible exchange, above any sum of costs
 
 
 def saving(c: Columns, base: Ints, place: Ints) -> int:
-    """Return how many moves fewer are possible than with `place` ([n] instances), both balances kept.
+    """Return how many moves can be saved compared with `place` ([n] instances), under both balances.
 
-    0 proves that `place` is minimal. `place` has to keep both balances (`taskplace.verify` checks that first). Tasks
-    and instances: see `Columns`.
+    0 proves that `place` has the fewest moves. `place` must keep both balances (`taskplace.verify` checks that first).
     """
     exchanges = _Exchanges(c, base, place)
     before = exchanges.moves
@@ -39,11 +38,11 @@ def saving(c: Columns, base: Ints, place: Ints) -> int:
 
 
 class _Exchanges:
-    """The exchanges that are possible from a placement, as a network.
+    """The network of the exchanges that are possible from a placement.
 
-    Nodes: one per (subtopology, instance), one per instance, one sink. `_cost[s, i, j]` is what it costs to hand the
-    cheapest task of subtopology s from i to j: -1, 0 or 1 move; FAR if there is none to hand over.
-    Lifetime: `_at` is the placement so far, in positions among the instances with open slots; the rest follows from it.
+    Nodes: one per (subtopology, instance), one per instance, one sink. `_costs()[s, i, j]` is the cost of handing the
+    cheapest task of subtopology s from i to j: -1, 0 or 1 move; FAR if there is no such task. Lifetime: `_at` is the
+    current placement, as positions among the instances with open slots. `carry_out` changes it.
     """
 
     def __init__(self, c: Columns, base: Ints, place: Ints) -> None:
@@ -57,7 +56,7 @@ class _Exchanges:
         self._low, self._high = self._bounds(c.open_slots[places])
 
     def _bounds(self, open_slots: Ints) -> tuple[Ints, Ints]:
-        """Return the least and the most tasks of each subtopology, and of all (last row), on each instance."""
+        """Return the floors and ceilings of each subtopology, and of all tasks (last row), on each instance."""
         counts = [*np.bincount(self._sub, minlength=self._s).tolist(), len(self._sub)]
         bounds = [floors_and_ceilings(count, open_slots) for count in counts]
         return np.array([b[0] for b in bounds]), np.array([b[1] for b in bounds])
@@ -96,10 +95,10 @@ class _Exchanges:
         for _ in range(sink + 2):
             changed = False
 
-            def improve(nodes: Ints, found: Ints, by: Ints) -> None:
+            def improve(nodes: Ints, distance: Ints, by: Ints) -> None:
                 nonlocal changed
-                better = found < near[nodes]
-                near[nodes[better]], before[nodes[better]] = found[better], by[better]
+                better = distance < near[nodes]
+                near[nodes[better]], before[nodes[better]] = distance[better], by[better]
                 changed |= bool(better.any())
 
             at = np.arange(p)
@@ -115,8 +114,8 @@ class _Exchanges:
             improve(back, np.full(len(back), near[sink]), np.full(len(back), sink))
             if not changed:
                 return None
-            if (found := _circle(before)) is not None:
-                return found
+            if (circle := _circle(before)) is not None:
+                return circle
         raise AssertionError("Bellman and Ford: no end and no cycle")
 
     def carry_out(self, cycle: list[int]) -> None:
@@ -132,19 +131,19 @@ class _Exchanges:
 
 
 def _homes(c: Columns, base: Ints, task: int, position: Ints) -> frozenset[int] | None:
-    """Return where a task can be without a move, among the instances with open slots; None: anywhere."""
+    """Return the instances with open slots where a task can be without a move; None if that is anywhere."""
     if base[task] == OPEN:
         return None
     if base[task] == FIXED:
-        found: Iterable[int] = [int(c.owner[task])]
+        homes: Iterable[int] = [int(c.owner[task])]
     else:
         rows = slice(int(c.start[task]), int(c.start[task + 1]))
-        found = c.inst[rows][c.best[rows]].tolist()
-    return frozenset(int(position[i]) for i in found if position[i] >= 0)
+        homes = c.inst[rows][c.best[rows]].tolist()
+    return frozenset(int(position[i]) for i in homes if position[i] >= 0)
 
 
 def _circle(before: Ints) -> list[int] | None:
-    """Return a cycle of predecessors, in the direction of its arcs; None if there is none."""
+    """Return a cycle in the predecessors, in the direction of its arcs; None if there is none."""
     seen: dict[int, int] = {}
     back = before.tolist()
     for start in range(len(back)):

@@ -9,17 +9,19 @@ from itertools import chain
 
 import numpy as np
 
-from taskplace.model.columns import Columns, Ints
 from taskplace.model.flow import Network
+from taskplace.model.problem_columns import Columns, Ints
 from topology.ids import TaskId
 
 
 def floors_and_ceilings(count: int, open_slots: Ints) -> tuple[Ints, Ints]:
     """Return, per instance, floor and ceiling of count * open_slots_i / sum(open_slots); exact, in integers.
 
-    An instance without open slots gets 0 and 0. The sum of the floors is at most `count`, that of the ceilings at
-    least, so `count` tasks always fit between them. Both can be met at once for all tasks and for the tasks
-    of each subtopology: the fractional shares meet both, and the flow they form has an integral solution.
+    An instance without open slots gets 0 and 0. The sum of the floors is at most `count`, and the sum of the ceilings
+    at least `count`, so `count` tasks always fit between them. The bounds of all tasks and those of each subtopology
+    can be met together: the fractional shares meet both, and the flow that they form has an integral solution.
+
+    Errors: `ValueError` if no instance has open slots.
 
     >>> floors_and_ceilings(7, np.array([2, 1, 0]))
     (array([4, 2, 0]), array([5, 3, 0]))
@@ -39,9 +41,9 @@ def floors_and_ceilings(count: int, open_slots: Ints) -> tuple[Ints, Ints]:
 def level_loads(copies: int, most: int, least: Ints, open_slots: Ints) -> tuple[Ints, Ints]:
     """Return, per instance, floor and ceiling of the most even load that is possible.
 
-    `copies` are spread in proportion to `open_slots`, but an instance cannot hold more than `most` (two copies of a
-    task are never on one instance) nor less than `least` (the actives it already has). What one instance
-    cannot take, or must take, the others share: water finding its level. One without open slots has what it must.
+    `copies` are spread in proportion to `open_slots`. But an instance cannot hold more than `most` (two copies of a
+    task are never on one instance), nor less than `least` (the actives that it already has). The other instances share
+    the difference. An instance without open slots gets `least`.
 
     >>> level_loads(12, 6, np.array([4, 1, 1]), np.array([4, 1, 1]))   # the share of the first would be 8
     (array([6, 3, 3]), array([6, 3, 3]))
@@ -68,12 +70,17 @@ def level_loads(copies: int, most: int, least: Ints, open_slots: Ints) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class StatelessShares:
-    """How many stateless tasks each instance may have, beside its stateful actives. m instances, s subtopologies.
+    """The numbers of stateless tasks that each instance may have beside its stateful actives.
 
-    `low`, `high`: [m] so that the total of actives is level. `kind_low`, `kind_high`: [m] floor and ceiling of the
-    share of all stateless tasks. `cell_low`, `cell_high`: [s, m] those of each subtopology in `subs` (positions in
-    `Columns.subtopologies`), which has `cell_sum` stateless tasks. `places`: the instances with open slots.
-    `kind_fits`: whether total and kind can be met together.
+    m instances, s subtopologies with stateless tasks.
+
+    - `places`: the instances with open slots
+    - `subs`: [s] the subtopologies, as positions in `Columns.subtopologies`
+    - `low`, `high`: [m] bounds with which the total of actives is level
+    - `kind_low`, `kind_high`: [m] floor and ceiling of the share of all stateless tasks
+    - `cell_low`, `cell_high`: [s, m] floor and ceiling of the share of each subtopology
+    - `cell_sum`: [s] the number of stateless tasks of each subtopology
+    - `kind_fits`: whether total and kind can be met together
     """
 
     places: Ints
@@ -88,7 +95,7 @@ class StatelessShares:
     kind_fits: bool
 
     def misses(self, counts: Ints) -> tuple[int, int, int]:
-        """Return the distances of [s, m] counts from the shares: of the total, of the kind, of the subtopologies."""
+        """Return the distances of [s, m] counts from the shares of the total, the kind, and the subtopologies."""
         each = counts.sum(axis=0)
         kind = _distance(each, self.kind_low, self.kind_high)
         return (
@@ -98,7 +105,7 @@ class StatelessShares:
         )
 
     def can_be_met(self) -> bool:
-        """Return whether some placement misses none of the shares. A solve of s * m arcs without costs."""
+        """Return whether some placement meets all shares. Cost: one flow over s * m arcs."""
         net = Network()
         pool, seat, sink = net.nodes(len(self.subs)), net.nodes(len(self.places)), net.nodes(1)
         to = np.broadcast_to(seat, (len(pool), len(seat)))
@@ -116,10 +123,10 @@ def _distance(counts: Ints, low: Ints, high: Ints) -> int:
 
 
 def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
-    """Return the shares of the stateless tasks beside the stateful ones of `active`, [n] instances.
+    """Return the shares of the stateless tasks beside the stateful ones in `active` ([n] instances).
 
-    That both total and kind can be met is found by counting: per instance their ranges have to meet, and the sums of
-    the ends have to hold all stateless tasks between them.
+    Total and kind can be met together if their ranges overlap on each instance, and the number of stateless tasks is
+    between the sums of the lower and of the upper ends.
     """
     loose = ~c.stateful
     busy = np.bincount(active[c.stateful], minlength=c.m)
@@ -150,7 +157,7 @@ def stateless_shares(c: Columns, active: Ints) -> StatelessShares:
 
 
 def is_even(slots: Sequence[Sequence[TaskId]], tasks: Sequence[TaskId]) -> bool:
-    """Return whether every task is on one slot, and slots differ by one task at most, in all and per subtopology.
+    """Return whether every task is on one slot, and slots differ by at most one task, in all and per subtopology.
 
     >>> is_even([[TaskId(0, 0)], [TaskId(0, 1)]], [TaskId(0, 0), TaskId(0, 1)])
     True

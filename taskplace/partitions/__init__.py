@@ -1,9 +1,9 @@
-"""Partition-level assignment for consumer groups: KIP-54's sticky assignor, exact, and Faust's copartitioned one.
+"""Assigns partitions to the members of a consumer group: KIP-54's sticky assignor, exactly, and Faust's assignor.
 
-Reading order: `subscriptions` (the question), `result` (the answer), `holders` (who has what, and where), `assignors`
-(the modes), `columns`, `loads` (how many for each), `optimal` (how many of what), `deal` (which), `classic`,
-`rack_range`, `cooperative`, `copartitioned`, `together`, `listener`, `verify`. `kafka_python` fits them into a real
-consumer group; it is imported only by those who want that.
+Reading order: `subscriptions` (the input), `result` (the output), `holders` (the members of a partition), `assignors`
+(the modes), `subscription_columns`, `loads` (partitions per member), `optimal` (partitions per class and member),
+`deal` (the partitions themselves), `classic`, `rack_range`, `cooperative`, `copartitioned`, `together`, `listener`,
+`verify`. `kafka_python` runs them in a Kafka consumer group. It needs kafka-python, so nothing here imports it.
 """
 
 from taskplace.partitions.assignors import assign_partitions

@@ -3,14 +3,14 @@
 | `assignor` | what it does |
 |---|---|
 | `fair_sticky` (`sticky`) | KIP-54: as balanced as possible, then the fewest moves; exact |
-| `sticky_fair` | KIP-54's first alternative: no unnecessary moves, the others as evenly as possible; exact |
-| `fair` | KIP-54's second alternative: as balanced as possible, without memory |
+| `sticky_fair` | KIP-54's first alternative: no unnecessary moves, other partitions as evenly as possible; exact |
+| `fair` | KIP-54's second alternative: as balanced as possible, regardless of owners |
 | `range`, `round_robin` (`roundrobin`) | as Kafka's consumer does |
-| `cooperative` (`cooperative-sticky`) | `fair_sticky` in two phases (KIP-429); `cooperative=True` does it to any mode |
-| `copartitioned` | Faust: equally partitioned topics together, standbys (see `taskplace.partitions.copartitioned`) |
+| `cooperative` (`cooperative-sticky`) | `fair_sticky` in two phases (KIP-429), as any mode with `cooperative=True` |
+| `copartitioned` | Faust: co-partitions equal topics, with standbys (see `taskplace.partitions.copartitioned`) |
 
-Names in brackets are Kafka's, and mean the same, except for racks: `sticky` and `cooperative-sticky` consider racks
-before moves, as Kafka's do since KIP-881, unless `rack_priority` is set otherwise.
+Names in brackets are Kafka's and mean the same, except for racks: `sticky` and `cooperative-sticky` put racks before
+moves, as Kafka's do since KIP-881, unless `rack_priority` is set.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import numpy as np
 from taskplace import validation
 from taskplace.errors import InputError, InvalidPlan
 from taskplace.partitions import classic, optimal
-from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import PartitionAssignment, make
+from taskplace.partitions.subscription_columns import Columns, Ints
 from taskplace.partitions.subscriptions import Subscriptions, check_rack_priority
 
 MODES: dict[str, Callable[[Columns], Ints]] = {
@@ -44,7 +44,7 @@ ALIASES = {
 }
 NAMES = (*MODES, *ALIASES, "copartitioned")
 RACKS_FIRST = ("sticky", "cooperative-sticky")
-"""Kafka's own names: their users expect partitions to move for racks."""
+"""Kafka's names. As in Kafka, partitions move to members in a rack of their replicas."""
 
 
 def assign_partitions(
@@ -60,11 +60,12 @@ def assign_partitions(
     - every partition with a subscriber goes to exactly one of its subscribers;
     - the result is a function of the subscriptions alone, in any order;
     - assigning again to members that own their assignment changes nothing (all modes);
-    - a partition that several members claim belongs to the claim of the newest generation; if two claims have the same
-      generation, to neither. If it must go to another member, the one with the next older claim comes before equally
-      good others.
+    - a partition that several members claim belongs to the claim of the newest generation. If two claims have that
+      generation, no member owns it. If such a partition must move, the member with the next older claim comes before
+      equally good others.
 
-    Errors: `InputError` for bad subscriptions, or an unknown assignor or rack priority, naming the nearest known one.
+    Errors: `InputError` for bad subscriptions, and for an unknown assignor or rack priority, with the nearest known
+    name.
 
     Source: KIP-54, KIP-429, KIP-881.
 
@@ -117,7 +118,7 @@ def racks_first(assignor: str, rack_priority: str | None) -> bool:
 
 
 def check_complete(c: Columns, goal: Ints) -> None:
-    """Raise InvalidPlan unless each partition with subscribers goes to one of them, and no other one is assigned."""
+    """Raise `InvalidPlan` unless partitions with subscribers go to one of these, and all others to no member."""
     wanted = np.asarray(c.subscribed.any(axis=1))[c.topic]
     wrong = np.flatnonzero(np.where(wanted, (goal < 0) | ~c.subscribed[c.topic, goal], goal >= 0))
     if len(wrong):

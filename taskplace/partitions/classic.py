@@ -1,23 +1,23 @@
-"""`range` and `round_robin`, as in Kafka's consumer: for comparison, and for groups that want them.
+"""Kafka's `range` and `round_robin`, for comparison and for groups that use them.
 
-Both have no memory. Members are in Kafka's order: static members first, by instance id, then the others by name.
-`range` uses racks where they are known (`taskplace.partitions.rack_range`); `round_robin` ignores them, as in Kafka.
+Both ignore what members own. Members are in Kafka's order: static members first, by instance id, then the others by
+name. `range` considers known racks (`taskplace.partitions.rack_range`). `round_robin` ignores them, as in Kafka.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.rack_range import range_near_racks
+from taskplace.partitions.subscription_columns import Columns, Ints
 
 
 def range_(c: Columns) -> Ints:
-    """Return the member of each partition: of every topic, a run of neighbours to each subscriber.
+    """Return the member of each partition: each subscriber gets a range of consecutive partitions of every topic.
 
-    The first members get one more if it does not divide. Topics with equal counts and subscribers are split
-    alike, so partition p of all of them meets on one member. If racks are known, they decide which partitions a
-    member gets, and which members get one more. O(n + topics * members) without racks.
+    If the partitions of a topic do not divide evenly, the first members get one more. Topics with equal counts and
+    subscribers are split alike, so their partitions p are on one member. If racks are known, they decide which
+    partitions a member gets, and which members get one more. O(n + topics * members) without racks.
     """
     if c.racked.any() and c.rack_set.any():
         return range_near_racks(c)
@@ -31,9 +31,9 @@ def range_(c: Columns) -> Ints:
 
 
 def round_robin(c: Columns) -> Ints:
-    """Return the member of each partition: one after the other, skipping those that do not subscribe.
+    """Return the member of each partition: each member in turn, without those that do not subscribe.
 
-    The circle goes on from topic to topic. O(n + topics * members).
+    The next topic continues with the next member. O(n + topics * members).
     """
     goal = np.full(c.n, -1, np.int64)
     turn = 0

@@ -1,30 +1,30 @@
-"""Faust's assignor: places equally partitioned topics together, with standbys. The placement engine makes it exact.
+"""Faust's assignor, exact: co-partitions topics of equal size and places standbys, with the placement engine.
 
 **Idea.** There is no declared topology, so any two topics with the same number of partitions and the same subscribers
-may be joined: they form a group, and partition p of all of them is one task. The placement engine places the tasks and
-their standbys. A member is an instance, and every copy counts as caught up, because members do not report lags. A
-global topic is also active on one member, with its group, and a standby on all others.
+may be joined. They form a group, and partition p of all topics of a group is one task. The placement engine places the
+tasks and their standbys. Members are the instances. Every copy counts as caught up, because members do not report lags.
+A global topic is active with its group, and a standby on all other subscribers.
 
 Properties:
 - co-partitioned: partition p of all topics of a group is on one member, and so are their standbys;
-- balanced: each member has floor or ceiling of its share, of every group and of all of them together, among topics
-  with the same subscribers; the one exception is the next line;
-- a lost member's tasks go to holders of their standbys, wherever there is one. If balance wants one of them on a
-  member that has no copy, it gets a standby there first, and `followup` says to assign again;
-- a member that comes (back) gets its share at once, with no more moves than balance needs;
-- the standbys of one member's tasks are spread over the others. Ties are broken by a hash of the member's name and the
-  `seed`: all runs agree, and another seed spreads differently;
-- a topic that is added at run time joins the group of its count and subscribers: each of its partitions goes to the
+- balanced: among topics with the same subscribers, each member has the floor or the ceiling of its share, of every
+  group and of all groups together. The only exception is the next line;
+- the tasks of a lost member go to members with a standby, if there is one. If balance requires such a task on a member
+  without a copy, that member first gets a standby, and `followup` requests another assignment;
+- a new or returning member gets its share at once, with no more moves than balance needs;
+- the standbys of one member's tasks are spread over the others. A hash of the member's name and the `seed` breaks ties,
+  so all runs agree, and another seed gives another spread;
+- a topic that is added at run time joins the group with its count and subscribers. Each of its partitions goes to the
   member of the group's partition. If members subscribed to it one after the other, no more partitions move than balance
   needs;
 - topics with the same count and different subscribers: a member that subscribes to both gets the same partition
-  numbers, as far as each of them stays balanced (`taskplace.partitions.together`);
+  numbers, as far as the balance of each allows it (`taskplace.partitions.together`);
 - standbys that cannot be placed are reported in a warning, with counts and remedy;
 - every subscriber of a global topic has all of its partitions, active or standby. These standbys do not count as
-  `replicas`: they are not spread, not balanced and not warned of, and a follower of a global topic has no copy of the
-  other topics of its group.
+  `replicas`: they are not spread or balanced, and missing ones cause no warning. A follower of a global topic has no
+  copy of the other topics of its group.
 
-Non-goals: racks; topics with different subscribers are balanced separately.
+Non-goals: racks, and a common balance of topics with different subscribers.
 
 Source: Faust's partition assignor, "PartitionGrouper", "StickyAssignor" and "Concerns"; its code for global tables.
 """
@@ -41,9 +41,9 @@ import numpy as np
 from taskplace.model.config import PlacementConfig
 from taskplace.model.plan import Roles
 from taskplace.model.problem import Instance, Problem, Task
-from taskplace.partitions.columns import Bools, Columns, Ints, locate
 from taskplace.partitions.cooperative import held_elsewhere
 from taskplace.partitions.result import Held, PartitionAssignment, held_by, make
+from taskplace.partitions.subscription_columns import Bools, Columns, Ints, locate
 from taskplace.partitions.subscriptions import Subscriptions
 from taskplace.partitions.together import open_questions, settle, settle_everywhere
 from taskplace.planner import plan
@@ -52,7 +52,7 @@ from topology.ids import TaskId
 
 
 class CopartitionedAssignor:
-    """Assigns partitions with `replicas` standbys each; `seed` decides how standbys are spread.
+    """Assigns partitions with `replicas` standbys each. The `seed` decides how standbys are spread.
 
     >>> group = {"topics": {"orders": 2, "users": 2}, "members": {m: {"topics": ["orders", "users"]} for m in "ab"}}
     >>> made = CopartitionedAssignor(replicas=1).assign(Subscriptions.from_dict(group))
@@ -67,10 +67,10 @@ class CopartitionedAssignor:
         self.seed = integer(seed, "seed") or 0
 
     def assign(self, s: Subscriptions, *, cooperative: bool = False) -> PartitionAssignment:
-        """Return the assignment, actives and standbys; O(plan).
+        """Return the assignment of actives and standbys; O(plan).
 
-        With `cooperative`, a partition that another member still owns is withheld. Its new member follows it as a
-        standby meanwhile.
+        With `cooperative`, a partition that another member still claims is withheld. Meanwhile its new member follows
+        it as a standby.
         """
         c = of_type(s, Subscriptions, "subscriptions").columns
         draft = _Draft(self.replicas, self.seed, s, c)
@@ -98,7 +98,7 @@ class Group(NamedTuple):
 
 
 def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
-    """Return the groups of each set of subscribers (members by number); groups in the order of counts.
+    """Return the groups of each set of subscribers (members by number), by partition count.
 
     The largest subscriber sets are placed first; smaller ones align with them.
     """
@@ -114,13 +114,13 @@ def _by_subscribers(c: Columns) -> dict[tuple[int, ...], list[Group]]:
 
 
 class _Draft:
-    """An assignment as it is made, one set of subscribers after the other.
+    """An assignment under construction. Sets of subscribers are added one after the other.
 
-    - `goal` [n]: the member of each partition, or -1
-    - `following` [m, n]: the members that shall follow it
-    - `everywhere` [topics]: which topics are global
-    - `copies` [m, n]: the members that report to follow it now
-    - `settled`: by partition count of the topics, the members of the partition numbers that are already placed
+    - `goal`: [n] the member of each partition, or -1
+    - `following`: [m, n] whether the member shall follow the partition
+    - `everywhere`: [topics] whether the topic is global
+    - `copies`: [m, n] whether the member reports to follow the partition now
+    - `settled`: partition count -> the members of the partition numbers of each group that is placed already
     """
 
     def __init__(self, replicas: int, seed: int, s: Subscriptions, c: Columns) -> None:
@@ -139,7 +139,8 @@ class _Draft:
     def place(self, members: Sequence[int], groups: Sequence[Group]) -> None:
         """Place the groups of one set of subscribers.
 
-        All members have copies of a group that has only global topics, so there is no standby to place or to wait for.
+        Groups with only global topics are placed last. All members have copies of them, so there is no standby to place
+        or to wait for.
         """
         normal = [group for group in groups if not self.everywhere[list(group.topics)].all()]
         alone = [group for group in groups if self.everywhere[list(group.topics)].all()]
@@ -151,10 +152,7 @@ class _Draft:
             self._place_alone(members, alone, loads)
 
     def _place_normal(self, members: Sequence[int], groups: Sequence[Group]) -> Ints:
-        """Place groups with standbys by the placement engine.
-
-        Return the number of tasks that each member shall have: floor or ceiling of its share.
-        """
+        """Place groups with standbys, by the placement engine. Return the number of tasks per member in the target."""
         c = self.c
         parts = {g: _partitions(c, group) for g, group in enumerate(groups)}
         copies = self.copies & ~self.everywhere[c.topic]
@@ -162,7 +160,7 @@ class _Draft:
         owners = _owners(c, members, parts, copies, near)
         names = {m: _hashed(c.members[m], self.seed) for m in members}
         made = plan(_problem(names, parts, owners, copies, self.replicas))
-        # A lost member's task stays on the promoted copy until there is a copy where balance wants it.
+        # A lost member's task stays on the promoted copy until its target member has a copy.
         now, target = _homes(made.assignment), _homes(made.target)
         waits = {t for t in now if owners[t.subtopology][t.partition] < 0 and now[t] != target[t]}
         homes = {g: np.full(group.size, -1, np.int64) for g, group in enumerate(groups)}
@@ -228,7 +226,7 @@ def _problem(
         )
         lags = dict.fromkeys((*active, *standby), 0)
         instances.append(Instance(name, active=active, standby=standby, lags=lags))
-    # One record each, so that a copy differs from a missing copy.
+    # Each task gets a changelog of one record: with an empty one, every member would count as caught up.
     tasks = [Task(TaskId(g, p), end_offset=1) for g, part in parts.items() for p in range(part.shape[1])]
     config = PlacementConfig(
         num_standby_replicas=replicas, acceptable_recovery_lag=0, max_warmup_replicas=max(1, 2 * len(tasks))
@@ -239,7 +237,7 @@ def _problem(
 def _lacking(
     replicas: int, c: Columns, members: Sequence[int], groups: Sequence[Group], everywhere: Bools
 ) -> list[str]:
-    """Return the warning about too few members for the standbys of topics that are not global."""
+    """Return the warning that there are too few members for the standbys of topics that are not global."""
     placed = min(replicas, len(members) - 1)
     if placed == replicas:
         return []

@@ -1,11 +1,11 @@
-"""Turns counts into partitions: which partitions a member keeps, and which members get the others.
+"""Turns counts into partitions: selects the partitions that each member keeps, and deals out the others.
 
-**Idea.** A member that must give up partitions of a class gives up those of the topic it has most of, so that topics
-stay spread. Some of the moving partitions return to their previous owner. The others are dealt out like cards: in
-order, one to each member with the fewest, until all counts are met. Without owners, and with equal subscriptions, this
-is round robin.
+**Idea.** A member that must give up partitions of a class gives up those of the topic of which it has most, so that
+topics stay spread. Some of the moving partitions return to their previous owner. The others are dealt out in order,
+each to the member with the fewest partitions, until all counts are met. Without owners and with equal subscriptions,
+this is round robin.
 
-Properties: counts are met exactly; a function of the columns alone. O(n log n), in numpy.
+Properties: counts are met exactly. The result is a function of the arguments alone. O(n log n), in numpy.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from typing import NamedTuple
 import numpy as np
 
 from taskplace.model.groups import rank_in_group
-from taskplace.partitions.columns import Ints
+from taskplace.partitions.subscription_columns import Ints
 
 
 class Returns(NamedTuple):
-    """Partitions that may go back to their previous owner, in kinds of the same class, keeper and previous owner."""
+    """Partitions that may return to their previous owner. A kind has one class, keeper and previous owner."""
 
     of: Ints
     """[n] the kind of each partition, -1 for none."""
     group: Ints
     """[E] the class of each kind."""
     keeper: Ints
-    """[E] or -1"""
+    """[E] the keeper of each kind, or -1."""
     previous: Ints
-    """[E]"""
+    """[E] the previous owner of each kind."""
     stay: Ints
-    """[E] how many of the kind stay with their keeper."""
+    """[E] the number of partitions that stay with their keeper."""
     back: Ints
-    """[E] how many of the kind go back."""
+    """[E] the number of partitions that return."""
 
 
 def deal(
@@ -43,8 +43,8 @@ def deal(
     - `of`: [n] class of each partition, -1 for none
     - `topic`: [n] topic of each partition
     - `keeper`: [n] the member that may keep it, or -1
-    - `keep`: [K, m] how many partitions of each class a member keeps, without those of `returns`
-    - `counts`: [K, m] how many it gets in all, including those of `returns`
+    - `keep`: [K, m] the number of partitions of each class that a member keeps, without those of `returns`
+    - `counts`: [K, m] the number that it gets in all, including those of `returns`
 
     >>> keep, counts = np.array([[1, 0]]), np.array([[1, 2]])
     >>> deal(np.zeros(3, int), np.zeros(3, int), keeper=np.array([0, 0, -1]), keep=keep, counts=counts)
@@ -54,16 +54,16 @@ def deal(
     goal = np.full(len(of), -1, np.int64)
     held = np.flatnonzero((of >= 0) & (keeper >= 0))
     hand = of[held] * m + keeper[held]
-    # 0 for its first of a topic, and so on.
+    # Each partition's position among the member's partitions of the same class and topic.
     turn = rank_in_group(hand * (int(topic.max(initial=0)) + 1) + topic[held])
     room = keep.ravel()
     settled = keep
     if returns is not None:
         kind = returns.of[held]
-        hand = np.where(kind >= 0, k * m + kind, hand)  # a kind is a hand of its own
+        hand = np.where(kind >= 0, k * m + kind, hand)  # each kind is a separate hand
         room = np.concatenate([room, returns.stay])
         settled = keep.copy()
-        # Without a keeper, none stay.
+        # A kind without a keeper has stay == 0.
         np.add.at(settled, (returns.group, np.maximum(returns.keeper, 0)), returns.stay)
         np.add.at(settled, (returns.group, returns.previous), returns.back)
     order = np.lexsort((held, turn, hand))
@@ -86,6 +86,6 @@ def deal(
 
 
 def _heights(keep: Ints, counts: Ints) -> Ints:
-    """Return [K, m] how many partitions a member has when a class is dealt: all it keeps, and the classes before."""
+    """Return [K, m] the partitions that a member has before a class is dealt: those it keeps, and earlier classes."""
     before = np.cumsum(counts - keep, axis=0) - (counts - keep)
     return np.asarray(before + keep.sum(axis=0), np.int64)

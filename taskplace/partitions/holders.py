@@ -1,21 +1,21 @@
 """Finds the members that hold a partition, active and standby, and their URLs, so that a worker can forward a request.
 
-**Idea.** An assignment lists partitions by member. A request has a key, and must reach the member whose state has that
-key: from the key to the partition by the producers' function, then to the member, then to its URL. Every member can do
-that with the document of the assignment alone.
+**Idea.** An assignment lists partitions by member. A request has a key, and must reach the member with the state of
+that key. The producers' function maps the key to a partition, the assignment maps the partition to a member, and the
+member has a URL. A member needs only the document of the assignment for this.
 
 Properties:
-- every partition of a topic that somebody subscribes to is known; its standbys are sorted by name;
-- a partition that is withheld (`cooperative`) has no active member until the next assignment. Its standbys hold state
-  as of the last record they have read;
-- a member that reported no URL is named without one;
-- a function of the assignment alone: `Holders.from_dict` gives the same from the JSON document.
+- every partition of a topic with a subscriber is known; its standbys are sorted by name;
+- a withheld partition (`cooperative`) has no active member until the next assignment. Its standbys hold state up to the
+  last record that they have read;
+- a member that reported no URL has the URL None;
+- a function of the assignment alone: `Holders.from_dict` gives the same result from the JSON document.
 
-Errors: `InputError` for a topic or partition that the assignment does not have, naming the nearest topic; for a
-document without an assignment; and for a function that does not return a partition's number.
+Errors: `InputError` for a topic or partition that the assignment does not have (it names the nearest topic), for a
+document without an assignment, and for a function that does not return a partition number.
 
-Non-goals: sending the request. An assignment is right once all members follow it. A member that gets a request too
-early or too late must refuse it itself.
+Non-goals: sending the request. The assignment is right only after all members follow it. A member must refuse a request
+that it gets too early or too late.
 
 Source: Faust's partition assignor (`key_store`, `table_metadata`), Kafka Streams' `KeyQueryMetadata`.
 """
@@ -35,9 +35,10 @@ SCHEMA = "taskplace.partition_assignment/1"
 
 
 class Location(NamedTuple):
-    """The members that hold one partition: the `active` one (None while it is withheld), and its standbys.
+    """The members that hold one partition: the `active` one (None while the partition is withheld), and the standbys.
 
-    `url`: of the active member; `standby_urls`: of the standbys, in the same order. None for a member without a URL.
+    - `url`: the URL of the active member
+    - `standby_urls`: the URLs of the standbys, in the same order; None for a member without a URL
     """
 
     partition: TopicPartition
@@ -106,13 +107,13 @@ class Holders:
             for part in ("assignment", "standby", "withheld")
         )
         urls = validation.mapping(top.get("urls", {}), "urls")
-        told = {
+        url_of = {
             validation.text(name, "urls"): validation.text(url, f"urls.{name}") for name, url in urls.items()
         }
         if "assignment" not in top:
             hint = validation.nearest("assignment", top)
             raise InputError("assignment", found=None, expected="an object", hint=hint)
-        return cls(assignment, standby, withheld, told)
+        return cls(assignment, standby, withheld, url_of)
 
     @property
     def topics(self) -> dict[str, int]:
@@ -137,12 +138,12 @@ class Holders:
     def of_key(self, topic: str, key: bytes, partition_for: Callable[[bytes, int], int]) -> Location:
         """Return the holders of a key's partition; O(key).
 
-        `partition_for(key, partitions)`: the function by which records get to the topic's partitions;
-        `taskplace.partitioner.partition_for_key` for Kafka's own producers.
+        `partition_for(key, partitions)`: the producers' function from a key to a partition number. For Kafka's own
+        producers, it is `taskplace.partitioner.partition_for_key`.
         """
         chosen = partition_for(key, self._count(topic))
         try:
-            number = index(chosen)  # of numpy, too
+            number = index(chosen)  # accepts numpy integers too
         except TypeError:
             raise InputError("partition_for", found=chosen, expected="the number of a partition") from None
         return self.of(topic, number)

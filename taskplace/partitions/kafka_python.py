@@ -1,8 +1,8 @@
-"""Runs the exact assignors in a real consumer group, through kafka-python: `pip install "taskplace[kafka]"`.
+"""Runs the exact assignors in a Kafka consumer group, through kafka-python: `pip install "taskplace[kafka]"`.
 
-**Idea.** A Kafka consumer calls its assignor in three cases: for the metadata to send when it joins (`metadata`); for
-the assignment, if it is the leader (`assign`); and when it has received its partitions (`on_assignment`). Everything
-between is `assign_partitions`.
+**Idea.** A Kafka consumer calls its assignor in three cases: for the metadata that it sends when it joins (`metadata`),
+for the assignment if it is the leader (`assign`), and when it has received its partitions (`on_assignment`). The
+assignment itself is that of `assign_partitions`.
 
     from kafka import KafkaConsumer
     from taskplace.partitions.kafka_python import TaskplaceAssignor
@@ -10,10 +10,10 @@ between is `assign_partitions`.
     KafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor()])                    # eager
     KafkaConsumer(..., partition_assignment_strategy=[TaskplaceAssignor(cooperative=True)])    # KIP-429
 
-The eager form uses the protocol "sticky", the cooperative one "cooperative-sticky", with Kafka's own metadata. So its
-consumers can join a group of Kafka's sticky consumers, one after the other; the leader decides by its own algorithm.
-Other modes have other protocol names, such as "taskplace-sticky_fair". Under Kafka's names, racks come before moves, as
-in Kafka's own sticky assignors; see `rack_priority`.
+The eager form uses the protocol name "sticky", the cooperative one "cooperative-sticky", both with Kafka's own
+metadata. So its consumers can join a group of Kafka's sticky consumers one after the other. The group's leader assigns
+with its own algorithm. Other modes have other protocol names, such as "taskplace-sticky_fair". Under Kafka's names,
+racks come before moves, as in Kafka's own sticky assignors; see `rack_priority`.
 
 The metadata of members is read as Kafka reads it:
 
@@ -22,8 +22,8 @@ The metadata of members is read as Kafka reads it:
 | eager | the user data; without user data, the field `owned_partitions` | the user data, else the field |
 | cooperative | the field `owned_partitions` | the field; before version 2 of the subscription, the user data |
 
-One difference: an eager member without user data owns nothing for Kafka; here its fields are used. All values may be
-bytes, decoded messages or plain Python: pairs, lists, dicts. User data that cannot be read counts as missing.
+One difference: for Kafka, an eager member without user data owns nothing. Here its fields are used. All values may be
+bytes, decoded messages, or plain Python: pairs, lists, dicts. Unreadable user data counts as missing.
 
 Not supported: `copartitioned`, because a consumer cannot use standbys.
 """
@@ -56,11 +56,12 @@ _GENERATION = struct.Struct(">i")
 
 
 class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
-    """The assignor of one consumer. Create one for each consumer, because it remembers the consumer's partitions.
+    """The assignor of one consumer. It remembers the consumer's partitions, so create one for each consumer.
 
     - `mode`: as in `assign_partitions`
-    - `rack`: of this consumer; the racks of replicas come from the brokers
-    - `name`: of the protocol. All consumers of a group need a common one
+    - `cooperative`: revoke only partitions that move (KIP-429)
+    - `rack`: the rack of this consumer. The brokers report the racks of replicas
+    - `name`: the name of the protocol. All consumers of a group need a common one
     - `rack_priority`: "stickiness" or "racks", as in `Subscriptions`; "racks" for the protocols "sticky" and
       "cooperative-sticky"
 
@@ -120,8 +121,8 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def on_assignment(self, assignment: Any, generation: Any) -> None:
         """Remember the partitions of this consumer, and their generation.
 
-        `assignment`: a message, decoded or as bytes, or the partitions; `generation`: a number, or what has a
-        `generation_id`.
+        `assignment`: a message, decoded or as bytes, or the partitions. `generation`: a number, or an object with a
+        `generation_id` or `generation`.
 
         Errors: `InputError` for wrong partitions, bytes that are not an assignment, or a generation that does not fit
         into a message. Then nothing is remembered.
@@ -146,19 +147,19 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
         """Return the assignments of all members. Called on the group's leader.
 
-        `members`: of the group, as objects with `member_id`, `metadata` and `group_instance_id`, as tuples
-        (id, metadata) or (id, instance id, metadata), or as a mapping from id to metadata.
+        `members`: the group's members, as objects with `member_id`, `metadata` and `group_instance_id`, as tuples (id,
+        metadata) or (id, instance id, metadata), or as a mapping from id to metadata.
 
         Errors: `InputError` for a member in another form, two members with the same id, metadata without topics or with
         unreadable bytes, or wrong partitions.
         """
-        told: dict[str, _Told] = {}
+        joining: dict[str, _Joining] = {}
         for name, member in _members(members, cooperative=self.cooperative):
-            if name in told:
+            if name in joining:
                 raise InputError("members", found=f"{name!r} twice", expected="each member once")
-            told[name] = member
-        topics = sorted({topic for member in told.values() for topic in member.topics})
-        # Numbers without gaps for the assignor; `numbers` leads back to Kafka's.
+            joining[name] = member
+        topics = sorted({topic for member in joining.values() for topic in member.topics})
+        # The assignor needs partition numbers without gaps; `numbers` maps them back to Kafka's.
         numbers = {t: sorted(known) for t in topics if (known := cluster.partitions_for_topic(t))}
         place = {(t, p): k for t, of_topic in numbers.items() for k, p in enumerate(of_topic)}
         asked = {
@@ -169,7 +170,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
                 member.rack,
                 member.instance_id,
             )
-            for name, member in told.items()
+            for name, member in joining.items()
         }
         racks = _racks(cluster, numbers) if any(m.rack for m in asked.values()) else {}
         s = Subscriptions(
@@ -202,8 +203,8 @@ def _by_topic(held: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return dict(out)
 
 
-class _Told(NamedTuple):
-    """A member's metadata when it joins. Its partitions need not exist."""
+class _Joining(NamedTuple):
+    """The metadata that a member sends when it joins. Its partitions need not exist."""
 
     topics: list[str]
     owned: list[tuple[str, int]]
@@ -212,8 +213,8 @@ class _Told(NamedTuple):
     instance_id: str | None
 
 
-def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
-    """Yield id and metadata of each member, for any form of `members`."""
+def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Joining]]:
+    """Yield the id and metadata of each member, for any form of `members`."""
     if isinstance(members, str | bytes) or not isinstance(members, Iterable):
         raise InputError("members", found=members, expected="members with ids and metadata")
     entries = members.items() if isinstance(members, Mapping) else members
@@ -230,10 +231,10 @@ def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
         metadata = _message(ConsumerProtocolSubscription, metadata, f"{path}.metadata", expected)
         if not any(_has(metadata, field) for field in ("topics", "subscription")):
             raise InputError(f"{path}.metadata", found=metadata, expected=expected)
-        owned, generation = (_told_cooperative if cooperative else _told_eager)(metadata, path)
+        owned, generation = (_cooperative_claims if cooperative else _eager_claims)(metadata, path)
         yield (
             name,
-            _Told(
+            _Joining(
                 _topics(_field(metadata, "topics", "subscription"), f"{path}.topics"),
                 owned,
                 generation,
@@ -243,7 +244,7 @@ def _members(members: Any, *, cooperative: bool) -> Iterator[tuple[str, _Told]]:
         )
 
 
-def _told_eager(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
+def _eager_claims(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
     """Return an eager member's partitions and generation: from its user data, or else from the fields."""
     memory = _memory(_field(metadata, "user_data"))
     if memory is None:
@@ -253,7 +254,7 @@ def _told_eager(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
     return _pairs(held, f"{path}.owned"), _number(generation)
 
 
-def _told_cooperative(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
+def _cooperative_claims(metadata: Any, path: str) -> tuple[list[tuple[str, int]], int]:
     """Return a cooperative member's partitions (the field) and generation (the field, or else the user data)."""
     generation = _number(_field(metadata, "generation_id"))
     if generation == NO_GENERATION:
@@ -268,7 +269,7 @@ def _told_cooperative(metadata: Any, path: str) -> tuple[list[tuple[str, int]], 
 
 
 def _memory(data: Any) -> tuple[Any, Any] | None:
-    """Return partitions and generation of a sticky assignor's user data, or None without data that can be read."""
+    """Return partitions and generation of a sticky assignor's user data, or None if there is no readable data."""
     if isinstance(data, bytes | bytearray | memoryview):
         data = _decoded(bytes(data)) if data else None
     if data is None or isinstance(data, str | int):
@@ -285,23 +286,23 @@ def _memory(data: Any) -> tuple[Any, Any] | None:
 def _decoded(data: bytes) -> Any:
     """Return the user data in these bytes, or None.
 
-    Kafka's Java client writes only the fields, kafka-python 3 writes the version before them. Bytes are accepted as one
-    of the two forms only if encoding them again gives the same bytes.
+    Kafka's Java client writes only the fields; kafka-python 3 writes the version before them. Bytes count as one of the
+    two forms only if encoding the result gives the same bytes.
     """
     for header in (True, False):
         for version in (1, 0):
             try:
                 remembered = StickyAssignorUserData.decode(data, version=version, header=header)
                 if remembered.encode(header=header) == data:
-                    _pairs(remembered.previous_assignment, "user_data")  # it may decode to nulls
+                    _pairs(remembered.previous_assignment, "user_data")  # raises for nulls
                     return remembered
-            except Exception:  # the decoder may raise anything; counting as missing is safe
+            except Exception:  # the decoder may raise anything; unreadable data counts as missing
                 continue
     return None
 
 
 def _message(kind: Any, value: Any, path: str, expected: str) -> Any:
-    """Return the message of this kind that bytes hold; anything else is returned as it is."""
+    """Return the message that bytes encode. Values other than bytes are returned unchanged."""
     if not isinstance(value, bytes | bytearray | memoryview):
         return value
     try:

@@ -1,7 +1,7 @@
-"""The listener contract of KIP-54: clean up lost partitions, initialise new ones, leave the others unchanged.
+"""The listener contract of KIP-54: cleans up lost partitions, initialises new ones, and leaves the others unchanged.
 
-**Idea.** An eager protocol revokes all partitions before each rebalance, but a sticky assignor gives most of them back.
-So state is not cleaned up when a partition is revoked, but only when the new assignment does not contain it.
+**Idea.** An eager protocol revokes all partitions before each rebalance, but a sticky assignor returns most of them. So
+the listener does not clean up state when a partition is revoked, but when the new assignment lacks the partition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Action = Callable[[Pair], object]
 
 
 class Change(NamedTuple):
-    """The difference of two assignments: sorted partitions `lost` (old minus new), `gained` (new minus old), `kept`."""
+    """The difference of two assignments, as sorted partitions: `lost` (old - new), `gained` (new - old), `kept`."""
 
     lost: tuple[Pair, ...]
     gained: tuple[Pair, ...]
@@ -40,9 +40,9 @@ class StickyListener:
     - `initialise`: for new partitions
     - `position`: for all assigned partitions
 
-    With a `cooperative` protocol, revoked partitions do not come back, and an assignment has only the new ones. So
-    state is cleaned up when it is revoked, and no other state changes. An error of a callback is passed on. The next
-    assignment is then compared with the last one whose callbacks all succeeded.
+    With a `cooperative` protocol, revoked partitions do not come back, and an assignment has only the new partitions.
+    So revoked partitions are cleaned up at once, and other partitions do not change. An error of a callback propagates.
+    The next assignment is then compared with the last one whose callbacks all succeeded.
 
     >>> listener = StickyListener(clean_up=lambda tp: print("lost", tp), initialise=lambda tp: print("new", tp))
     >>> listener.on_assigned([("t", 0), ("t", 1)])
@@ -73,20 +73,20 @@ class StickyListener:
         return self._last
 
     def on_revoked(self, partitions: Iterable[Pair]) -> None:
-        """Commit. State stays, because most partitions come back, unless the protocol is cooperative."""
+        """Commit the partitions. With a cooperative protocol, also clean them up; otherwise most of them come back."""
         going = tuple(partitions)
         _each(self._commit, going)
         if self._cooperative:
             self.on_lost(going)
 
     def on_lost(self, partitions: Iterable[Pair]) -> None:
-        """Clean up partitions that another member may already own. Nothing can be committed any more."""
+        """Clean up partitions that another member may already own. They cannot be committed any more."""
         gone = self._last & set(partitions)
         _each(self._clean_up, gone)
         self._last -= gone
 
     def on_assigned(self, assignment: Iterable[Pair]) -> None:
-        """Clean up old minus new, initialise new minus old, then set the position of all assigned partitions."""
+        """Clean up lost partitions, initialise new ones, then set the position of all assigned partitions."""
         given = frozenset(assignment)
         new = self._last | given if self._cooperative else given
         difference = change(self._last, new)

@@ -1,13 +1,14 @@
 """Computes how many partitions each member has in the most balanced assignment.
 
-**Idea.** KIP-54's balance score, the sum of the differences of loads over all pairs of members, falls whenever a
-partition goes from a member to one that has at least two fewer. Load vectors that subscriptions allow are the
-integral bases of a polymatroid, and there that is decisive: the assignments of the best score are exactly those whose
-sum of squared loads is least, and all of them have the same sorted loads. The least sum of squares over *fractional*
-loads is found by splitting: if everybody can have the mean, this is it; if not, a minimum cut separates the members
-that must have more from those that must have less, and each side is solved by itself. Every integral optimum lies
-between floor and ceiling of the fractional one (Frank and Murota, "Decreasing minimization on base-polyhedra"), so
-only one unit per member is left to decide.
+**Idea.** KIP-54's balance score is the sum of |load - load| over all pairs of members. It falls whenever a partition
+goes to a member with at least two fewer partitions. The load vectors that subscriptions allow are the integral bases of
+a polymatroid. So the assignments with the best score are exactly those with the least sum of squared loads, and all of
+them have the same sorted loads.
+
+The least sum of squares over *fractional* loads is found by splitting. If every member can have the mean, the mean is
+the solution. If not, a minimum cut separates the members that must have more than the mean from the others, and each
+side is solved separately. Every integral optimum lies between the floor and the ceiling of the fractional one (Frank
+and Murota, "Decreasing minimization on base-polyhedra"). So only one unit per member is left to decide.
 
 Shapes: G groups of partitions, m members. Complexity: one maximum flow of G + m nodes per distinct fractional load;
 none at all if there is one group.
@@ -20,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from taskplace.errors import TaskplaceError
-from taskplace.partitions.columns import Bools, Ints
+from taskplace.partitions.subscription_columns import Bools, Ints
 
 
 def balance_score(loads: Ints) -> int:
@@ -34,11 +35,13 @@ def balance_score(loads: Ints) -> int:
 
 
 def best_loads(supply: Ints, allowed: Bools, base: Ints) -> tuple[Ints, Ints]:
-    """Return the least and the greatest load of each member in assignments of the best balance score; they
-    differ by one at most.
+    """Return [m] the least and [m] the greatest load of each member in the assignments with the best balance score.
 
-    `supply`: [G] partitions to assign; `allowed`: [G, m] who may have them; `base`: [m] what members have
-    beside them. Every group with a supply needs somebody who may have it.
+    The two differ by at most one.
+
+    - `supply`: [G] partitions to assign
+    - `allowed`: [G, m] the members that may have them; at least one for each group with a supply
+    - `base`: [m] other partitions that the members have already
 
     >>> best_loads(np.array([1, 2, 3]), np.array([[1, 1, 1], [0, 1, 1], [0, 0, 1]], bool), np.zeros(3, int))
     (array([1, 2, 3]), array([1, 2, 3]))
@@ -55,7 +58,7 @@ def best_loads(supply: Ints, allowed: Bools, base: Ints) -> tuple[Ints, Ints]:
     while parts:
         groups, members = parts.pop()
         if len(groups) == 0:
-            continue  # nothing to assign: they have their base
+            continue  # nothing to assign: the members keep their base
         total = int(supply[groups].sum() + base[members].sum())
         above = _above_the_mean(supply[groups], allowed[np.ix_(groups, members)], base[members], total)
         if above is None:
@@ -68,13 +71,14 @@ def best_loads(supply: Ints, allowed: Bools, base: Ints) -> tuple[Ints, Ints]:
 
 
 def _one_group(supply: int, base: Ints) -> tuple[Ints, Ints]:
-    """Return the bounds where all may have everything: water that finds its level over `base`.
+    """Return the bounds of loads if every member may have every partition. The lowest loads are filled up first.
 
     >>> _one_group(4, np.array([0, 5, 1]))
     (array([2, 5, 2]), array([3, 5, 3]))
     """
     heights = np.sort(base)
-    needed = heights * np.arange(1, len(base) + 1) - np.cumsum(heights)  # to fill up to each height
+    # Partitions needed to fill all lower members up to each height.
+    needed = heights * np.arange(1, len(base) + 1) - np.cumsum(heights)
     under = int((needed <= supply).sum())
     level, rest = divmod(supply + int(heights[:under].sum()), under)
     low = np.maximum(base, level)
@@ -82,9 +86,9 @@ def _one_group(supply: int, base: Ints) -> tuple[Ints, Ints]:
 
 
 def _above_the_mean(supply: Ints, allowed: Bools, base: Ints, total: int) -> tuple[Bools, Bools] | None:
-    """Return the groups and members of a part that must have more than the mean, or None if all can have it.
+    """Return the groups and members of a part that must be above the mean, or None if all members can have the mean.
 
-    All amounts are multiplied by the number of members, so that the mean, `total` of these units, is integral.
+    All amounts are multiplied by the number of members. So the mean is an integer, `total`.
     """
     from ortools.graph.python import max_flow  # only loaded where subscriptions differ
 

@@ -1,4 +1,4 @@
-"""Members of a consumer group: the metadata of one when it joins."""
+"""The members of a consumer group, as they describe themselves when they join."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ Pair = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The metadata of a member when it joins. It is enough for any leader, even a new one, to assign stickily.
+    """The metadata that a member sends when it joins. Any leader, even a new one, can assign stickily with it.
 
     - `topics`: the subscribed topics
-    - `owned`: the (topic, partition) pairs that it has now, as of its `generation` (-1: unknown, older than any)
-    - `rack`: its rack
-    - `instance_id`: of a static member; it orders `range` and `round_robin`, as in Kafka
-    - `standby`: the partitions that it follows as a replica (`copartitioned` only)
-    - `url`: where other members reach it; the assignment contains it (`taskplace.partitions.holders`)
+    - `owned`: the (topic, partition) pairs that the member owned in its `generation`
+    - `generation`: the generation of the member's last assignment; -1 if unknown, which counts as the oldest
+    - `rack`: the member's rack
+    - `instance_id`: the id of a static member. It orders members in `range` and `round_robin`, as in Kafka
+    - `standby`: the partitions that the member follows as a replica (`copartitioned` only)
+    - `url`: where other members reach it. The assignment contains it (`taskplace.partitions.holders`)
+
+    Errors: `InputError` for bad topics, partitions, generations or URLs.
 
     >>> Member(["t0"], [("t0", 0)]).owned
     (TopicPartition(topic='t0', partition=0),)
@@ -39,7 +42,7 @@ class Member:
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not isinstance(self.topics, Iterable):
-            # A text would be read as a list of letters.
+            # A string would be read as a list of letters.
             raise InputError("topics", found=self.topics, expected="a list of topics")
         validation.integer(self.generation, "generation", NO_GENERATION)
         if self.url is not None:
@@ -52,7 +55,7 @@ class Member:
 
 
 def topic_partitions(pairs: Iterable[Pair], name: str) -> tuple[TopicPartition, ...]:
-    """Return the pairs as topic partitions, in their order. Existing topic partitions are not created again."""
+    """Return the pairs as topic partitions, in their order. Those that are topic partitions already are not copied."""
     if isinstance(pairs, str | Mapping) or not isinstance(pairs, Iterable):
         raise InputError(name, found=pairs, expected="a list of (topic, partition)")
     given = tuple(pairs)

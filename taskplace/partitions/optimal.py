@@ -1,10 +1,11 @@
 """The exact modes: `fair_sticky`, `sticky_fair` and `fair`.
 
 **Idea.** Partitions with the same possible members are interchangeable, except for their owners. So it is enough to
-decide how many partitions of each class a member gets. That is a small minimum-cost flow: class -> member -> sink, with
-one arc for the partitions that the member owns, another for more, and the bounds of `loads` on the arcs to the sink.
+decide how many partitions of each class a member gets. That is a small minimum-cost flow, class -> member -> sink. Each
+(class, member) pair has one arc for the partitions that the member owns, and another for others. The arcs to the sink
+have the bounds of `loads`.
 
-Lexicographic, each level exact:
+The criteria, each strictly before the next, and each exact:
 
 | mode | first | second | third | fourth |
 |---|---|---|---|---|
@@ -13,14 +14,14 @@ Lexicographic, each level exact:
 | `sticky_fair` | keep all that may stay | the best score then possible | the fewest rack misses | the most returns |
 | `fair` | the best balance score | | the fewest rack misses | |
 
-A *return* is a partition that does not stay and goes to its previous owner. Returns come last: they help one rebalance,
-balance and racks help until the next. Partitions with a previous owner are nodes of their own, one for all that have
-the same class, owner and previous owner.
+A *return* is a partition that leaves its owner and goes to its previous owner. Returns come last: they save work in one
+rebalance, while balance and racks matter until the next. Partitions with the same class, owner and previous owner share
+one node.
 
-`deal` decides which of its partitions a member keeps, and who gets which of the others. With equal subscriptions, no
-racks and no previous owners there is only one class, and no flow is needed.
+`deal` decides which partitions a member keeps, and which members get the others. With equal subscriptions, no racks and
+no previous owners, there is only one class, and no flow is needed.
 
-Non-goals: partitions of one size. Weights would make it a bin-packing problem.
+Non-goals: weights of partitions. They would make this a bin-packing problem.
 
 Source: KIP-54, "Proposed Changes" and "Alternatives Yet to be Considered".
 """
@@ -33,44 +34,44 @@ import numpy as np
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.flow import Network, cost_budget
-from taskplace.partitions.columns import Bools, Columns, Ints
 from taskplace.partitions.deal import Returns, deal
 from taskplace.partitions.loads import best_loads
+from taskplace.partitions.subscription_columns import Bools, Columns, Ints
 
 
 class Classes(NamedTuple):
     """Classes of interchangeable partitions: the same subscribers and, where it matters, the same racks. K classes."""
 
     of: Ints
-    """[n] the class of each partition; -1 if nobody subscribes to it."""
+    """[n] the class of each partition; -1 if no member subscribes to its topic."""
     allowed: Bools
-    """[K, m]"""
+    """[K, m] the members that subscribe."""
     misses: Bools
-    """[K, m] whether a partition there is away from its racks."""
+    """[K, m] whether a partition of the class would have no replica in the member's rack."""
     group: Ints
-    """[K] classes with the same subscribers have the same group."""
+    """[K] the group of each class. Classes with the same subscribers have the same group."""
 
 
 class Costs(NamedTuple):
-    """The cost of one unit of each level: more than all units of the levels below it together. A return saves 1."""
+    """The cost of one unit of each level. It outweighs all units of the lower levels together. A return saves 1."""
 
     miss: int
     move: int
     level: int
-    """The difference of two neighbouring floors."""
+    """The difference between one unit above a floor and one unit above the next higher floor."""
 
 
 def fair_sticky(c: Columns, *, racks_first: bool = False) -> Ints:
-    """Return the member of each partition (-1: nobody): best balance, then fewest moves; see the module.
+    """Return [n] the member of each partition, or -1: the best balance, then the fewest moves (see the module's table).
 
-    `racks_first`: minimise rack misses before moves, if racks can differ (`columns.racks_matter`).
+    `racks_first`: minimise rack misses before moves, if racks can differ (`Columns.racks_matter`).
     """
     base = np.zeros(c.m, np.int64)
     return _assign(c, c.keeper, c.previous, base, racks_first=racks_first and c.racks_matter)
 
 
 def sticky_fair(c: Columns) -> Ints:
-    """Return the member of each partition: members keep all that they may; the others go where they balance best."""
+    """Return [n] the member of each partition, or -1: members keep all they may; other partitions balance the loads."""
     keeper = c.keeper
     kept = keeper >= 0
     goal = _assign(c, keeper, c.previous, np.bincount(keeper[kept], minlength=c.m))
@@ -78,13 +79,13 @@ def sticky_fair(c: Columns) -> Ints:
 
 
 def fair(c: Columns) -> Ints:
-    """Return the member of each partition: best balance, whoever owns the partitions now."""
+    """Return [n] the member of each partition, or -1: the best balance. Present owners are ignored."""
     nobody = np.full(c.n, -1, np.int64)
     return _assign(c, nobody, nobody, np.zeros(c.m, np.int64))
 
 
 def classes(c: Columns) -> Classes:
-    """Return the classes; there are partitions."""
+    """Return the classes of the partitions. There must be at least one partition."""
     subscribers, group = np.unique(c.subscribed, axis=0, return_inverse=True)
     somebody: Bools = np.asarray(subscribers.any(axis=1))
     group = group.reshape(-1)[c.topic]
@@ -98,7 +99,7 @@ def classes(c: Columns) -> Classes:
 
 
 def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first: bool = False) -> Ints:
-    """Return the member of each partition; where there is a `base`, what is kept is settled already."""
+    """Return the member of each partition. If `base` is not zero, keepers keep all their partitions."""
     if not c.subscribed[np.diff(c.start) > 0].any():
         return np.full(c.n, -1, np.int64)
     settled = bool(base.any())
@@ -136,7 +137,7 @@ def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first
 
 
 def _returns(c: Columns, k: Classes, keeper: Ints, previous: Ints) -> Returns | None:
-    """Return the partitions that have a previous owner, in kinds, or None if none has."""
+    """Return the partitions with a previous owner, in kinds; None if there are none."""
     at = np.flatnonzero((k.of >= 0) & (previous >= 0))
     if len(at) == 0:
         return None
@@ -149,13 +150,13 @@ def _returns(c: Columns, k: Classes, keeper: Ints, previous: Ints) -> Returns | 
 
 
 def _by_group(k: Classes, supply: Ints) -> tuple[Ints, Bools]:
-    """Return supply and subscribers per group: racks are a preference, they forbid nothing."""
+    """Return the supply and subscribers of each group. Classes of different racks are merged: racks forbid nothing."""
     groups, first = np.unique(k.group, return_index=True)
     return np.bincount(np.searchsorted(groups, k.group), supply).astype(np.int64), k.allowed[first]
 
 
 def _one_class(supply: int, owned: Ints, low: Ints, high: Ints, base: Ints) -> Ints:
-    """Return the count of each member. Members with more than the floor come first for one more than the floor."""
+    """Return the count of each member. Members that own more than their floor are the first to get one above it."""
     spare = supply - int((low - base).sum())
     may = np.flatnonzero(high > low)
     best = may[np.argsort(owned[may] <= low[may], kind="stable")][:spare]
@@ -167,7 +168,7 @@ def _one_class(supply: int, owned: Ints, low: Ints, high: Ints, base: Ints) -> I
 def _costs(
     k: Classes, supply: Ints, returns: Returns | None, low: Ints, *, racks_first: bool
 ) -> Costs | None:
-    """Return the cost of a unit of each level, or None if the solver cannot take them."""
+    """Return the cost of a unit of each level, or None if the costs do not fit the solver's limit."""
     total = int(supply.sum())
     returnable = 0 if returns is None else int((returns.of >= 0).sum())
     lower = returnable + 1
@@ -185,18 +186,18 @@ class _Question(NamedTuple):
     supply: Ints
     """[K] partitions to assign."""
     owned: Ints
-    """[K, m] what members may keep, without the partitions of `returns`."""
+    """[K, m] partitions that members may keep, without those of `returns`."""
     floor: Ints
     """[m] the least that each member gets."""
     last: Ints
     """The members that may get one more than their floor."""
     rank: Ints
-    """[m] of each member's load: the rank of its floor among all."""
+    """[m] the rank of each member's lowest load among all members'."""
     costs: Costs
 
 
 class _ClassArcs(NamedTuple):
-    """Arcs from classes to members: `keep` for what a member owns, `more` for any other partition."""
+    """Arcs from classes to members: `keep` for partitions that a member owns, `more` for any other partition."""
 
     row: Ints
     column: Ints
@@ -207,7 +208,7 @@ class _ClassArcs(NamedTuple):
 
 
 class _ReturnArcs(NamedTuple):
-    """Arcs of the kinds of `returns`: to their keepers (those of `stays` have one), and to their previous owners."""
+    """Arcs of the kinds of `returns`: `stay` to their keepers, for the kinds in `stays`; `back` to previous owners."""
 
     stays: Ints
     stay: slice
@@ -215,9 +216,9 @@ class _ReturnArcs(NamedTuple):
 
 
 def _flow(q: _Question, returns: Returns | None) -> tuple[Ints, Ints, Returns | None]:
-    """Return kept[class, member] and counts[class, member] of least cost, and `returns` with its results filled in.
+    """Return kept[class, member] and counts[class, member] of the least cost, and `returns` with the results.
 
-    `kept` is without the partitions of `returns`.
+    `kept` excludes the partitions of `returns`.
     """
     count, m = q.owned.shape
     net = Network()
@@ -261,10 +262,10 @@ def _class_arcs(net: Network, q: _Question, node: Ints, member: Ints) -> _ClassA
 
 
 def _add_loads(net: Network, q: _Question, member: Ints, sink: Ints) -> None:
-    """Add the arcs from members to the sink: the floor, which is met, and one more at a price.
+    """Add the arcs from members to the sink: the floor as a lower bound, and one more unit at a price.
 
-    A higher floor makes a member's extra unit more expensive. These units form the bases of a matroid, where only the
-    order of costs matters, so ranks can replace the differences of squares.
+    The price rises with the member's lowest load. The extra units form the bases of a matroid, for which only the order
+    of costs matters. So ranks can replace the differences of squares.
     """
     net.arcs(member, np.full(len(member), sink[0]), q.floor, 0, low=q.floor)
     net.arcs(member[q.last], np.full(len(q.last), sink[0]), 1, q.costs.level * q.rank[q.last])
@@ -273,7 +274,9 @@ def _add_loads(net: Network, q: _Question, member: Ints, sink: Ints) -> None:
 def _return_arcs(
     net: Network, q: _Question, returns: Returns, size: Ints, *, node: Ints, member: Ints
 ) -> _ReturnArcs:
-    """Add the kinds of `returns`, `size` partitions each: they stay, go back, or join the other ones of their class."""
+    """Add the kinds of `returns`, of `size` partitions each: they stay, return, or join the other partitions of a
+    class.
+    """
     misses = q.k.misses * np.int64(q.costs.miss)
     kind = net.nodes(len(size))
     stays = np.flatnonzero(returns.keeper >= 0)

@@ -1,25 +1,25 @@
-"""`range` where racks are known: the fewest rack misses that its balance and its co-partitioning allow.
+"""`range` with known racks: the fewest rack misses that its balance and co-partitioning allow.
 
-**Idea.** Kafka's own rule (KIP-881) gives each consumer the partitions of its rack first, one after the other, and
-deals out the rest as ranges. It never looks back, so it can leave misses that an exchange would avoid. Here the rule
-is the reference: what it gives is kept where it already has the fewest misses, and otherwise a minimum-cost flow
-finds the fewest misses, and among those assignments the one that differs from the rule in the fewest partitions.
+**Idea.** Kafka's rule (KIP-881) first gives each consumer the partitions of its rack, and then deals out the rest as
+ranges. It never revises a decision, so it can leave misses that an exchange would avoid. Here, the rule's assignment is
+kept if it has the fewest possible misses. Otherwise a minimum-cost flow finds an assignment with the fewest misses, and
+among these the one that differs from the rule in the fewest partitions.
 
 Properties:
-- balanced as `range`: of each topic, every subscriber has the floor or the ceiling of its share, and as many have
-  the ceiling. Racks decide who does, as they do in Kafka. With equal subscriptions the balance score is never worse
-  than that of `range` without racks, which gives every topic's remainder to the same first members;
+- balanced as `range`: of each topic, every subscriber has the floor or the ceiling of its share, and the same number of
+  subscribers have the ceiling. Racks decide which ones, as in Kafka. With equal subscriptions, the balance score is
+  never worse than that of `range` without racks, which gives the remainder of every topic to the same first members;
 - co-partitioned as `range`: partition p of all topics with the same count and subscribers is on one member;
 - the fewest misses: exact, for each set of co-partitioned topics;
-- Kafka's own answer wherever that has the fewest misses, so that a leader of either kind decides alike;
+- Kafka's own assignment if it has the fewest misses, so that leaders with either implementation decide alike;
 - a function of the columns alone.
 
-Shapes: a set of co-partitioned topics has `size` partition numbers. Those with the same racks in all topics are a
-*class*, members that match and miss the same are a *kind*; the flow has classes * kinds arcs, and one for each
-class and member that the rule brings together.
+Shapes: a set of co-partitioned topics has `size` partition numbers. Numbers with the same racks in all topics form a
+*class*. Members with equal rack matches and misses form a *kind*. The flow has classes * kinds arcs, and one arc for
+each (class, member) pair of the rule's assignment.
 
-Non-goals: misses are not weighed against co-partitioning or balance. Topics with different subscribers are
-independent, as in `range`.
+Non-goals: misses are not weighed against co-partitioning or balance. Topics with different subscribers are independent,
+as in `range`.
 
 Source: KIP-881, "Rack-aware Partition Assignment for Kafka Consumers"; Kafka's RangeAssignor.
 """
@@ -33,31 +33,31 @@ import numpy as np
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.flow import Network
-from taskplace.partitions.columns import Bools, Columns, Ints
+from taskplace.partitions.subscription_columns import Bools, Columns, Ints
 
 
 class Together(NamedTuple):
-    """Topics with the same number of partitions, `size`, and the same subscribers; K classes, R kinds."""
+    """A set of co-partitioned topics: `size` partitions each, and the same subscribers. K classes, R kinds."""
 
     topics: Ints
     members: Ints
-    """Subscribers in Kafka's order; below, a member is its place among these."""
+    """The subscribers in Kafka's order. Below, members are numbered by their position here."""
     size: int
     floor: int
     more: int
-    """How many members have one more than the floor."""
+    """The number of members that get one more than the floor."""
     of: Ints
     """[size] the class of each partition number."""
     kind: Ints
-    """The kind of each member."""
+    """[members] the kind of each member."""
     matches: Bools
-    """[K, R] whether the racks match in all topics, as Kafka defines it: a member without a rack matches all."""
+    """[K, R] whether the racks match in all topics, as Kafka defines it. A member without a rack matches everything."""
     misses: Ints
-    """[K, R] how many topics' partitions would be away from their racks."""
+    """[K, R] the number of topics whose partition would have no replica in the member's rack."""
 
 
 def range_near_racks(c: Columns) -> Ints:
-    """Return the member of each partition, -1 for nobody: the fewest misses, then as near to Kafka's rule as can be."""
+    """Return [n] the member of each partition, or -1: fewest misses, then fewest differences from Kafka's rule."""
     in_force = _in_force(c)
     goal = np.full(c.n, -1, np.int64)
     for s in sets(c):
@@ -69,7 +69,7 @@ def range_near_racks(c: Columns) -> Ints:
 
 
 def kafkas_range(c: Columns) -> Ints:
-    """Return the member of each partition by Kafka's own rule alone: the reference."""
+    """Return [n] the member of each partition by Kafka's own rule, for comparison."""
     in_force = _in_force(c)
     goal = np.full(c.n, -1, np.int64)
     for s in sets(c):
@@ -91,7 +91,7 @@ def sets(c: Columns) -> Iterator[Together]:
             np.vstack([c.misses[:, members], c.racked[members]]), axis=1, return_inverse=True
         )
         misses, racked = looks[:-1], looks[-1]
-        # The empty set of racks (number 0) matches no member whose rack is known, and misses none.
+        # Rack set 0 is empty: it matches no member with a known rack, and is not a miss for any member.
         match = ~racked | (~misses & (np.arange(len(misses)) > 0)[:, None])
         floor, more = divmod(size, len(members))
         yield Together(
@@ -108,8 +108,9 @@ def sets(c: Columns) -> Iterator[Together]:
 
 
 def _in_force(c: Columns) -> Bools:
-    """Return, per topic, whether Kafka looks at racks: replicas are in some of the racks only, consumers in one of
-    them.
+    """Return, per topic, whether Kafka considers racks.
+
+    It does if the replica racks differ between partitions, and some consumer is in one of these racks.
     """
     in_force = np.zeros(len(c.topics), np.bool_)
     for t in range(len(c.topics)):
@@ -122,8 +123,7 @@ def _in_force(c: Columns) -> Bools:
 def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:
     """Return the member of each partition number by Kafka's rule.
 
-    For several topics together, racks are considered if they matter for any topic of the group; for a single topic, if
-    they matter for it.
+    A set of several topics considers racks if any topic of the consumer group does; a single topic, if it does itself.
     """
     seats = _Seats(s)
     if in_force.any() and len(s.topics) > 1:
@@ -140,7 +140,7 @@ def _rule(c: Columns, s: Together, in_force: Bools) -> Ints:
 
 
 class _Seats:
-    """The numbers of partitions so far: each member may have the floor, and one more while there are more to give."""
+    """The partition numbers given so far. Each member may have the floor, and `more` members one number above it."""
 
     def __init__(self, s: Together) -> None:
         self.home = np.full(s.size, -1, np.int64)
@@ -148,7 +148,7 @@ class _Seats:
         self._has = [0] * len(s.members)
 
     def room(self, i: int) -> int:
-        """Return how many more member `i` may have; it never grows."""
+        """Return how many more numbers member `i` may have. This never grows."""
         return max(0, self._floor + (self._more > 0) - self._has[i])
 
     def take(self, i: int, numbers: Sequence[int]) -> None:
@@ -160,9 +160,9 @@ class _Seats:
 
 
 def _match_by_number(s: Together, seats: _Seats) -> None:
-    """Give each partition number, in turn, to the first member with room whose rack matches in all topics."""
+    """Give each partition number in turn to the first member that has room and whose rack matches in all topics."""
     waiting = [np.flatnonzero(s.kind == k).tolist() for k in range(s.matches.shape[1])]
-    first = [0] * len(waiting)  # by kind: the members before it have no room left
+    first = [0] * len(waiting)  # by kind: all members before this position have no room left
     kinds = [np.flatnonzero(row).tolist() for row in s.matches]
     for p, k in enumerate(s.of.tolist()):
         best = len(s.members)
@@ -177,9 +177,9 @@ def _match_by_number(s: Together, seats: _Seats) -> None:
 
 
 def _match_by_member(s: Together, seats: _Seats) -> None:
-    """Give each member, in turn, the first partition numbers that match its rack, as many as it may have."""
+    """Give each member in turn the first free partition numbers that match its rack, as many as it may have."""
     near = [np.flatnonzero(column[s.of]).tolist() for column in s.matches.T]
-    first = [0] * len(near)  # by kind: the numbers before it are taken
+    first = [0] * len(near)  # by kind: all numbers before this position are taken
     for i, r in enumerate(s.kind.tolist()):
         taken: list[int] = []
         count = seats.room(i)
@@ -192,10 +192,10 @@ def _match_by_member(s: Together, seats: _Seats) -> None:
 
 
 def _fewest(s: Together, rule: Ints) -> Ints:
-    """Return the member of each partition number: fewest misses, then fewest that differ from `rule`.
+    """Return the member of each partition number: the fewest misses, then the fewest differences from `rule`.
 
-    A class goes to a member it goes to by the rule, or to any member of a kind, which counts as different. A miss
-    outweighs all differences. Costs stay below (size + 1) * topics, which fits any number of partitions there may be.
+    The numbers of a class go to members that `rule` gives the class to, or to any member of a kind, which costs one
+    difference. A miss outweighs all differences. Costs stay below (size + 1) * (topics + 1), so they always fit.
     """
     classes, kinds = s.misses.shape
     m = len(s.members)
@@ -219,7 +219,7 @@ def _fewest(s: Together, rule: Ints) -> Ints:
 
 
 def _deal(s: Together, rule: Ints, kept: tuple[Ints, Ints], other: Ints, spread: Ints) -> Ints:
-    """Return the member of each partition number, in order: lowest numbers stay, the others are dealt as ranges."""
+    """Return the member of each partition number. The lowest numbers stay, and the others are dealt as ranges."""
     home = np.full(s.size, -1, np.int64)
     at = s.of * len(s.members) + rule
     order = np.argsort(at, kind="stable")
@@ -229,7 +229,8 @@ def _deal(s: Together, rule: Ints, kept: tuple[Ints, Ints], other: Ints, spread:
     home[order[stay]] = rule[order[stay]]
     free = np.flatnonzero(home < 0)
     free = free[np.argsort(s.of[free], kind="stable")]
-    to = np.repeat(np.tile(np.arange(other.shape[1]), len(other)), other.ravel())  # a kind for each, by class
+    # The kind that each free number goes to.
+    to = np.repeat(np.tile(np.arange(other.shape[1]), len(other)), other.ravel())
     for r in np.unique(to):
         of_kind = np.flatnonzero(s.kind == r)
         home[np.sort(free[to == r])] = np.repeat(of_kind, spread[of_kind])

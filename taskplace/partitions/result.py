@@ -1,4 +1,4 @@
-"""The result of a partition assignment: who gets which partitions, and figures of its quality."""
+"""The result of a partition assignment: the partitions of each member, and figures of its quality."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from taskplace.partitions.columns import Columns, Ints
 from taskplace.partitions.holders import SCHEMA, Holders
 from taskplace.partitions.loads import balance_score
+from taskplace.partitions.subscription_columns import Columns, Ints
 from topology.node import TopicPartition
 
 Held = tuple[TopicPartition, ...]
@@ -23,18 +23,17 @@ Held = tuple[TopicPartition, ...]
 class PartitionAssignment:
     """The partitions of each member. Every member is a key, and its partitions are sorted.
 
-    - `assignor`: the mode that decided
+    - `assignor`: the mode that was used
     - `unassigned`: topics without a subscriber
-    - `balance_score`: KIP-54's, of the loads of all members; 0 is perfect
-    - `preserved`, `moved`: of the partitions that a member owned before (and whose claim counted), how many stay with
-      it and how many do not
-    - `rack_misses`: partitions away from all racks of their replicas, where these and the member's are known
-    - `withheld`: by member, the partitions that it gets once their present owner has released them (`cooperative`);
-      score and moves are those of the assignment with them
-    - `standby`: replicas (`copartitioned`)
+    - `balance_score`: KIP-54's score of the loads of all members; 0 is perfect
+    - `preserved`, `moved`: the number of owned partitions that stay with their owner, and that do not
+    - `rack_misses`: partitions on a member in a rack without a replica, where both racks are known
+    - `withheld`: per member, the partitions that it gets after their present owner has released them (`cooperative`).
+      Score and moves include them
+    - `standby`: the partitions that each member follows (`copartitioned`)
     - `followup`: whether to assign again, because this assignment is not the final one
     - `warnings`: requirements that could not be met, with counts and remedy
-    - `urls`: of the members that reported one; `holders` finds the members of a partition and their URLs
+    - `urls`: the URLs that members reported; `holders` finds the members of a partition and their URLs
 
     >>> PartitionAssignment({"C0": (TopicPartition("t0", 0),)}, "fair").to_dict()["assignment"]
     {'C0': [['t0', 0]]}
@@ -64,9 +63,7 @@ class PartitionAssignment:
         return Holders(self.assignment, self.standby, self.withheld, self.urls)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a "taskplace.partition_assignment/1" dict; equal assignments give equal dicts, keys in the same
-        order.
-        """
+        """Return a "taskplace.partition_assignment/1" dict. Equal assignments give equal dicts, in the same order."""
         return {
             "schema": SCHEMA,
             "assignor": self.assignor,
@@ -93,9 +90,9 @@ def _lists(held: Mapping[str, Held]) -> dict[str, list[list[Any]]]:
 
 
 def make(c: Columns, goal: Ints, assignor: str, wait: Ints | None = None) -> PartitionAssignment:
-    """Return the assignment that gives partition p to member goal[p] (-1: nobody).
+    """Return the assignment that gives partition p to member goal[p], or to no member if that is -1.
 
-    `wait`: positions of partitions that must be revoked first.
+    `wait`: the partitions that must be revoked first. They are withheld.
     """
     now = goal
     withheld: dict[str, Held] = {}
@@ -129,7 +126,7 @@ def held_by(c: Columns, goal: Ints) -> dict[str, Held]:
     order = order[cuts[0] :]
     topic = c.topic[order]
     number = (order - c.start[topic]).tolist()
-    # What TopicPartition(topic, number) does, without a call in Python for each of many.
+    # The same as TopicPartition(topic, number), without a Python call per partition.
     both = zip(map(c.topics.__getitem__, topic.tolist()), number, strict=True)
     pairs: list[TopicPartition] = list(map(tuple.__new__, itertools.repeat(TopicPartition), both))
     return {

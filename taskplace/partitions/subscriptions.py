@@ -16,34 +16,35 @@ from taskplace.partitions.members import Pair as Pair
 from taskplace.partitions.members import topic_partitions
 
 if TYPE_CHECKING:
-    from taskplace.partitions.columns import Columns
+    from taskplace.partitions.subscription_columns import Columns
 
 SCHEMA = "taskplace.subscriptions/1"
 RACK_PRIORITIES = ("stickiness", "racks")
 MOST_PARTITIONS = 10_000_000
-"""The most partitions of all topics together; a hundred times the largest group that is measured."""
+"""The most partitions of all topics together: a hundred times the largest benchmark."""
 
 
 @dataclass(frozen=True)
 class Subscriptions:
-    """The members of a group and the topics there are.
+    """The members of a group, and the topics with their partition counts.
 
-    - `topics`: partition counts
-    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, for any `replicas`
-      (Faust's global tables); for `copartitioned`
-    - `racks`: per topic, the racks of the replicas of each partition (optional)
-    - `assignor`, `cooperative`: how to assign, unless the caller of `assign_partitions` overrides them
-    - `replicas`, `seed`: standbys per partition, and the seed of their spread; for `copartitioned`
-    - `rack_priority`: the criterion after balance, for `fair_sticky`: "stickiness" (no partition moves for its rack) or
-      "racks" (partitions move to members in a rack of their replicas). None: "racks" if the assignor has Kafka's name,
-      "sticky" or "cooperative-sticky", as in Kafka; "stickiness" otherwise
+    - `topics`: the partition count of each topic
+    - `members`: the `Member` of each name
+    - `global_topics`: topics of which every subscriber holds all partitions, active or standby, regardless of
+      `replicas` (Faust's global tables). Only `copartitioned` uses it
+    - `racks`: per topic and partition, the racks of the replicas (optional)
+    - `assignor`, `cooperative`: the mode, unless the caller of `assign_partitions` overrides it
+    - `replicas`, `seed`: standbys per partition, and the seed of their spread. Only `copartitioned` uses them
+    - `rack_priority`: the criterion of `fair_sticky` after balance. With "stickiness", no partition moves because of
+      its rack. With "racks", partitions move to members in a rack of their replicas. None means "racks" if the assignor
+      has Kafka's name, "sticky" or "cooperative-sticky", as in Kafka; otherwise it means "stickiness"
 
-    Properties: a subscribed topic need not exist (a warning), and owned partitions need not exist any more (they are
-    ignored). The order of members, topics and partitions does not matter.
+    Properties: a subscribed topic need not exist; the assignment then has a warning. Owned partitions that no longer
+    exist are ignored. The order of members, topics and partitions does not matter.
 
-    Errors: `InputError` for no member at all, a bad count, more than `MOST_PARTITIONS` in all,
-    racks that do not match a count, a global topic that does not exist, and, when it is used, an
-    owned partition that is not a pair.
+    Errors: `InputError` if there are no members, a count is bad, there are more than `MOST_PARTITIONS` partitions,
+    racks do not match a count, or a global topic does not exist. An owned partition that is not a pair is reported when
+    it is used.
 
     >>> s = Subscriptions.from_dict({"topics": {"t0": 2}, "members": {"C0": {"topics": ["t0"], "owned": [["t0", 0]]}}})
     >>> s.members["C0"].topics
@@ -111,9 +112,9 @@ class Subscriptions:
     @cached_property
     def columns(self) -> Columns:
         """The subscriptions as numpy columns; computed once."""
-        from taskplace.partitions import columns  # which needs numpy
+        from taskplace.partitions import subscription_columns  # imported late, because it needs numpy
 
-        return columns.build(self.topics, self.members, self.racks)
+        return subscription_columns.build(self.topics, self.members, self.racks)
 
     @property
     def urls(self) -> dict[str, str]:
@@ -127,8 +128,7 @@ class Subscriptions:
         standby: Mapping[str, Iterable[Pair]] | None = None,
         generation: int = NO_GENERATION,
     ) -> Subscriptions:
-        """Return the input for the next assignment: the same subscriptions, where members own what `assignment` gives
-        them.
+        """Return the input for the next assignment: the same subscriptions, in which members own their `assignment`.
 
         >>> s = Subscriptions({"t": 1}, {"C0": Member(["t"])})
         >>> s.owning({"C0": [("t", 0)]}).members["C0"].owned

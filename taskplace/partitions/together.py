@@ -1,16 +1,19 @@
-"""Chooses the owner of a partition number when the topics of its group are on different members.
+"""Chooses the member of a partition number whose topics are on different members.
 
-If members subscribe to a topic one after the other, the topic joins its group with other owners than the group's. And
-topics with different subscribers are placed one set of subscribers after the other. In both cases a partition number
-has several possible members. The choice decides how many partitions move, and affects the balance. So all choices are
-made by one minimum-cost flow.
+This happens in two cases. If members subscribe to a topic one after the other, the topic joins its group with other
+owners than those of the group. And topics with different subscribers are placed separately, but shall be aligned. The
+choice decides how many partitions move, and it affects the balance. So one minimum-cost flow makes all choices.
 
-Properties, in this order: balanced (floor and ceiling, of each group and of all together); on the member of the same
-partition number of topics that are already placed, if that member subscribes; fewest partitions moved; on the owner in
-the topic that is spread over most members (the older topic: a new one starts on the few members that know it).
+The criteria, each strictly before the next:
 
-Work: a flow with one node for each partition number and one for each member and group; arcs only to members that
-have a partition or copy of the number.
+1. balance: the floor or the ceiling of the share, of each group and of all groups together;
+2. the member of the same partition number of topics that are placed already, if it subscribes;
+3. the fewest moved partitions;
+4. the owner in the topic that is spread over most members. That is the older topic: a new one starts on the few members
+that have subscribed to it.
+
+Work: a flow with one node per partition number and one per member and group. It has arcs only to members with a
+partition or copy of the number.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import numpy as np
 from taskplace.errors import TaskplaceError
 from taskplace.model.flow import Network, cost_budget
 from taskplace.model.shares import floors_and_ceilings
-from taskplace.partitions.columns import Bools, Ints
+from taskplace.partitions.subscription_columns import Bools, Ints
 
 
 def settle(
@@ -30,11 +33,13 @@ def settle(
 ) -> dict[int, Ints]:
     """Return, per group and partition number, the member that counts as its owner, or -1.
 
-    - `owner[g]`: [topics, size] members (0 to m - 1) or -1
-    - `followed[g]`: [m, size] which members have a standby
-    - `near[g]`: [size] the members of the same partition numbers of topics that are already placed, or -1
+    - `owner[g]`: [topics, size] the present owners (0 to m - 1), or -1
+    - `followed[g]`: [m, size] whether the member has a standby
+    - `near[g]`: a list of [size] members (or -1) of the same partition numbers, one for each group that is placed
+      already
 
-    A number without an owner stays without one, unless its new member has a copy, or no member has.
+    A number without an owner stays without one, unless it goes to the member of a placed number and that member has a
+    standby, or no member has one.
 
     >>> split = {0: np.array([[0, 0, 1, 1], [0, 0, 0, 0]])}  # the second topic is still all on member 0
     >>> settle(split, {0: np.zeros((2, 4), bool)}, {0: []}, 2)[0].tolist()
@@ -56,12 +61,12 @@ def settle(
 def settle_everywhere(
     owner: Mapping[int, Ints], holds: Mapping[int, Bools], near: Mapping[int, Sequence[Ints]], base: Ints
 ) -> dict[int, Ints]:
-    """Return, per group and partition number, its member, if all members have a copy or soon will.
+    """Return, per group and partition number, its member, for topics of which all members have or get a copy.
 
-    As `settle`, but without waiting for copies.
+    Like `settle`, but it does not wait for copies.
 
-    - `holds[g]`: [m, size] which members report a copy; they are preferred among otherwise equal members
-    - `base`: [m] tasks of other groups, floor or ceiling of the share; the sum of both is floor or ceiling, too
+    - `holds[g]`: [m, size] whether the member reports a copy; of equally good members, these are preferred
+    - `base`: [m] the tasks of other groups, which are balanced already. The sum is balanced too
 
     >>> settle_everywhere({0: np.array([[0, -1]])}, {0: np.zeros((2, 2), bool)}, {0: []}, np.array([1, 0]))[0].tolist()
     [0, 1]
@@ -71,13 +76,17 @@ def settle_everywhere(
     numbers = sum(worth.shape[1] for worth in gain.values())
     most = max(int(worth.max(initial=0)) for worth in gain.values())
     nodes = numbers + (m + 1) * len(gain) + m + 2
-    if (most + 1) * (numbers + 1) <= cost_budget(nodes):  # otherwise it is left out
+    if (most + 1) * (numbers + 1) <= cost_budget(nodes):  # otherwise the preference is left out
         gain = {g: worth * (numbers + 1) + holds[g] for g, worth in gain.items()}
     return _flow(gain, m, base)
 
 
 def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]) -> bool:
-    """Return whether a partition number has more than one possible member, or weighs more than another."""
+    """Return whether a choice is needed.
+
+    That is so if a number has several owners, if numbers differ in how many of their topics have an owner, or if a
+    member has the same number of a topic that is placed already.
+    """
     for held in owner.values():
         most = held.max(axis=0)
         owned = (held >= 0).sum(axis=0)
@@ -88,7 +97,7 @@ def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]
 
 
 def _gains(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]], m: int) -> dict[int, Ints]:
-    """Return the gain [m, size] of each partition number on each member. Each level outweighs all below it."""
+    """Return the gain [m, size] of each partition number on each member. Each level outweighs all lower levels."""
     numbers = sum(held.shape[1] for held in owner.values())
     most = max(held.shape[0] for held in owner.values())
     spread = numbers * most * m + 1

@@ -1,7 +1,4 @@
-"""Checks a partition assignment: every invariant, as one runnable function.
-
-Tests, the command line and production run it.
-"""
+"""Checks every invariant of a partition assignment. Tests and the command line run it."""
 
 from __future__ import annotations
 
@@ -20,15 +17,16 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
     """Yield every invariant that `made` breaks as an answer to `s`, with an example.
 
     - complete: each partition with a subscriber is assigned or withheld, exactly once; no other partition is;
-    - subscribed: nobody gets a partition of a topic it does not subscribe to;
+    - subscribed: a member gets or follows only partitions of topics that it subscribes to;
     - unassigned: the topics without a subscriber are listed;
-    - figures: score, preserved and moved are what the assignment says;
-    - balanced (`fair_sticky`, `fair`): KIP-54's definition; no move of one partition improves the score;
-    - kept (`sticky_fair`): nobody loses what it may keep;
-    - ranges (`range`): of each topic, every subscriber has the floor or the ceiling of its share; partition p of
-      all topics with the same count and subscribers is on one member;
-    - apart (if anything is withheld): nobody is given what it does not own while another claims it;
-    - standby: no partition twice on one member; only subscribers follow;
+    - figures: score, preserved and moved agree with the assignment;
+    - balanced (`fair_sticky`, `fair`): KIP-54's definition, no move of one partition improves the score;
+    - kept (`sticky_fair`): no owner loses a partition that it may keep;
+    - ranges (`range`): of each topic, every subscriber has the floor or the ceiling of its share. Partition p of all
+      topics with the same count and subscribers is on one member;
+    - apart (if partitions are withheld): a member does not get a partition that it does not own while another claims
+      it;
+    - standby: a member has no partition twice;
     - everywhere (`copartitioned`): each subscriber of a global topic holds or follows all of its partitions.
 
     >>> s = Subscriptions.from_dict({"topics": {"t": 1}, "members": {"C0": {"topics": ["t"]}}})
@@ -54,7 +52,7 @@ def violations(s: Subscriptions, made: PartitionAssignment) -> Iterator[Violatio
 
 
 def verify(s: Subscriptions, made: PartitionAssignment) -> list[Violation]:
-    """Return every invariant that `made` breaks; none is right."""
+    """Return every invariant that `made` breaks. A correct assignment gives an empty list."""
     return list(violations(s, made))
 
 
@@ -63,7 +61,7 @@ Home = Mapping[TopicPartition, str]
 
 
 def _home(made: PartitionAssignment) -> dict[TopicPartition, str]:
-    """Return the member that each partition is given to, now or once it is let go of."""
+    """Return the member of each partition. A withheld partition counts for the member that it is withheld for."""
     return {
         tp: name for held in (made.assignment, made.withheld) for name, pairs in held.items() for tp in pairs
     }
@@ -113,7 +111,7 @@ def _figures(s: Subscriptions, made: PartitionAssignment, home: Home, owner: Hom
 
 
 def _loads(members: Iterable[str], home: Home) -> dict[str, int]:
-    """Return how many partitions each member has."""
+    """Return the number of partitions of each member."""
     loads = dict.fromkeys(members, 0)
     for name in home.values():
         loads[name] = loads.get(name, 0) + 1

@@ -1,4 +1,4 @@
-"""When to plan: triggers, the probing schedule, and the loop that puts plans in force by generation."""
+"""Decides WHEN to plan: triggers, the probing schedule, and the loop that puts plans in force by generation."""
 
 from taskplace.rebalance.loop import Decision, RebalanceLoop
 from taskplace.rebalance.schedule import ProbingSchedule

@@ -1,16 +1,16 @@
 """The rebalance loop: decides whether to plan, plans, and puts the plan in force under a new generation.
 
-The rules of `taskplace.rebalance.triggers` suggest plans; only the loop plans. The caller drives the loop between two
-batches; the loop has no thread, and takes the time from a given clock.
+The rules of `taskplace.rebalance.triggers` suggest plans, and the loop plans. The caller calls `look` between two
+batches. The loop has no thread, and reads the time from a given clock.
 
 Properties:
-- A plan is verified before it is in force (`taskplace.plan` does it). If it is not valid, the assignment in force
+- A plan is verified before it is in force (`taskplace.plan` does that). If it is invalid, the assignment in force
   stays, the reason is logged, and the next probing rebalance tries again. The first plan must be valid.
 - The generation changes exactly when the assignment changes.
 - If a plan for an event did not change the assignment, the same event is ignored until the assignment changes. So a
-  warm-up that has caught up and stays a warm-up does not cause a plan at every look. The probing timer still plans.
-- A warm-up or standby without progress for `patience` probing rebalances is parked, and its task planned elsewhere.
-  The plan's warnings name it until its instance is gone, or `release` is called.
+  warm-up that has caught up and stays a warm-up does not cause a plan at every `look`. The probing timer still plans.
+- A warm-up or standby without progress for `patience` probing rebalances is parked, and its task is planned elsewhere.
+  The plan's warnings name the copy until its instance is gone or `release` is called.
 """
 
 from __future__ import annotations
@@ -53,9 +53,12 @@ class Decision:
 class RebalanceLoop:
     """Holds the assignment in force, and decides when to change it.
 
-    `patience`: probing rebalances without progress until a copy is parked. They are far apart (ten minutes by default).
+    - `generation`: the generation to continue from
+    - `planner`: the function that plans, by default `taskplace.plan`
+    - `patience`: the probing rebalances without progress after which a copy is parked. They are ten minutes apart by
+      default
 
-    Lifetime: `plan` and `generation` change together, in `look`. A changed assignment empties `_ignored`.
+    Lifetime: `plan` and `generation` change only in `look`. A changed assignment empties `_ignored`.
 
     >>> from taskplace.model.ids import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
@@ -141,9 +144,9 @@ class RebalanceLoop:
         return Decision(plan, self.generation, (*because, *fresh), changed)
 
     def release(self, instance: str | None = None) -> tuple[tuple[str, TaskId], ...]:
-        """Let parked copies try again: those of one instance, or all; return them as (instance, task).
+        """Unpark copies, those of one instance or all, and return them as (instance, task).
 
-        Call it when the cause is mended, such as a full disk. If a copy was released, the next `look` plans.
+        Call it when the cause is gone, such as a full disk. If a copy was unparked, the next `look` plans.
 
         >>> RebalanceLoop(PlacementConfig()).release("a")  # nothing is parked
         ()

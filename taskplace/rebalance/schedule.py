@@ -1,4 +1,4 @@
-"""The probing schedule: plan again on a timer, as long as the step is not yet the target (KIP-441)."""
+"""The probing schedule: a timer that plans again while a follow-up is pending (KIP-441)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 
 class ProbingSchedule:
-    """A timer that is armed while there is a follow-up to make.
+    """A timer that runs while the plan in force needs a follow-up.
 
-    `next_at` is in seconds of `clock`; None while nothing is pending.
+    `next_at`: when it is due, in seconds of `clock`; None if no follow-up is pending.
 
     >>> now = [0.0]
     >>> schedule = ProbingSchedule(600_000, clock=lambda: now[0])
@@ -25,7 +25,7 @@ class ProbingSchedule:
         self._clock = clock
 
     def planned(self, *, followup: bool) -> None:
-        """Note a new plan: restart the timer if the plan needs a follow-up, else stop it."""
+        """Record a new plan: restart the timer if the plan needs a follow-up, else stop it."""
         self.next_at = self._clock() + self.interval if followup else None
 
     def due(self) -> bool:

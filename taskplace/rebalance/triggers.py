@@ -74,7 +74,7 @@ class Situation:
 
     @cached_property
     def problem(self) -> Problem:
-        """What is there now, under the roles of the plan in force: what would be planned, and how its copies rank."""
+        """The problem of the current tasks and instances, with the roles of the plan in force."""
         in_force = self.plan.assignment if self.plan else {}
         return Problem(self.tasks, with_roles(self.instances, in_force), self.config)
 
@@ -89,7 +89,7 @@ def start(now: Situation) -> Iterator[Trigger]:
 
 
 def membership(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan if the instances differ from those of the last plan; identities count, not numbers."""
+    """Suggest a plan if the instances differ from those of the last plan, by identity, capacity or tags."""
     if now.plan is None:
         return
     before = {i.id: i for i in now.planned_instances}
@@ -104,7 +104,7 @@ def membership(now: Situation) -> Iterator[Trigger]:
 
 
 def drain(now: Situation) -> Iterator[Trigger]:
-    """Suggest a plan if a drain was requested or taken back."""
+    """Suggest a plan if a drain was requested or cancelled."""
     before = {i.id for i in now.planned_instances if i.draining}
     for instance in now.instances:
         if now.plan is not None and instance.draining != (instance.id in before):
@@ -113,9 +113,9 @@ def drain(now: Situation) -> Iterator[Trigger]:
 
 def tasks(now: Situation) -> Iterator[Trigger]:
     """Suggest a plan if the tasks differ from those of the last plan."""
-    found = frozenset(task.id for task in now.tasks)
-    if now.plan is not None and found != now.planned_tasks:
-        added, gone = len(found - now.planned_tasks), len(now.planned_tasks - found)
+    present = frozenset(task.id for task in now.tasks)
+    if now.plan is not None and present != now.planned_tasks:
+        added, gone = len(present - now.planned_tasks), len(now.planned_tasks - present)
         yield Trigger("tasks", f"{added} appeared, {gone} disappeared")
 
 
@@ -171,4 +171,4 @@ def _roles(now: Situation) -> Iterator[tuple[str, Roles]]:
 
 
 RULES: Sequence[Rule] = (start, membership, drain, tasks, caught_up, overtaken, probing)
-EVENTS = ("caught up", "overtaken")  # kinds that are suggested again as long as the situation lasts
+EVENTS = ("caught up", "overtaken")  # these rules suggest again for as long as the situation lasts

@@ -1,7 +1,8 @@
 """The warm-up budget: decides which copies may warm up now.
 
-`max.warmup.replicas` is a limit for the whole cluster (KIP-441). Copies under way come first, so that no restore work
-is lost; then copies that free a draining instance; then actives before standbys; then the cheapest.
+`max.warmup.replicas` limits the warm-ups of the whole cluster (KIP-441). The order: copies that have started, so that
+no restore work is lost; copies that free a draining instance; actives before standbys; the copies that lack the fewest
+records.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from typing import NamedTuple
 class Want(NamedTuple):
     """A copy that must catch up before it can take its role.
 
-    `behind`: the records that it lacks. `origin`: the instance that it will relieve.
+    - `under_way`: it is a warm-up already
+    - `drains`: it frees a draining instance
+    - `for_active`: it will become the active, not a standby
+    - `behind`: the records that it lacks
+    - `origin`: the instance that it will replace in its role
     """
 
     under_way: bool

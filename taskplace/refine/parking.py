@@ -1,7 +1,7 @@
-"""Parks stalled copies: a copy that makes no progress leaves the plan, which would otherwise wait for it for ever.
+"""Parks stalled copies: a copy without progress leaves the plan, which would otherwise wait for it for ever.
 
-The planner is a pure function without memory. So a loop that plans keeps one `ProgressWatch`, and passes every problem
-through `observe` before planning.
+The planner has no memory. So a planning loop keeps one `ProgressWatch`, and passes problems through `observe` before it
+plans.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from taskplace.errors import InputError
-from taskplace.model.columns import ACTIVE, NONE
 from taskplace.model.problem import Problem
+from taskplace.model.problem_columns import ACTIVE, NONE
 from topology.ids import TaskId
 
 Copy = tuple[str, TaskId]
@@ -59,7 +59,7 @@ class ProgressWatch:
         for k in waiting.nonzero()[0].tolist():
             copy = (c.names[int(c.inst[k])], c.ids[int(c.task[k])])
             lag = int(c.lag[k])
-            # The records applied, not the lag: a copy that reads more slowly than its stream grows is not stalled.
+            # Count applied records, not the lag: a copy that reads more slowly than its changelog grows is not stalled.
             applied = -1 if lag < 0 else max(int(c.end[int(c.task[k])]), 0) - lag
             before = self._progress.get(copy)
             if before is None or applied > before.applied:
@@ -81,13 +81,13 @@ class ProgressWatch:
         return {name: tuple(tasks) for name, tasks in out.items()}
 
     def release(self, instance: str | None = None) -> None:
-        """Let parked copies try again: those of one instance, or all."""
+        """Unpark copies: those of one instance, or all."""
         self.parked = {copy for copy in self.parked if instance is not None and copy[0] != instance}
         self._progress = {copy: p for copy, p in self._progress.items() if copy in self.parked}
 
 
 def with_parked(problem: Problem, parked: Mapping[str, tuple[TaskId, ...]]) -> Problem:
-    """Return `problem` with these tasks parked as well, per instance; `problem` itself if there are none."""
+    """Return `problem` with these tasks parked too, per instance. Without such tasks, return `problem` itself."""
     if not parked:
         return problem
     instances = tuple(

@@ -1,22 +1,22 @@
 """Computes the step: the assignment that is safe to run now, on the way to the target.
 
-Per task: the active moves to its target now if no other copy is better: the target's copy is caught up, or no copy is
-and the target's lacks least. Otherwise the owner keeps the task (or the most-caught-up copy is promoted), and the
-target warms up, as `budget` allows.
+For each task: the active moves to its target now if no other copy is better. That is so if the target's copy is caught
+up, or if no copy is and the target's copy lacks least. Otherwise the owner keeps the task (or the most-caught-up copy
+is promoted), and the target warms up when `budget` allows it.
 
-Properties
-- no stall: never active on a lagging copy while a caught-up one is available;
-- never fewer standbys than configured (where instances allow it): those that are missing are made at once;
-  only *moves* of standbys wait for a warm-up;
-- nothing good is dropped early: a caught-up standby goes only once as many others are caught up, so a task
-  never loses its last caught-up copy;
-- work in progress is kept: a copy that follows the changelog where the target wants one goes on following;
-- forced promotions are level: of several copies that could each take a task over for now, those are chosen that leave
-  instances with the most even numbers of stateful actives.
+Properties:
+- no stall: a task is never active on a lagging copy while a caught-up one is available;
+- never fewer standbys than configured, if there are enough instances: missing standbys are created at once, and only
+  *moves* of standbys wait for a warm-up;
+- no good copy is dropped early: a caught-up standby is dropped only after enough others are caught up, so a task never
+  loses its last caught-up copy;
+- work in progress is kept: a copy that follows the changelog stays if the target has a copy there;
+- forced promotions are level: of several equally good copies, those are promoted that give instances the most even
+  numbers of stateful actives.
 
-Non-goals: it never decides where a task belongs (`taskplace.assign`). Stateless tasks are where the target has them;
-`taskplace.assign.target.stateless_for_now` levels them beside the stateful ones of the step.
-Cost: O(tasks + copies) in numpy, and a few microseconds for each task that is not where it belongs.
+Non-goals: the step never decides where a task belongs (`taskplace.assign`). It leaves stateless tasks at their target.
+`taskplace.assign.target.stateless_for_now` then levels them beside the stateful tasks of the step. Cost: O(tasks +
+copies) in numpy, and a few microseconds for each task that is not at its target.
 
 Source: KIP-441.
 """
@@ -29,24 +29,28 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from taskplace.lag.ranking import lacking, whole
-from taskplace.model.columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
 from taskplace.model.flow import Network, cost_budget
 from taskplace.model.groups import rank_in_group
 from taskplace.model.placement import Step, Target, best_at, lagging_owners
+from taskplace.model.problem_columns import ACTIVE, NONE, STANDBY, WARMUP, Columns, Ints
 from taskplace.refine.budget import Want, within_budget
 
 FINE = 1 << 10
-"""Loads in proportion to capacity are compared in this fraction of a task."""
+"""The resolution of loads per capacity: 1 / FINE of a task."""
 
 TIES = 8
-"""The number of a task's options that are distinguished by lag."""
+"""How many of a task's options are ranked by lag. All others rank equally, after these."""
 
 
 @dataclass(slots=True)
 class _Copies:
-    """The copies of one task, by instance: roles and missing records, and the decision for the task.
+    """The copies of one task, and the decision for it.
 
-    `whole`: the length of its changelog, which is what an instance without a copy lacks.
+    - `role`, `lacks`: by instance, the copy's role and the records that it lacks
+    - `whole`: the length of the changelog; an instance without a copy lacks all of it
+    - `caught`, `best`: the instances whose copies are caught up, and most caught up
+    - `goal_active`, `goal_standby`: the target
+    - `active`, `standby`, `wants`: the decision
     """
 
     task: int
@@ -96,7 +100,7 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
     begun, waiting = within_budget(wants, max_warmups)
     standby_task, standby_inst = _sorted(*(np.concatenate(part) for part in zip(*standby, strict=True)))
     warm = np.array(sorted((w.task, w.inst, w.origin) for w in begun), np.int64).reshape(-1, 3)
-    # A follower of a lagging owner may catch up first, and must then take over: that needs another plan.
+    # A follower of a lagging owner may catch up before the owner. Another plan must then let it take over.
     owners = int(lagging_owners(c, active, standby_task, warm[:, 0]).sum())
     return Step(
         active=active,
@@ -113,7 +117,7 @@ def next_step(c: Columns, target: Target, max_warmups: int) -> Step:
 
 
 def _touched(c: Columns, target: Target, hold: np.typing.NDArray[np.bool_]) -> Ints:
-    """Return the stateful tasks that need a decision: held back, or with copies and other roles than the target's."""
+    """Return the stateful tasks with copies that need a decision: `hold`, or other roles than in the target."""
     rows = np.flatnonzero(c.role == STANDBY)
     now = c.task[rows] * c.m + c.inst[rows]
     goal = target.standby_task * c.m + target.standby_inst
@@ -151,7 +155,7 @@ def _copies(c: Columns, target: Target, tasks: Ints) -> Iterator[_Copies]:
 
 
 def _refine(c: Columns, k: _Copies, replicas: int) -> None:
-    """Decide one task: its active, its standbys, and the warm-ups that it needs."""
+    """Decide the standbys of one task, and the warm-ups that it needs. Its active is decided already."""
     goal = {k.goal_active, *k.goal_standby}
     following = {i for i, role in k.role.items() if role in (ACTIVE, STANDBY)} | {k.active}
 
@@ -199,7 +203,7 @@ def _refine(c: Columns, k: _Copies, replicas: int) -> None:
 
 
 def _decide_actives(c: Columns, decided: list[_Copies], active: Ints) -> None:
-    """Decide where the tasks are active now, in `decided` and in `active` ([n] instances; the target's so far)."""
+    """Decide where tasks are active now, in `decided` and in `active` ([n] instances, initially the target's)."""
     open_: list[tuple[_Copies, list[int]]] = []
     for k in decided:
         options = _options(c, k)
@@ -218,13 +222,13 @@ def _decide_actives(c: Columns, decided: list[_Copies], active: Ints) -> None:
 
 
 def _options(c: Columns, k: _Copies) -> list[int]:
-    """Return the instances that may have the task active now and are equally good, least lag first."""
+    """Return the equally good instances where the task may be active now, least lag first."""
     if k.at_once or not k.best or k.goal_active in k.best:
         return [k.goal_active]
     if k.owner in k.best:
         return [k.owner]
-    # A forced promotion that is not where the task will stay: prefer one that keeps a copy anyway, then a standby.
-    # It costs no more moves than any other, since every one of them has to move on.
+    # A forced promotion to an instance that is not the target: prefer one that keeps a copy in the target, then a
+    # standby. All of them cost the same number of moves, because the task has to move on from any of them.
     order = {STANDBY: 0, WARMUP: 1}
 
     def rank(i: int) -> tuple[bool, bool, int]:

@@ -123,14 +123,14 @@ class Bridge:
         if not pyspark.__version__.startswith("4."):
             raise UnsupportedSpark(f"found PySpark {pyspark.__version__}; {works}")
         sc = self.spark.sparkContext
-        found = self.spark.range(1)._jdf
+        frame = self.spark.range(1)._jdf
         for owner, method in (
             (sc._jsc.sc(), "makeRDD"),
             (sc._jsc.sc(), "statusStore"),
             (sc._jsc.sc(), "getExecutorIds"),
             (sc._jsc.sc(), "taskScheduler"),
             (sc._jsc.sc().taskScheduler(), "getExecutorDecommissionState"),
-            (found, "toArrowBatchRdd"),
+            (frame, "toArrowBatchRdd"),
             (self._spark._jsparkSession, "internalCreateDataFrame"),
         ):
             names = {m.getName() for m in owner.getClass().getMethods()}
@@ -148,14 +148,14 @@ class Bridge:
         """Return the executors that are registered with their number of cores, sorted by id."""
         alive = self.usable()
         infos = self._jsc.statusStore().executorList(True)
-        found = []
+        registered = []
         for i in range(infos.size()):
             info = infos.apply(i)
             executor_id, cores = info.id(), info.totalCores()
             if executor_id in alive and (cores > 0 or self.local):
                 host = re.sub(r":\d+$", "", info.hostPort())
-                found.append(Executor(executor_id, host, cores or self.sc.defaultParallelism))
-        return sorted(found)
+                registered.append(Executor(executor_id, host, cores or self.sc.defaultParallelism))
+        return sorted(registered)
 
     def alive(self) -> frozenset[str]:
         """Return the ids of the executors that the scheduler knows now. One short call."""
@@ -182,9 +182,9 @@ class Bridge:
     def wait_for_executors(self, seconds: float) -> list[Executor]:
         """Wait for the expected number of executors, at most `seconds`. Return the executors that have registered."""
         deadline = time.monotonic() + seconds
-        while len(found := self.executors()) < self.expected_executors() and time.monotonic() < deadline:
+        while len(present := self.executors()) < self.expected_executors() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
-        return found
+        return present
 
     # -- jobs
 

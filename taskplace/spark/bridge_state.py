@@ -66,16 +66,16 @@ class StateBridge(Bridge):
         self._searched: str | None = None  # the progress that had the recent ones searched
 
     def _probe(self) -> None:
-        found = f"found PySpark {pyspark.__version__}"
+        release = f"found PySpark {pyspark.__version__}"
         execution = self._query.streamingQuery() if _has(self._query, "streamingQuery") else None
         if execution is None or not _has(execution, "lastExecution", "resolvedCheckpointRoot"):
-            raise UnsupportedSpark(f"{found}, whose queries do not show their execution; {WORKS}")
+            raise UnsupportedSpark(f"{release}, whose queries do not show their execution; {WORKS}")
         if "Continuous" in execution.getClass().getSimpleName():
             raise UnsupportedSpark(f"found a query in continuous mode, which keeps no state; {WORKS}")
         manager = self.spark._jsparkSession.sessionState().streamingQueryManager()
         coordinator = manager.stateStoreCoordinator() if _has(manager, "stateStoreCoordinator") else None
         if coordinator is None or not _has(coordinator, "getLocation", "reportActiveInstance"):
-            raise UnsupportedSpark(f"{found}, whose state store coordinator accepts no locations; {WORKS}")
+            raise UnsupportedSpark(f"{release}, whose state store coordinator accepts no locations; {WORKS}")
         self._execution, self._coordinator = execution, coordinator
 
     def _configure(self, locality_wait_ms: int) -> None:
@@ -159,9 +159,9 @@ class StateBridge(Bridge):
 
     # -- where tasks are, and where they are to be
 
-    def places(self, found: Layout) -> dict[TaskId, str | None]:
+    def places(self, layout: Layout) -> dict[TaskId, str | None]:
         """Return the instance on which each task ran last; half a millisecond a task."""
-        return {task: self._place(found.stores(task)[0]) for task in found.tasks}
+        return {task: self._place(layout.stores(task)[0]) for task in layout.tasks}
 
     def _place(self, store: _Store) -> str | None:
         # "Some(executor_<host>_<id>)" or "None"; an id has no underscore.
@@ -169,11 +169,11 @@ class StateBridge(Bridge):
         match = re.search(r"executor_.*_([^_)]+)\)$", location)
         return f"executor-{match[1]}" if match else None
 
-    def send(self, found: Layout, intended: Iterable[tuple[TaskId, Executor]]) -> int:
+    def send(self, layout: Layout, intended: Iterable[tuple[TaskId, Executor]]) -> int:
         """Say of all stores of these tasks that they are on these executors; return how many stores that are."""
         sent = 0
         for task, executor in intended:
-            for store in found.stores(task):
+            for store in layout.stores(task):
                 self._coordinator.reportActiveInstance(
                     self._store(store), executor.host, executor.id, self._nobody
                 )
@@ -201,19 +201,19 @@ class StateBridge(Bridge):
 
     # -- load
 
-    def task_load(self, found: Layout, by: str) -> dict[TaskId, float]:
+    def task_load(self, layout: Layout, by: str) -> dict[TaskId, float]:
         """Return the seconds or the input rows of each task in the last batch whose stages are all known.
 
         Empty if no such batch was found. A few Py4J calls a stage.
         """
-        wanted = [operators[0].partitions for operators in found.subtopologies]
+        wanted = [operators[0].partitions for operators in layout.subtopologies]
         store, tracker = self._jsc.statusStore(), self._jsc.statusTracker()
         for job in sorted(tracker.getJobIdsForGroup(self.run_id), reverse=True)[:RECENT_JOBS]:
             info = tracker.getJobInfo(job)
             stages = sorted(info.get().stageIds(), reverse=True) if info.isDefined() else []
             tasks = [self._tasks(store, stage) for stage in stages if self._has_state(store, stage)]
             # Parents have lower numbers, so the last stage of the data flow comes first, as in the layout.
-            if [len(found) for found in tasks] == wanted:
+            if [len(stage) for stage in tasks] == wanted:
                 return {
                     TaskId(number, partition): _seconds(task) if by == "task.time" else _rows(task)
                     for number, stage in enumerate(tasks)
@@ -237,13 +237,13 @@ class StateBridge(Bridge):
         done = [task for task in said if task["status"] == "SUCCESS" and task["taskMetrics"]]
         return {int(task["partitionId"]): task for task in done}
 
-    def state_sizes(self, found: Layout) -> dict[TaskId, float]:
+    def state_sizes(self, layout: Layout) -> dict[TaskId, float]:
         """Return the bytes that each task's state takes in the checkpoint. One listing a store."""
         hadoop = self._jsc.hadoopConfiguration()
         sizes = {}
-        for task in found.tasks:
+        for task in layout.tasks:
             size = 0
-            for directory in sorted({(op, partition) for op, partition, _ in found.stores(task)}):
+            for directory in sorted({(op, partition) for op, partition, _ in layout.stores(task)}):
                 where = "/".join(map(str, ("state", *directory)))
                 path = self._jvm.org.apache.hadoop.fs.Path(self._execution.resolvedCheckpointRoot(), where)
                 size += path.getFileSystem(hadoop).getContentSummary(path).getLength()

@@ -41,8 +41,8 @@ class Coded:
     @classmethod
     def decode(cls, data: bytes | str) -> Self:
         """Return the message that `encode` wrote. Errors: `ValueError` with the path (`$.a.b`) and expected type."""
-        found: Self = decoded(cls, data)
-        return found
+        message: Self = decoded(cls, data)
+        return message
 
 
 class Message(Coded, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,18 +116,18 @@ def sealed(value: object, indent: int | None = None) -> bytes:
     b'{"batch":3}'
     """
     body = _canonical(encoded(value))
-    found = checksum_of(body)
+    checksum = checksum_of(body)
     if indent is None:
-        return b'{"body":%b,"seal":"%b"}' % (body, found.encode())
-    return json.dumps({"body": json.loads(body), "seal": found}, indent=indent).encode()
+        return b'{"body":%b,"seal":"%b"}' % (body, checksum.encode())
+    return json.dumps({"body": json.loads(body), "seal": checksum}, indent=indent).encode()
 
 
 def unsealed(data: bytes) -> bytes:
     """Return the JSON that was sealed. Errors: `ValueError` with the reason."""
-    found = decoded(_Sealed, data)
-    body = bytes(found.body)
+    envelope = decoded(_Sealed, data)
+    body = bytes(envelope.body)
     # The checksum is that of the canonical form. Indented files are canonicalised before it is compared.
-    if checksum_of(body) != found.seal and checksum_of(body := _canonical(body)) != found.seal:
+    if checksum_of(body) != envelope.seal and checksum_of(body := _canonical(body)) != envelope.seal:
         raise ValueError("its checksum does not match")
     return body
 

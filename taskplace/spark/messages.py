@@ -234,6 +234,7 @@ class Setting(Message, frozen=True):
     - `round`: how often executors have been lost within this run
     - `watermarks`: by topic that the stage reads, in microseconds since 1970 (UTC); None: not yet known
     - `late`: by store with expiry, its watermark in the previous batch; older rows are late
+    - `keys`: by internal topic that the stage reads, the key types that the checkpoint is bound to
     - `sinks`: the schemas of the sinks that already have one
     """
 
@@ -252,6 +253,7 @@ class Setting(Message, frozen=True):
     round: int = 0
     watermarks: Mapping[str, Watermark] = {}
     late: Mapping[str, Watermark] = {}
+    keys: Mapping[str, tuple[str, ...]] = {}
 
 
 class AttemptDescriptor(Message, frozen=True):

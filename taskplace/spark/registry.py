@@ -2,10 +2,10 @@
 
 | name | options | |
 |---|---|---|
-| `aggregate` | `by`, `aggregates`, `window`, `store` | running aggregates by key |
-| `count` | `by`, `window`, `store` | a running count by key, in the column `count` |
-| `deduplicate` | `by`, `store` | lets each key through once: ever, or within `ttl` |
-| `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `store` | adds a table's columns to each stream row |
+| `aggregate` | `by`, `aggregates`, `window`, `over_changes`, `store` | running aggregates by key |
+| `count` | `by`, `window`, `over_changes`, `store` | a running count by key, in the column `count` |
+| `deduplicate` | `by`, `over_changes`, `store` | lets each key through once: ever, or within `ttl` |
+| `table-join` | `by`, `columns`, `how`, `order_by`, `deleted`, `over_changes`, `store` | adds a table's columns |
 | `per-key` | `function`, `by`, `state`, `output`, `store` | a function per key and batch, with dicts |
 | `module:function` | the function's keyword-only arguments | your own `function(context, *inputs)` |
 | `module:Class` | the arguments of the class | your own processor, created once |
@@ -16,8 +16,8 @@ default is the node's name. An aggregate is a function of a column, with the typ
 (`worst: {max: dep_delay, type: int64}`), or `count` for a count of rows.
 
 All processors with a store take `ttl` and `time`: an entry expires the duration `ttl` after the event time in the
-column `time`. A `window` is `{column: at, size: 1 hour, grace: 10 minutes, emit: final}`. Durations have units
-(`taskplace.durations`).
+column `time`. `over_changes: true` takes each change of a node before it for a row of its own. A `window` is `{column:
+at, size: 1 hour, grace: 10 minutes, emit: final}`. Durations have units (`taskplace.durations`).
 
 Errors: `TopologyError` with the option's path, the value found, the values expected, and the nearest known name.
 
@@ -186,7 +186,13 @@ def _parameters(target: Any) -> Sequence[inspect.Parameter]:
 
 
 def _aggregate(
-    store: str, by: object, aggregates: object, window: object = None, ttl: Any = None, time: Any = None
+    store: str,
+    by: object,
+    aggregates: object,
+    window: object = None,
+    ttl: Any = None,
+    time: Any = None,
+    over_changes: Any = False,
 ) -> Aggregate:
     if not isinstance(aggregates, Mapping) or not aggregates:
         raise TopologyError(
@@ -197,10 +203,11 @@ def _aggregate(
             raise TopologyError(f"aggregates.{name}: found {name!r}, expected a string as name (quote it)")
     made = {name: _aggregation(f"aggregates.{name}", spec) for name, spec in aggregates.items()}
     # Aggregates become keyword arguments, beside these.
-    for name in ("store", "by", "window", "ttl", "time"):
+    for name in ("store", "by", "window", "ttl", "time", "over_changes"):
         if name in made:
             raise TopologyError(f"aggregates.{name}: found a reserved name, expected another one")
     options: dict[str, Any] = {**made, "window": _window(window), "ttl": ttl, "time": time}
+    options["over_changes"] = over_changes
     return Aggregate(store, by=_columns("by", by), **options)
 
 
@@ -242,12 +249,22 @@ def _aggregation(path: str, spec: object) -> Aggregation:
 _FORM = "'count', or a function and its column like {max: dep_delay, type: int64}"
 
 
-def _count(store: str, by: object, window: object = None, ttl: Any = None, time: Any = None) -> Count:
-    return Count(store, by=_columns("by", by), window=_window(window), ttl=ttl, time=time)
+def _count(
+    store: str,
+    by: object,
+    window: object = None,
+    ttl: Any = None,
+    time: Any = None,
+    over_changes: Any = False,
+) -> Count:
+    kept = _columns("by", by)
+    return Count(store, by=kept, window=_window(window), ttl=ttl, time=time, over_changes=over_changes)
 
 
-def _deduplicate(store: str, by: object, ttl: Any = None, time: Any = None) -> Deduplicate:
-    return Deduplicate(store, by=_columns("by", by), ttl=ttl, time=time)
+def _deduplicate(
+    store: str, by: object, ttl: Any = None, time: Any = None, over_changes: Any = False
+) -> Deduplicate:
+    return Deduplicate(store, by=_columns("by", by), ttl=ttl, time=time, over_changes=over_changes)
 
 
 def _table_join(
@@ -259,6 +276,7 @@ def _table_join(
     deleted: object = None,
     ttl: Any = None,
     time: Any = None,
+    over_changes: Any = False,
 ) -> TableJoin:
     if how not in ("left", "inner"):
         raise TopologyError(f"how: found {how!r}, expected left or inner; {nearest(how, ('left', 'inner'))}")
@@ -270,6 +288,7 @@ def _table_join(
     kept = _columns("columns", columns)
     on = _columns("by", by)
     more: dict[str, Any] = {"order_by": ordered, "deleted": deleted, "ttl": ttl, "time": time}
+    more["over_changes"] = over_changes
     return TableJoin(store, on=on, columns=kept, how=how, **more)
 
 

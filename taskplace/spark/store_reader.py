@@ -27,7 +27,7 @@ from taskplace.lag.ranking import lag_of
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
-from taskplace.spark.processors.traits import traits_of
+from taskplace.spark.processors.traits import renamed_keys, traits_of
 from taskplace.spark.state.rows import RowCodec, table_given
 from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
@@ -213,7 +213,9 @@ class StoreReader:
                     return False
                 fields = [self.schema.key.field(column) for column in operator.key]
                 return types.get(operator.topic) == [from_arrow_type(f.type).simpleString() for f in fields]
-            passes = operator.kind == "merge" or traits_of(operator.processor).passes_keys_on
+            passes = operator.kind == "merge" or (
+                traits_of(operator.processor).passes_keys_on and not renamed_keys(operator.processor)
+            )
             return passes and all(map(as_they_came, operator.parents))
 
         parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.active import place_actives
-from taskplace.model.columns import NONE, Columns
 from taskplace.model.flow import Network
 from taskplace.model.placement import FIXED, OPEN, bases, best_at
+from taskplace.model.problem_columns import NONE, Columns
 from taskplace.model.shares import floors_and_ceilings
 from taskplace.simulation import Cluster
 from taskplace.simulation.scenarios import KINDS, scenario

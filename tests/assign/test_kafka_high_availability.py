@@ -90,7 +90,7 @@ HIGH_AVAILABILITY = (
         ours=(runs(p1="0_1", p2="0_0"), done, valid(0), level, alike),
     ),
     Case(
-        "nobody is caught up",
+        "no copy is caught up",
         (Client(), Client(lags={"0_0": 1000}), Client(lags={"0_0": 500})),
         (runs(p1="", p2="", p3="0_0"), follows(p1="0_0", p2="0_0", p3=""), pending, valid(1, 1), level, alike),
         "0_0", standbys=1, warmups=2, acceptable=100,

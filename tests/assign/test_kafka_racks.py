@@ -13,7 +13,7 @@ from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
 from taskplace.assign.standby import place_standbys
 from taskplace.assign.standby_costs import Traffic
-from taskplace.model.columns import STANDBY, Columns
+from taskplace.model.problem_columns import STANDBY, Columns
 
 STRATEGIES = ("min_traffic", "balance_subtopology")
 RACK_OF = {"p1": 0, "p2": 1, "p3": 2, "p4": 3, "p5": 4, "p6": 0, "p7": 1}

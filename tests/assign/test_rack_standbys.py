@@ -13,8 +13,8 @@ from taskplace.assign.standby import place_standbys
 from taskplace.assign.standby_costs import StandbyCosts, Traffic
 from taskplace.errors import ConfigError, InputError
 from taskplace.explanation import Explainer
-from taskplace.model.columns import STANDBY
 from taskplace.model.judge import judge
+from taskplace.model.problem_columns import STANDBY
 from taskplace.verify import verify
 from tests.support.standby_racks import STRATEGIES, configured
 
@@ -157,7 +157,7 @@ def test_the_explanation_names_what_a_standby_reads_across_racks() -> None:
         for r in Explainer(_spread_over_racks(24, 6, 1, configured(costs=(1, 10))), rest).task("0_0").roles
         if r.role == "standby"
     ]
-    assert why == "it is one already, and it reads 1 changelog partition across racks from there"
+    assert why == "it is a standby already, and it reads 1 changelog partition across racks from there"
 
 
 def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:

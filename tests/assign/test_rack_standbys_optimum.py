@@ -16,8 +16,8 @@ from taskplace import Instance, Plan, Problem, Task, TaskId
 from taskplace.assign.rack_standbys import place_rack_standbys, shared_values
 from taskplace.assign.standby import place_standbys
 from taskplace.assign.standby_costs import Traffic
-from taskplace.model.columns import Columns
 from taskplace.model.detours import detour
+from taskplace.model.problem_columns import Columns
 from taskplace.model.shares import level_loads
 from taskplace.simulation import Cluster
 from taskplace.verify import verify

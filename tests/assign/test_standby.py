@@ -13,8 +13,8 @@ import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task
 from taskplace.assign.active import place_actives
 from taskplace.assign.standby import place_standbys
-from taskplace.model.columns import NONE, STANDBY
 from taskplace.model.placement import bases
+from taskplace.model.problem_columns import NONE, STANDBY
 from taskplace.model.shares import level_loads
 from taskplace.simulation import Cluster
 from taskplace.simulation.scenarios import KINDS, scenario

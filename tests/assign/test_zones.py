@@ -50,7 +50,7 @@ def test_too_few_zones_is_one_warning_and_all_standbys_are_placed() -> None:
     assert all(len(z) == 3 and len(set(z)) == 2 for z in zones.values())
     assert [w for w in plan.warnings if "zone" in w] == [
         "12 of 12 stateful tasks have two copies in one zone: there are 2 values of this tag (a, b); "
-        "add instances elsewhere to set them apart"
+        "add instances with other values"
     ]
 
 

@@ -1,4 +1,4 @@
-"""A case as taskplace sees it: the topology with its processors, rows as Arrow tables, and both as plain values."""
+"""A case for taskplace: the topology with its processors, rows as Arrow tables, and tables as plain values."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from taskplace.spark.processors import (
     Deduplicate,
     PerKey,
     TableJoin,
+    Traits,
     Tumbling,
     avg,
     count,
@@ -54,7 +55,7 @@ def table(columns: dict[str, str], rows: list[Row]) -> pa.Table:
 
 
 def plain(rows: pa.Table) -> list[Row]:
-    """Return an Arrow table as rows of plain values; zeros and NaNs are told apart no more."""
+    """Return an Arrow table as rows of plain values. All zeros are equal, and so are all NaNs."""
     columns = {}
     for field in rows.schema:
         column = rows[field.name]
@@ -80,17 +81,25 @@ class Where:
 
 
 class Rename:
-    """Gives columns other names."""
+    """Gives columns other names, and says so: rows may be split by them."""
+
+    traits = Traits(
+        keeps_state_by_key=False,
+        by_has_split_key=False,
+        keeps_key_columns=True,
+        passes_keys_on=True,
+        owns_its_store=False,
+    )
 
     def __init__(self, names: dict[str, str]) -> None:
-        self.names = names
+        self.names = self.keys_renamed = names
 
     def process(self, context: Any, rows: pa.Table) -> pa.Table:
         return rows.rename_columns([self.names.get(c, c) for c in rows.column_names])
 
 
 class Running:
-    """For `PerKey`: counts the rows of each key and keeps their newest time; begins anew above a limit."""
+    """For `PerKey`: counts the rows of each key and keeps their newest time. Starts again above a limit."""
 
     def __init__(self, column: str | None, limit: int) -> None:
         self.column, self.limit = column, limit
@@ -111,7 +120,7 @@ def microseconds(duration: int) -> timedelta:
 
 
 def topology(case: Case, folder: Path) -> Topology:
-    """Return the topology of a case; its sinks are directories of `folder`, named after the nodes."""
+    """Return the topology of a case. Its sinks are directories in `folder`, with the names of the nodes."""
     topo, shape = Topology("case"), shapes(case)
     streams: dict[str, Stream] = {}
     for name, source in case.sources.items():
@@ -169,7 +178,12 @@ def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataTy
 
 
 def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
-    return Deduplicate(node.name, by=_types(node, node.options["by"], before[0]), **_forgetting(node.options))
+    return Deduplicate(
+        node.name,
+        by=_types(node, node.options["by"], before[0]),
+        over_changes=before[0].changes,
+        **_forgetting(node.options),
+    )
 
 
 def _join(node: Node, before: list[Shape]) -> TableJoin:
@@ -181,6 +195,7 @@ def _join(node: Node, before: list[Shape]) -> TableJoin:
         how=options["how"],
         order_by=options["order_by"],
         deleted=options.get("deleted"),
+        over_changes=before[1].changes,
         **_forgetting(options),
     )
 
@@ -211,6 +226,7 @@ def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
         node.name,
         by=_types(node, options["by"], before[0]),
         window=None if window is None else _tumbling(window),
+        over_changes=before[0].changes,
         **_forgetting(options),
         **aggregates,
     )

@@ -1,7 +1,7 @@
-"""One case: a pipeline, its data cut into batches, and what dies on the way. Plain data, in and out of JSON.
+"""One case: a pipeline, its data in batches, and its faults. Plain data, convertible from and to JSON.
 
-From it both sides are built: `build.py` makes the topology of taskplace's processors, `model.py` says in plain Python
-what has to come of it. What a stream looks like at each node (`Shape`) is worked out here, once for both.
+Both sides are built from it: `build.py` makes the topology of taskplace's processors, and `model.py` computes the
+expected results in plain Python. The `Shape` of the stream at each node is computed here, for both.
 
 Values: timestamps are microseconds since 1970 (UTC), dates are days, decimals are `Decimal`, binaries are `bytes`.
 """
@@ -36,13 +36,13 @@ class Source:
 
 
 def time_of(source: Source) -> str | None:
-    """Return the column of a source that has its rows' times, be it declared or not."""
+    """Return the column of a source that has its rows' times, declared as event time or not."""
     return next((c for c in source.columns if c.startswith("at")), None)
 
 
 @dataclass(frozen=True)
 class Node:
-    """A step of the pipeline. `options` are those of its `op`; durations in microseconds.
+    """A step of the pipeline. Its `options` depend on its `op`; durations are in microseconds.
 
     - where: `column`, `less` (a number; rows with nulls go), also `event_time`, `delay`
     - rename: `names` (old -> new), also `event_time`, `delay`
@@ -65,11 +65,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Case:
-    """A pipeline and a life of it.
+    """A pipeline, its data, and its faults.
 
-    `sinks`: the nodes whose rows are written. `events`: per batch what happens, as `lives.py` understands it.
-    `settings`: `executors`, `standbys`, `snapshot_interval`, and `limit`: how many entries a store may remove in a
-    batch.
+    - `sinks`: the nodes whose rows are written
+    - `events`: the faults of each batch, in the form of `lives.py`
+    - `settings`: `executors`, `standbys`, `snapshot_interval`, and `limit` (the most entries that a store removes per
+      batch)
     """
 
     sources: dict[str, Source]
@@ -91,6 +92,7 @@ class Shape:
       batch has each combination just once, so that order says nothing
     - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
     - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
+    - `changes`: whether later rows may stand in for earlier ones, as those of a running count
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
     """
 
@@ -102,9 +104,10 @@ class Shape:
     moved: bool = False
     numbered: bool = True
     mixed: bool = False
+    changes: bool = False
 
     def orders(self, by: list[str]) -> bool:
-        """Return whether the rows of each combination of these columns come in one order."""
+        """Return whether the order of the rows of each combination of these columns is defined."""
         return self.ordered or (self.single is not None and self.single <= set(by))
 
 
@@ -123,10 +126,10 @@ def shapes(case: Case) -> dict[str, Shape]:
 
 
 def shape(node: Node, inputs: list[Shape]) -> Shape:
-    """Return the shape behind a node."""
+    """Return the shape of a node's output."""
     first, options = inputs[0], node.options
     if node.op == "repartition":
-        # Rows of several tasks come together: in the order of the tasks.
+        # Rows of several tasks are concatenated in the order of the tasks.
         return replace(
             first, key=tuple(options["key"]) or None, ordered=first.ordered and bool(options["key"])
         )
@@ -139,6 +142,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             moved=any(other.moved for other in inputs),
             numbered=all(other.numbered for other in inputs),
             mixed=True,
+            changes=any(other.changes for other in inputs),
         )
     if node.op == "where":
         return replace(first, times=_declared(options, first))
@@ -153,7 +157,8 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
         )
     if node.op == "deduplicate":
         # Of mixed rows, another one may be the first of its key if the batches are cut otherwise.
-        return replace(first, moved=first.moved or first.mixed or bool(options.get("ttl")))
+        moved = first.moved or first.mixed or bool(options.get("ttl"))
+        return replace(first, moved=moved, changes=False)
     if node.op == "join":
         return replace(
             first,
@@ -164,7 +169,16 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         times, single = _declared(options, first), frozenset(options["by"])
-        return Shape(columns, first.key, times, first.ordered, single, moved=True, numbered=False)
+        return Shape(
+            columns,
+            first.key,
+            times,
+            first.ordered,
+            single,
+            moved=True,
+            numbered=False,
+            changes=first.changes,
+        )
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -187,7 +201,16 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     final = bool(window) and window["emit"] == "final"
     placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
     moved = first.moved or not final or (first.mixed and placed)
-    return Shape(columns, first.key, times, ordered=False, single=single, moved=moved, numbered=False)
+    return Shape(
+        columns,
+        first.key,
+        times,
+        ordered=False,
+        single=single,
+        moved=moved,
+        numbered=False,
+        changes=not final,
+    )
 
 
 def kept_as(node: Node, before: Shape, column: str) -> str:
@@ -196,7 +219,7 @@ def kept_as(node: Node, before: Shape, column: str) -> str:
 
 
 def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
-    """Return the event time that a processor of one's own declares: so far behind the slowest column before it."""
+    """Return the event time that a custom processor declares, relative to the slowest column of its input."""
     column = options.get("event_time")
     return {column: max(before.times.values()) + options.get("delay", 0)} if column and before.times else {}
 
@@ -205,14 +228,14 @@ def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
 
 
 def canonical(value: Any) -> Any:
-    """Return a value such that equal keys are equal: one NaN, and one zero."""
+    """Return the canonical form of a key's value, with only one NaN and one zero."""
     if isinstance(value, float):
         return NAN if value != value else value + 0.0
     return value
 
 
 def to_json(case: Case) -> str:
-    """Return a case as text, a row a line."""
+    """Return a case as text, with one row per line."""
     raw = {
         "note": case.note,
         "sources": {name: vars(source) for name, source in case.sources.items()},
@@ -271,12 +294,12 @@ def _heard(value: Any) -> Any:
 
 
 def canonical_nan(value: float) -> float:
-    """Return the one NaN for any; -0.0 stays what it is."""
+    """Return the canonical NaN for any NaN. -0.0 stays unchanged."""
     return NAN if value != value else value
 
 
 def stateful(node: Node) -> bool:
-    """Return whether a node keeps state, in a store of its name."""
+    """Return whether a node keeps state, in a store with its name."""
     return node.op in ("deduplicate", "aggregate", "join", "per_key")
 
 

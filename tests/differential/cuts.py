@@ -1,11 +1,11 @@
-"""Compares a case with itself: with other numbers of partitions, cut into other batches, and with limits on removal.
+"""Compares a case with itself: with other numbers of partitions, other cuts between batches, and limits on removal.
 
-- Partitions: every batch of every sink and every store is the same. (Where the order of rows counts behind a
-  repartition it may differ; `generate.Wanted.orderless` leaves such steps out.)
-- Batches: what is sent is the same in sum, where no row is late and a step does not depend on the cuts
-  (`Shape.moved` says which do), after a row far in the future has closed all windows.
-- Limits: likewise, when as many batches have followed as it takes. With executors and drivers that die meanwhile, each
-  batch is the same.
+- Partitions: every batch of every sink and every store is the same. (Results that depend on the order of rows after a
+  repartition may differ; `generate.Wanted.orderless` leaves such steps out.)
+- Batches: the total output is the same, if no row is late and no step depends on the cuts (see `Shape.moved`), after a
+  row far in the future has closed all windows.
+- Limits: the total output is the same after enough further batches. If executors and drivers die, each batch is the
+  same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DAY = 86_400_000_000
 
 
 def compare_cuts(case: Case, folder: Path) -> Told:
-    """Run a case in five forms. Errors: `Mismatch`, and what is raised in it."""
+    """Run a case in five forms. Errors: `Mismatch`, and any error of the runs."""
     draw = Random(len(case.nodes) + 100 * len(case.batches))
     events = case.events
     case = replace(case, events={}, batches=case.batches + ended(case))
@@ -38,7 +38,7 @@ def compare_cuts(case: Case, folder: Path) -> Told:
     _same_in_sum(case, told, cut, "cut anew")
     stores = sum(bool(node.options.get("window") or node.options.get("ttl")) for node in case.nodes)
     entries = 2 + stores * sum(len(rows) for batch in case.batches for rows in batch.values())
-    limit = max(2, entries // 25)  # so that as many batches are enough
+    limit = max(2, entries // 25)  # so that about 25 batches are enough
     settings = {**case.settings, "limit": limit}
     limited = replace(case, batches=case.batches + [{}] * (3 + entries // limit), settings=settings)
     held = live(limited, folder / "limited", model=False)
@@ -79,7 +79,7 @@ def _same_in_sum(case: Case, told: Told, other: Told, how: str) -> None:
 
 
 def with_partitions(case: Case, draw: Random) -> Case:
-    """Return the case with another number of partitions everywhere; topics that had the same still have."""
+    """Return the case with other partition counts. Topics with equal counts still have equal counts."""
     others = {n: draw.choice([m for m in range(1, 6) if m != n]) for n in range(1, 6)}
     nodes = [
         replace(node, options={**node.options, "partitions": others[node.options["partitions"]]})
@@ -92,7 +92,7 @@ def with_partitions(case: Case, draw: Random) -> Case:
 
 
 def ended(case: Case) -> list[Batch]:
-    """Return batches that close all windows: a row far in the future for each source, and one without rows."""
+    """Return batches that close all windows: one with a row far in the future for each source, and one without rows."""
     last: dict[str, Row] = {}
     for batch in case.batches:
         last |= {name: rows[-1] for name, rows in batch.items() if rows}
@@ -113,7 +113,7 @@ def ended(case: Case) -> list[Batch]:
 
 
 def cut_anew(case: Case, draw: Random) -> list[Batch]:
-    """Return the rows cut otherwise: batches are put together, and split at a time, or in their midst without any."""
+    """Return the rows with other cuts: batches are merged, and split at a time, or in the middle without times."""
     times = {n: time_of(s) for n, s in case.sources.items()}
     times = {n: c for n, c in times.items() if c is not None and case.sources[n].columns[c] != "date"}
     found: list[Batch] = []

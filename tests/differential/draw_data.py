@@ -1,4 +1,4 @@
-"""Random sources and their rows: of every type, late, without order, and without a time."""
+"""Random sources and their rows: of every type, late, unordered, and without a time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class DataDrawing(Drawing):
                 columns,
                 list(key),
                 partitions if self.maybe(0.8) else draw.randint(1, 5),
-                # A source without one is judged by the others' watermark: what is late depends on the cuts then.
+                # The watermark of the other sources applies to a source without one. Then the cuts decide which rows
+                # are late.
                 time if self.timed and (not i or self.maybe(0.7) or self.wanted.calm) else None,
                 draw.choice([0, SECOND, 5 * SECOND, 1_500_000]) if self.timed else 0,
             )

@@ -1,4 +1,4 @@
-"""Random nodes: each step gives one, or None if there is none to be had behind a stream."""
+"""Random nodes. Each step returns a node, or None if it cannot follow a stream."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NodeDrawing(DataDrawing):
         return Node(self._name("rename"), "rename", [name], {"names": {column: new}, **declared})
 
     def _declared(self, name: str) -> dict[str, Any]:
-        """Return the event time that a processor of one's own may declare for its rows."""
+        """Return the event time that a custom processor may declare for its rows."""
         times = self.shapes[name].times
         if not times or self.maybe(0.2):
             return {}
@@ -61,7 +61,7 @@ class NodeDrawing(DataDrawing):
         return Node(self._name("merge"), "merge", self.some(self.draw.choice(found), 2, 3))
 
     def _twins(self, _: str) -> Node | None:
-        """Merge windows with others of the same columns, which lag otherwise."""
+        """Merge windows with other windows that have the same columns and other lags."""
         found = [node for node in self.nodes if node.options.get("window")]
         if not found:
             return None
@@ -116,7 +116,7 @@ class NodeDrawing(DataDrawing):
         return Node(self._name("sums"), "aggregate", [name], options)
 
     def _of_windows(self, _: str) -> Node | None:
-        """Return windows of windows, behind a repartition or at once."""
+        """Return windows of windows, with or without a repartition between."""
         found = [name for name, shape in self.shapes.items() if shape.key and "window_start" in shape.times]
         if not found:
             return None
@@ -153,7 +153,7 @@ class NodeDrawing(DataDrawing):
             column = draw.choice(numbers)
             kind = SUMS.get(before.columns[column], "int64")
             if function == "avg" and kind == "sum of decimals":
-                return None  # a float of a decimal: Arrow rounds its last digit otherwise than Python
+                return None  # Arrow and Python round the last digit of a float from a decimal differently
             return [function, column, kind if function == "sum" else "float64"]
         if function in ("first", "last") and not ordered:
             return None
@@ -232,7 +232,7 @@ class NodeDrawing(DataDrawing):
         return self.draw.choice([SECOND, 5 * SECOND, 20 * SECOND])
 
     def _kept(self, by: list[str], before: Shape) -> dict[str, Any]:
-        """Return that columns of a key are kept in other types, if they are to be."""
+        """Return the option to keep key columns in other types, or nothing."""
         if not self.maybe(0.2):
             return {}
         return {

@@ -1,4 +1,4 @@
-"""Random cases that a query of plain Spark says as well."""
+"""Random cases that plain Spark can compute too."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.differential.drawing import KEYS, SECOND, SPLITTING, VALUES, Wanted
 
 
 class SparkDrawing(NodeDrawing):
-    """Draws cases that plain Spark says as well: see `generate.spark_case`."""
+    """Draws cases that plain Spark can compute too: see `generate.spark_case`."""
 
     def case(self) -> Case:
         draw = self.draw
@@ -28,14 +28,14 @@ class SparkDrawing(NodeDrawing):
             if form == "once":
                 later = max(later, SECOND)
             at = None if form == "running" else "at"
-            # Behind a repartition rows of one task are in the order of the file, as they are in Spark.
+            # After a repartition, rows of a single task are in the order of the file, as in Spark.
             partitions = draw.choice([1, 1, 3]) if form != "once" else 1
             self.sources[f"s{i}"] = Source(columns, ["k"], partitions, at, later if at else 0)
         self.shapes = shapes(Case(self.sources, [], []))
         name = "s0"
         if number > 1:
             name = self._then(Node("union", "merge", [*self.sources]))
-        # No filter: Spark pushes it below the watermark, and then the rows that it takes out do not move time.
+        # No filter: Spark pushes it below the watermark, so filtered rows do not advance the time.
         if form == "once":
             by = self.some(["k", "g", "x"], 1, 2)
             name = self._split(name, by[:1])
@@ -73,7 +73,7 @@ class SparkDrawing(NodeDrawing):
             before = self.shapes[name]
             aggregates = {}
             for n in range(draw.randint(1, 3)):
-                # Which row is the first is up to Spark's shuffles, but for those of one file.
+                # Spark's shuffles decide which row is the first, unless all rows are in one file.
                 made = self._aggregated(before, ordered=in_order and not level)
                 if made is not None and made[1] != "window_time":
                     aggregates[f"{'v' if made[0] in ('count', 'sum') else 'm'}{level}{n}"] = made

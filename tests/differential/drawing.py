@@ -1,4 +1,4 @@
-"""What random cases are drawn from, and the case so far."""
+"""The values from which random cases are drawn, and the case under construction."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from tests.differential.case import NAN, Node, Shape, Source, shape
 
 SECOND = 1_000_000
-#: The values of key columns: few, so that they meet, and all that is special about a type.
+#: The values of key columns: few, so that keys repeat, with all special values of a type.
 KEYS: dict[str, list[Any]] = {
     "bool": [True, False, None],
     "int8": [-128, -1, 0, 1, 127, None],
@@ -37,7 +37,7 @@ KEYS: dict[str, list[Any]] = {
     "timestamp": [-1, 0, 1_767_225_600_000_001, None],
     "decimal": [Decimal("0.00"), Decimal("-1.25"), Decimal("9999999999.99"), None],
 }
-#: The values of columns that are added up: small, and such that floats add them exactly.
+#: The values of columns that are summed: small, so that floats add them exactly.
 VALUES: dict[str, list[Any]] = {
     "int8": [-3, 0, 1, 2, 100, None],
     "int32": [-3, 0, 1, 1000, None],
@@ -47,7 +47,7 @@ VALUES: dict[str, list[Any]] = {
     "decimal": [Decimal("0.01"), Decimal("-2.50"), Decimal("100.00"), None],
 }
 ODD_FLOATS = [NAN, float("inf"), float("-inf")]
-#: As what columns of a key may be kept.
+#: type of a key column -> the types in which state may keep it
 WIDER = {
     "bool": ["int32"],
     "int8": ["int32", "int64", "float64", "string"],
@@ -83,7 +83,7 @@ class Wanted:
 
 
 class Drawing:
-    """A case that is being drawn: its sources and nodes so far, and the rows that each sends."""
+    """A case under construction: its sources and nodes, and the shapes of their streams."""
 
     def __init__(self, draw: Random, wanted: Wanted) -> None:
         self.draw, self.wanted = draw, wanted

@@ -1,7 +1,7 @@
-"""Tries random cases for as long as it is told to: `python -m tests.differential.fuzz --seconds 3600 --seed 1`.
+"""Tries random cases for a given time: `python -m tests.differential.fuzz --seconds 3600 --seed 1`.
 
-Each case is drawn from a seed of its own, counted up from `--seed`. One that fails is made smaller and written to
-`--failures`, as a file that `--replay FILE` runs again, and that `tests/differential/corpus` takes as it is.
+Each case has its own seed; the first one is `--seed`. A failing case is shrunk and written to a file in `--failures`.
+`--replay FILE` runs the file again, and it can be copied to `tests/differential/corpus`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tests.differential.lives import Mismatch, Told, live
 from tests.differential.shrink import shrunk
 
 Way = Callable[[Case, Path], Told]
-#: What can be done with a case: lived through beside the model, or cut and split otherwise and compared with itself.
+#: The ways to check a case: compare a run with the model, or with runs with other cuts and partitions.
 WAYS: dict[str, Way] = {"model": live, "itself": compare_cuts}
 
 
 def attempt(case: Case, way: str) -> tuple[Told | None, str, str]:
-    """Return what happened in a case; as what it failed, and how."""
+    """Return the events of a case, and the name and text of its failure."""
     memory = Path("/dev/shm")
     folder = Path(
         tempfile.mkdtemp(prefix="differential-", dir=memory if os.access(memory, os.W_OK) else None)
@@ -49,20 +49,20 @@ def attempt(case: Case, way: str) -> tuple[Told | None, str, str]:
 
 
 def way_of(file: Path) -> str:
-    """Return which way a case in a file goes: its name begins with that."""
+    """Return the way in which a file's case is checked: its name begins with that."""
     way = file.name.partition("-")[0]
     return way if way in WAYS else "model"
 
 
 def drawn(seed: int, way: str | None = None) -> tuple[Case, str]:
-    """Return the case of a seed, and which way it goes, unless that is given."""
+    """Return the case of a seed, and the way in which it is checked, unless that is given."""
     draw = Random(seed)
     way = way or draw.choice(["model", "model", "model", "itself"])
     return generate.case(draw, generate.Wanted(calm=way == "itself", orderless=way == "itself")), way
 
 
 def report(case: Case, way: str, kind: str, how: str, seed: int, failures: Path, seconds: float) -> Path:
-    """Make a failing case smaller and write it down; return the file."""
+    """Shrink a failing case and write it to a file, which is returned."""
     small = shrunk(case, lambda smaller: attempt(smaller, way)[1] == kind, seconds)
     _, _, said = attempt(small, way)
     failures.mkdir(parents=True, exist_ok=True)

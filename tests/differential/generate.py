@@ -1,6 +1,6 @@
-"""Random cases: pipelines out of everything there is, data of every type, late and without order, and what dies.
+"""Random cases: pipelines of all kinds of nodes, data of every type, late and unordered rows, and faults.
 
-All is drawn from one `random.Random`, so that a seed says it all, and hypothesis can put one of its own in its place.
+Everything is drawn from one `random.Random`. So a seed determines the case, and hypothesis can supply its own.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def case(draw: Random, wanted: Wanted = ANYTHING) -> Case:
 
 
 def spark_case(draw: Random) -> Case:
-    """Return a case that a query of plain Spark says as well (`plain_spark.py`): a chain with one sink.
+    """Return a case that plain Spark can compute too (`plain_spark.py`): a chain with one sink.
 
-    Whole milliseconds after 1970, no grace; with a de-duplication no row is late: Spark drops some that are kept here.
+    Times are whole milliseconds after 1970, and there is no grace. With a de-duplication, no row is late, because Spark
+    drops some late rows that taskplace keeps.
     """
     return SparkDrawing(draw, Wanted(events=False, batches=8)).case()
 

@@ -1,4 +1,4 @@
-"""Spark's `hash` of a key in plain Python: where its row goes. A second writing of it, to compare with."""
+"""Spark's `hash` of a key, which determines a row's partition, in plain Python: a second implementation to compare."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MASK = 0xFFFFFFFF
 
 
 def partition(values: Sequence[Any], kinds: Sequence[str], partitions: int) -> int:
-    """Return `pmod(hash(values), partitions)`: Murmur3 with 32 bits, seed 42, each value's seed the hash before."""
+    """Return `pmod(hash(values), partitions)`: 32-bit Murmur3. The first seed is 42, and the next is the last hash."""
     seed = 42
     for value, kind in zip(values, kinds, strict=True):
         if value is not None:
@@ -26,7 +26,7 @@ def _hashed(value: Any, kind: str, seed: int) -> int:
         whole = len(data) - len(data) % 4
         for (word,) in struct.iter_unpack("<I", data[:whole]):
             seed = _mixed(seed, word)
-        for byte in data[whole:]:  # as signed bytes, one by one: Spark's own way
+        for byte in data[whole:]:  # one by one as signed bytes, as Spark does
             seed = _mixed(seed, (byte - 256 if byte > 127 else byte) & MASK)
         return _final(seed, len(data))
     if kind == "float32":

@@ -1,12 +1,11 @@
-"""Runs a case through a whole `Placed` without Spark, and compares it with the model, batch by batch.
+"""Runs a case in a whole `Placed` without Spark, and compares it with the model, batch by batch.
 
-Compared are the rows of every sink with their columns and types, how many rows were late, and, at the end and now and
-then, the state of every store as it is read from outside. What happens between and within batches (`Case.events`, by
-batch):
+It compares the rows of every sink with their columns and types, the number of late rows, and, at the end and at some
+batches, the state of every store, read from outside. The events between and within batches (`Case.events`, per batch):
 
-- `["kill", point, own]`: the executor that passes the point dies, or (not `own`) another one; one comes in its place
-- `["crash", point]`: the driver dies there; another one runs the batch
-- `["restart"]`: before the batch, another driver takes over; `["application"]`: with executors of its own
+- `["kill", point, own]`: the executor that passes the point dies, or another one (not `own`); a new one replaces it
+- `["crash", point]`: the driver dies at the point, and another driver runs the batch
+- `["restart"]`: another driver takes over before the batch; `["application"]`: the same, with new executors
 - `["follow"]`: standbys follow
 """
 
@@ -32,11 +31,11 @@ from tests.support.placed_without_spark import Died, World
 
 
 class Crash(BaseException):
-    """The driver is gone: no handler of errors runs any more."""
+    """The driver crashes here: no error handler must run."""
 
 
 class Mismatch(AssertionError):
-    """What came is not what had to come. `where`: such as "sink windows"; two of one cause have one `where`."""
+    """A result differs from the expected one. `where`: the place, such as "sink windows"; equal for the same cause."""
 
     def __init__(self, where: str, batch: int, expected: list[Any], found: list[Any]) -> None:
         self.where = where
@@ -48,7 +47,7 @@ class Mismatch(AssertionError):
 
 @dataclass
 class Told:
-    """What happened in a life, and what came of it: the rows of each sink by batch, of each store at the end."""
+    """The events and the results of a run: the rows of each sink by batch, and of each store at the end."""
 
     totals: Counter[str] = field(default_factory=Counter)
     sinks: dict[str, dict[int, list[Any]]] = field(default_factory=dict)
@@ -56,7 +55,7 @@ class Told:
 
 
 def comparable(rows: list[Row]) -> list[Any]:
-    """Return rows in an order of their own, their columns by name."""
+    """Return rows in a canonical order, with columns sorted by name."""
     return sorted((tuple((c, canonical(row[c])) for c in sorted(row)) for row in rows), key=repr)
 
 
@@ -132,7 +131,7 @@ class _Life:
             if event == "follow":
                 try:
                     self.world.follow(self.placed, 3)
-                except JobLostError:  # the replicator tries again
+                except JobLostError:  # the replicator would try again
                     self.told.totals["lost visits"] += 1
             elif event in ("restart", "application"):
                 self.placed.close()
@@ -212,7 +211,7 @@ class _Life:
         return found
 
     def _stored(self, name: str) -> list[Row] | None:
-        """Return a store's rows; None if they cannot be read for now, an executor having been lost."""
+        """Return a store's rows; None if they cannot be read now because an executor was lost."""
         try:
             found: Any = self.placed.store(name).to_df()
         except TaskplaceError:

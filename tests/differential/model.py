@@ -1,17 +1,16 @@
-"""What a pipeline has to send, keep and drop, batch by batch: by definition, in plain Python.
+"""The expected output, state and dropped rows of a pipeline, batch by batch, in plain Python.
 
-No Arrow, no store, no processor of the project is used here; a batch is lists of dicts, state is a dict per task.
+It uses no Arrow, store or processor of the project. A batch is lists of dicts, and state is a dict per task.
 
-**Time.** W(N) is the watermark of batch N: of the sources that declare an event time, the least of (newest time in the
-batches before N, less the delay); None until each of them has brought a time; it never goes back. In batch N
+**Time.** W(N) is the watermark of batch N: the least (newest time in the batches before N, minus the delay) of the
+sources with an event time; None until each of them has had a time. It never decreases. In batch N
 
-- W(N-1) says which rows come too late, and what of the state can be seen;
-- W(N) says what has had its time *after* the rows of batch N were taken: it goes, and closed windows are sent.
+- W(N-1) decides which rows are late, and which state has expired;
+- W(N) decides what expires *after* the rows of batch N: it is removed, and closed windows are sent.
 
-A node that goes by a column with a lag (`case.Shape.times`) goes by the watermark less that lag.
+A node whose time column has a lag (`case.Shape.times`) uses the watermark minus that lag.
 
-**Order.** Within a task rows are taken in the order in which they come; a repartition brings those of the writing
-tasks one after the other.
+**Order.** A task processes rows in their order. A repartition concatenates the rows of the writing tasks.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tests.differential.case import (
 from tests.differential.hashing import partition
 from tests.differential.values import DAY, Key, aggregated, cast, micros, order
 
-#: Beside the start of its window, a row as it came: it may have a column of that name, of the windows behind it.
+#: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
 
 #: The rows of a stream in one batch, by partition.
@@ -45,14 +44,14 @@ Rows = dict[int, list[Row]]
 
 @dataclass
 class Sent:
-    """What one batch gives: the rows of each sink, and how many came too late."""
+    """The results of one batch: the rows of each sink, and the number of late rows."""
 
     sinks: dict[str, list[Row]] = field(default_factory=dict)
     late: int = 0
 
 
 class Model:
-    """The pipeline of a case, from its first batch on."""
+    """The pipeline of a case, from its first batch."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.shapes = case, shapes(case)
@@ -67,7 +66,7 @@ class Model:
         self._dropped = 0
 
     def batch(self, topics: Batch) -> Sent:
-        """Take the rows of a batch, and return what it gives."""
+        """Process the rows of a batch, and return its results."""
         self.late, self.now, self._dropped = self.now, self.watermark(), 0
         streams: dict[str, Rows] = {}
         for name, source in self.case.sources.items():
@@ -177,7 +176,7 @@ class Model:
         table: list[Row],
     ) -> Iterator[Row]:
         on, columns, order_by = (node.options[name] for name in ("on", "columns", "order_by"))
-        kept = set(order_by) <= {*on, *columns}  # then the stored row has an order, too
+        kept = set(order_by) <= {*on, *columns}  # then the stored row has an order too
         for row in sorted(table, key=lambda row: order(row, order_by)):
             key, values = self._key(node, row), {c: row[c] for c in columns}
             seen = self._seen(node, state, key, late)
@@ -202,7 +201,7 @@ class Model:
     def _per_key(
         self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
     ) -> Iterator[Row]:
-        """Count the rows of each key and keep their newest time; a key with more than `limit` rows begins anew."""
+        """Count the rows of each key and keep their newest time. A key with more than `limit` rows starts again."""
         by, column = node.options["by"], node.options["column"]
         for key, group in self._groups(node, rows).items():
             known = self._seen(node, state, key, late)
@@ -241,7 +240,7 @@ class Model:
             yield self._shown(node, key, values)
 
     def _windowed(self, window: Row, before: Shape, late: int | None, rows: list[Row]) -> Iterator[Row]:
-        """Yield the rows of windows that are open, with the start of the window."""
+        """Yield the rows of open windows, with the starts of the windows."""
         for row in rows:
             time = micros(row[window["column"]], before.columns[window["column"]])
             start = None if time is None else time - time % window["size"]
@@ -296,7 +295,7 @@ class Model:
         return None if values is None or self._expired(node, key, values, late) else values
 
     def _key(self, node: Node, row: Row) -> Key:
-        """Return the key of a row's state, each value as the type that it is kept in."""
+        """Return the key of a row's state, with values in the types in which they are kept."""
         kinds, kept = self.shapes[node.inputs[0]].columns, node.options.get("kept", {})
         return tuple(
             canonical(cast(row[c], kinds.get(c, "timestamp"), kept.get(c))) for c in key_columns(node)

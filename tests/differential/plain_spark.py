@@ -1,8 +1,8 @@
-"""A case as a query of plain Spark, for what the two can both say: chains of window aggregates, and de-duplication.
+"""A case as a query of plain Spark, for what both can compute: chains of window aggregates, and de-duplication.
 
-One parquet file a batch and source (`maxFilesPerTrigger`), each batch's rows as `foreachBatch` brings them. What Spark
-says otherwise is left out by `generate.spark_case`: grace, times before 1970 or finer than milliseconds, rows of a
-de-duplication that are late by the watermark but not by the time to live.
+Each batch and source is one Parquet file (`maxFilesPerTrigger`), and `foreachBatch` collects the rows.
+`generate.spark_case` leaves out what Spark computes differently: grace, times before 1970 or finer than milliseconds,
+and rows of a de-duplication that are late by the watermark but not by the time to live.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ _WINDOW = "__window"
 
 
 def sources(spark: SparkSession, case: Case, folder: Path) -> dict[str, DataFrame]:
-    """Return the sources of a case as streams of files, a batch in each."""
+    """Return the sources of a case as streams of files, one file per batch."""
     streams: dict[str, DataFrame] = {}
     for name, source in case.sources.items():
         (folder / name).mkdir(parents=True)
         for number, batch in enumerate(case.batches):
             file = folder / name / f"{number:05d}.parquet"
             pq.write_table(build.table(source.columns, batch.get(name, [])), file)
-            os.utime(file, (1_000_000 + number, 1_000_000 + number))  # files come in the order of their times
+            os.utime(file, (1_000_000 + number, 1_000_000 + number))  # Spark sorts files by time
         reader = spark.readStream.schema(spark.read.parquet(str(folder / name)).schema)
         streams[name] = reader.option("maxFilesPerTrigger", 1).parquet(str(folder / name))
     return streams
 
 
 def placed(spark: SparkSession, case: Case, folder: Path) -> dict[str, dict[int, list[Row]]]:
-    """Return what the sinks of a case get by batch, when taskplace runs it on Spark."""
+    """Run a case with taskplace on Spark. Return the rows of each sink by batch."""
     from taskplace.spark import Placed
 
     run = Placed(
@@ -60,7 +60,7 @@ def placed(spark: SparkSession, case: Case, folder: Path) -> dict[str, dict[int,
 
 
 def run(spark: SparkSession, case: Case, folder: Path) -> dict[int, list[Row]]:
-    """Return what the one sink of a case gets, by batch; batches without rows of Spark's own come after the last."""
+    """Return the rows of a case's only sink, by batch. Spark's own batches without rows follow the last one."""
     streams = sources(spark, case, folder / "in")
     for name, source in case.sources.items():
         if source.event_time:

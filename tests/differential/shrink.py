@@ -1,4 +1,4 @@
-"""Makes a failing case smaller, as long as it fails in the same way: fewer batches, sinks, nodes, rows and events."""
+"""Shrinks a failing case while it fails in the same way: fewer batches, sinks, nodes, rows and events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.differential.case import Batch, Case
 
 
 def shrunk(case: Case, fails: Callable[[Case], bool], seconds: float) -> Case:
-    """Return the smallest case that was found to fail still. One step after the other, until none of them works."""
+    """Return the smallest case that still fails. Tries one step after the other until none works."""
     deadline = time.monotonic() + seconds
     going = True
     while going:
@@ -62,7 +62,7 @@ def _sinks(case: Case) -> Iterator[Case]:
 
 
 def _nodes(case: Case) -> Iterator[Case]:
-    """Leave out nodes that nobody reads, and those that others can do without."""
+    """Leave out nodes whose output is unused, and nodes that the others do not need."""
     read = {name for node in case.nodes for name in node.inputs}
     for node in case.nodes:
         others = [other for other in case.nodes if other is not node]

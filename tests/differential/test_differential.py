@@ -1,7 +1,7 @@
 """Random pipelines against a model in plain Python, against themselves, and against plain Spark.
 
-`hypothesis` draws seeds; a failing case is made smaller and written down, to be replayed with
-`python -m tests.differential.fuzz --replay FILE`, and to be kept in `corpus/` when its fault is mended.
+`hypothesis` draws seeds. A failing case is shrunk and written to a file. `python -m tests.differential.fuzz --replay
+FILE` runs it again, and it is kept in `corpus/` when its defect is fixed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_case_is_the_same_after_json(seed):
 
 
 def against_spark(spark, seed: int, folder: Path) -> None:
-    """The model, taskplace without Spark and a query of plain Spark agree in every batch; where not, the seed says."""
+    """Check that the model, taskplace without Spark and plain Spark agree in every batch. A failure names the seed."""
     from tests.differential import plain_spark
 
     print(f"seed {seed}")

@@ -1,4 +1,4 @@
-"""Values in the model: times in microseconds, casts, order, and what aggregates make of them."""
+"""Values in the model: times in microseconds, casts, order, and aggregates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def micros(value: Any, kind: str) -> int | None:
 
 
 def cast(value: Any, kind: str, kept: str | None) -> Any:
-    """Return a value as another type has it."""
+    """Return a value cast to another type."""
     if value is None or kept is None:
         return value
     if kept == "string":
@@ -31,17 +31,17 @@ def cast(value: Any, kind: str, kept: str | None) -> Any:
 
 
 def rank(value: Any) -> tuple[bool, Any]:
-    """Return what values are compared by, as Spark does: NaN is the greatest of all floats."""
+    """Return the sort key of a value, as in Spark: NaN is greater than all other floats."""
     return (True, 0) if value != value else (False, value)
 
 
 def order(row: Row, columns: list[str]) -> list[Any]:
-    """Return what rows of a table are compared by: column by column, a null before all else."""
+    """Return the sort key of a table row: column by column, nulls first."""
     return [(row[c] is not None, rank(0 if row[c] is None else canonical(row[c]))) for c in columns]
 
 
 def aggregated(values: Row, name: str, function: str, value: Any) -> None:
-    """Take one more value into an aggregate; nulls count for nothing."""
+    """Add one value to an aggregate. Nulls are ignored."""
     if function == "avg":
         aggregated(values, f"{name}_sum", "sum", value)
         aggregated(values, f"{name}_count", "count", value)

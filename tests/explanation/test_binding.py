@@ -45,7 +45,7 @@ def test_the_share_of_all_tasks_is_told_from_that_of_the_subtopology() -> None:
         [{"id": t, "end_offset": 10**6} for t in IDS],
         [{"id": "a", "active": IDS, "lags": ALL}, {"id": "b"}],
     )
-    assert "a has more than its share: 4 where it is 2 of 4 tasks" in total.why
+    assert "a has more than its share: 4 instead of 2 of 4 tasks" in total.why
     ids = ["0_0", "0_1", "1_0", "1_1"]
     lags = dict.fromkeys(ids, 0)
     tasks = [{"id": t, "end_offset": 10**6} for t in ids]
@@ -57,8 +57,8 @@ def test_the_share_of_all_tasks_is_told_from_that_of_the_subtopology() -> None:
     moved = [e for e in each if "more than its share" in e.why]
     assert len(moved) == 2
     assert {e.why.partition(",")[0].partition(": ")[2] for e in moved} == {
-        "2 where it is 1 of 2 tasks of subtopology 0",
-        "2 where it is 1 of 2 tasks of subtopology 1",
+        "2 instead of 1 of 2 tasks of subtopology 0",
+        "2 instead of 1 of 2 tasks of subtopology 1",
     }
 
 
@@ -67,7 +67,7 @@ def test_a_lost_tie_is_called_one() -> None:
     instances = [{"id": x, "lags": {"0_0": 0}} for x in "abc"]
     found = _explained("0_0", tasks, instances)
     others = {"a", "b", "c"} - {found.instance}
-    assert {"lost the tie" in _refused(found, name) for name in others} == {True}
+    assert {"breaks the tie" in _refused(found, name) for name in others} == {True}
 
 
 def test_a_share_that_is_filled_is_named() -> None:
@@ -75,7 +75,7 @@ def test_a_share_that_is_filled_is_named() -> None:
     first = [{"id": "a", "lags": ALL}, {"id": "b", "lags": ALL}]
     found = _explained("0_0", tasks, first)
     other = "b" if found.instance == "a" else "a"
-    assert _refused(found, other).startswith("it could take over, but its share, 2 of 4 tasks, is filled")
+    assert _refused(found, other).startswith("it could take over, but its share, 2 of 4 tasks, is full")
 
 
 def test_staying_names_what_leaving_would_cost() -> None:
@@ -96,5 +96,5 @@ def test_tags_say_why_one_copy_is_a_standby_and_a_better_one_is_not() -> None:
     ]
     config = {"rack__aware__assignment__tags": ["zone"], "num__standby__replicas": 1}
     found = _explained("0_0", [{"id": "0_0", "end_offset": 10**6}], instances, **config)
-    assert "in a place of its own (zone y)" in found.roles[1].why
+    assert "apart from the other copies (zone y)" in found.roles[1].why
     assert "as a standby it would share zone x with another copy" in _refused(found, "b")

@@ -30,7 +30,7 @@ def explained(*instances: Instance, task: TaskId = A, **fields: object) -> str:
     ("instances", "part"),
     [
         ([Instance("a", active=(A, B), lags={A: 0, B: 0})], "both balances allow it to stay"),
-        ([Instance("a")], "it ran nowhere"),
+        ([Instance("a")], "it was not running"),
         ([Instance("b", standby=(A,), lags={A: 0})], "its owner is gone, and the copy on b is caught up"),
         (
             [Instance("a", active=(A,), lags={A: 30_000}), Instance("b", standby=(A,), lags={A: 0})],
@@ -180,7 +180,7 @@ def test_an_explanation_has_parts() -> None:
     found = Explainer(problem, plan).task("0_0")
     assert (found.role, found.instance) == ("active", "b")
     assert found.why.startswith(
-        "a has more than its share: 2 where it is 1 of 2 tasks, and b can take over now"
+        "a has more than its share: 2 instead of 1 of 2 tasks, and b can take over now"
     )
     assert [(r.role, r.instance, r.why) for r in found.roles[1:]] == [
         ("standby", "a", "its copy is caught up")

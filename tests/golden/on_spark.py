@@ -55,7 +55,7 @@ def topology(folder: Path) -> Topology:
     )
     joined.sink("o", target=ParquetSink(folder / "joined"))
     again = counted.repartition(key="count", name="by-count", partitions=2)
-    counts = Aggregate("how-often", by={"count": "int64"}, times=count())
+    counts = Aggregate("how-often", by={"count": "int64"}, over_changes=True, times=count())
     again.process(counts, name="how-often").sink("h", target=ParquetSink(folder / "how-often"))
     return topo
 

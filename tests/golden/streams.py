@@ -285,7 +285,9 @@ def unpublished(folder: Path, life: int = 0) -> Pipeline:
     again = counted.process(with_length, name="length").repartition(
         key="length", name="by-length", partitions=2
     )
-    pipeline.out(again.process(Count("lengths", by={"length": "int64"}), name="lengths"), "lengths")
+    pipeline.out(
+        again.process(Count("lengths", by={"length": "int64"}, over_changes=True), name="lengths"), "lengths"
+    )
     return pipeline
 
 

@@ -66,7 +66,7 @@ def test_what_the_leader_cannot_read_is_forwarded_with_the_name_of_who_said_it()
     network = Network()
 
     class Odd(ConsumerProtocol):
-        def _said(self, *_: Any) -> bytes:
+        def _metadata(self, *_: Any) -> bytes:
             return Writer().uint(0).uint(0).uint(9).take()
 
     network.join("b", consumer({"t": 1}, mode=Mode.SINGLE))

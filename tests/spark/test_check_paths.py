@@ -23,7 +23,7 @@ topology:
     orders: {{key: customer, partitions: 4, options: {{event_time: at, delay: 10 minutes}}}}
     people: {{topic: customers, key: customer, partitions: 4}}
   stores:
-    own: {{options: {{key: {{a: long}}, value: {{b: long}}}}}}
+    own: {{options: {{key: {{customer: string}}, value: {{b: long}}}}}}
   nodes:
     once:
       process: orders
@@ -129,7 +129,7 @@ def message(document: dict[str, Any]) -> str:
         ("topology/sources/people/topic", 5, "topology.sources.people.topic: found 5"),
         ("topology/sources/people/key", "customr", "input.customers.schema: found 'customer, city, changed"),
         ("topology/stores/own/logged", 5, "topology.stores.own.logged: found 5, expected true or false"),
-        ("topology/stores/own/options/key/a", "innt", "topology.stores.own.options.key.a: found 'innt'"),
+        ("topology/stores/own/options/key/customer", "innt", "topology.stores.own.options.key.customer: found 'innt'"),
         ("topology/stores/own/options/value", ..., "topology.stores.own.options.value: found None"),
         ("topology/stores/unused", {}, "topology.stores.unused: no node uses it"),
         ("input/orders/path", " ", "input.orders.path: found ' '"),

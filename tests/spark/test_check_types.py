@@ -252,7 +252,7 @@ def test_keys_of_repartitions():
 def test_what_a_processor_of_ones_own_hides_is_left_to_the_tasks():
     def build(topo, rows):
         rows.process(lambda context, rows: rows, name="own").process(
-            Count("s", by={"tags": "string"}), name="p"
+            Count("s", by={"k": "string", "tags": "string"}), name="p"
         )
 
     check(build)

@@ -27,7 +27,9 @@ def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
     def opened():
         topo = Topology("clicks")
         clicks = topo.source("clicks", key=["user"], partitions=4, event_time="at", delay="10 minutes")
-        once = clicks.process(Deduplicate("seen", by={"id": "long"}, ttl="1 hour", time="at"), name="once")
+        once = clicks.process(
+            Deduplicate("seen", by={"user": "string", "id": "long"}, ttl="1 hour", time="at"), name="once"
+        )
         window = Tumbling("at", "30 minutes", emit="final")
         closed = once.process(Count("clicks-by-user", by={"user": "string"}, window=window), name="by-user")
         closed.sink("out", target=ParquetSink(tmp_path / "out"))
@@ -68,7 +70,7 @@ def test_expired_state_goes_with_the_watermark_on_every_copy(cluster, tmp_path):
         del truth[("u0", start + timedelta(days=2))]  # is still open
         assert got == truth
         assert placed.store("seen").to_df().count() == 1
-        assert placed.store("seen").get({"id": 1000}) is None
+        assert placed.store("seen").get({"user": "u0", "id": 1000}) is None
         assert placed.stats.late == 0
     finally:
         placed.close()

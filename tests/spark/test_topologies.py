@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -30,7 +31,8 @@ def test_three_chained_subtopologies_beside_an_independent_and_a_stateless_one(s
     )
     bands = groups.process(band, name="band").repartition("band", name="by-band", partitions=2)
     bands.process(
-        Aggregate("bands", by={"band": "int64"}, groups=count(), n=sum_("n", "int64")), name="bands"
+        Aggregate("bands", by={"band": "int64"}, over_changes=True, groups=count(), n=sum_("n", "int64")),
+        name="bands",
     ).sink(target=parquet(tmp_path / "bands"))
     topo.source("pages", key="page", partitions=2).process(Count("pages", by={"page": "string"})).sink(
         target=parquet(tmp_path / "pages")
@@ -127,7 +129,9 @@ def test_a_repartition_topic_meets_an_external_one_key_by_key(stream, tmp_path):
 
 
 class Partial(Count):
-    """Counts of what came to a task, whatever came to others: not what `Count` is for, so it is a kind of its own."""
+    """Counts of what came to a task, whatever came to others: not what `Count` is for, so it says so."""
+
+    traits = replace(Count.traits, keeps_state_by_key=False, by_has_split_key=False)
 
 
 @pytest.mark.spark

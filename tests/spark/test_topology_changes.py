@@ -73,7 +73,7 @@ def counts_by(
     if more:
         counted.sink("out")
         counted.repartition("count", name="by-count").process(
-            Aggregate("often", by={"count": "int64"}, n=count())
+            Aggregate("often", by={"count": "int64"}, over_changes=True, n=count())
         )
         topo.source("other", key="key", partitions=5).process(Count("other", by={"key": "string"}))
     return topo

@@ -127,7 +127,7 @@ def test_sources_that_are_no_files():
 
 def test_state_of_a_node_without_a_name_is_named_after_the_node_too():
     nodes = [
-        {"process": "orders", "processor": "deduplicate", "options": {"by": {"id": "long"}}},
+        {"process": "orders", "processor": "deduplicate", "options": {"by": {"customer": "string"}}},
         {"process": "orders-process", "processor": "count", "options": {"by": {"customer": "string"}}},
         {"name": "totals", "sink": "orders-process-2"},
     ]

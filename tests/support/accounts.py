@@ -1,4 +1,4 @@
-"""A stream of orders and prices with every kind of state, and the truth about it in plain Python."""
+"""A stream of orders and prices with every kind of state, and its expected results, computed in plain Python."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 DELAY, TTL, WINDOW, GRACE = 5 * SECOND, 20 * SECOND, 10 * SECOND, 5 * SECOND
 
-#: A value below this is a price of its group; others are orders.
+#: A row with a value below this is a price of its group. Other rows are orders.
 PRICES = 50
 
-#: A balance above this is paid out: the key begins anew.
+#: A balance above this is paid out, and the key starts again from zero.
 LIMIT = 400
 
 #: A user, a group, a value, a time, and the row's number.
@@ -40,7 +40,7 @@ COLUMNS = pa.schema(
 
 
 def rows_of(batch: int, draw: random.Random) -> list[Row]:
-    """Return the rows of a batch; three seconds go by in each, and some rows are late, up to half a minute."""
+    """Return the rows of a batch. Each batch is three seconds later, and some rows are up to half a minute late."""
     number = draw.choice([0, 0, 1, 3, 8, 20])
     late = [draw.randrange(-25, 3) if draw.random() < 0.4 else draw.randrange(3) for _ in range(number)]
     return [
@@ -68,14 +68,14 @@ def orders(context, rows):
 
 
 def balance(key, rows, state):
-    """Add up; what is more than the limit is paid out."""
+    """Sum the values of a key. A sum above the limit is paid out."""
     total = (state["s"] if state else 0) + sum(row["v"] for row in rows)
     at = max([row["at"] for row in rows] + ([state["at"]] if state else []))
     return (None if total > LIMIT else {"s": total, "at": at}), [{**key, "s": total}]
 
 
 def topology(folder: Path) -> Topology:
-    """Return one of everything: in the first subtopology, and behind repartitions in two more."""
+    """Return a topology with every kind of state: in the first subtopology, and in two more after repartitions."""
     user, group = {"k": "string"}, {"g": "int64"}
     topo = Topology("lives")
     source = topo.source("in", key="k", partitions=3, event_time="at", delay=DELAY)
@@ -113,7 +113,7 @@ def window_of(at: datetime) -> datetime:
 
 @dataclass
 class Truth:
-    """What the stream sends and keeps, by the definition of its operators; `sent`: by sink, by batch."""
+    """The expected output and state, from the definitions of the operators. `sent`: sink -> batch -> rows."""
 
     batches: int = 0
     newest: datetime | None = None
@@ -127,11 +127,11 @@ class Truth:
     sent: dict[str, dict[int, list[tuple]]] = field(default_factory=lambda: defaultdict(dict))
 
     def gone(self, at: datetime, ttl: timedelta = TTL) -> bool:
-        """Return whether what is of this time has expired by the last batch's watermark: it is late, and not seen."""
+        """Return whether this time has expired by the last batch's watermark, so that its row is late and ignored."""
         return self.before is not None and at + ttl <= self.before - DELAY
 
     def closes(self, start: datetime) -> bool:
-        """Return whether a window closes with this batch, when its rows have been taken."""
+        """Return whether a window closes at the end of this batch."""
         return self.newest is not None and start + WINDOW + GRACE <= self.newest - DELAY
 
     def take(self, rows: list[Row]) -> None:
@@ -158,7 +158,7 @@ class Truth:
         self.batches += 1
 
     def _summed(self, rows: list[Row]) -> Iterator[int]:
-        """Let each user in each group through once, sum, and yield the groups."""
+        """Keep the first row of each user in each group, sum them, and yield the groups."""
         for k, g, v, at, _ in rows:
             before = self.seen.get((k, g))
             if self.gone(at) or (before is not None and not self.gone(before[1])):
@@ -181,7 +181,7 @@ class Truth:
         return found
 
     def store(self, name: str) -> list[tuple]:
-        """Return what can be read of a store before the next batch, in order."""
+        """Return the sorted rows that can be read from a store before the next batch."""
         found = {
             "users": self.users.items(),
             "seen": [(*key, *kept) for key, kept in self.seen.items() if not self.gone(kept[1])],

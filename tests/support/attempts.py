@@ -17,7 +17,7 @@ PLANES = [("N1", 100), ("N7", 200)]
 
 
 def sink_rows(runtime, reports, sink):
-    """Return the staged rows of a batch, after a look at their seals."""
+    """Return the staged rows of a batch. Checks their seals first."""
     rows = []
     for report in reports:
         if sink in report.sinks:

@@ -1,4 +1,4 @@
-"""Chaos: small batches under executors that are killed, drained and given back, and drivers that crash."""
+"""Chaos runs: small batches while executors are killed, drained and undrained, and drivers crash."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ DRIVER_POINTS = [name for name in faults.POINTS if name.startswith("batch.")]
 
 T = TypeVar("T")
 
-#: After so many batches, an order that nobody has taken is withdrawn, and another one is drawn.
+#: After this many batches, an order that no process has taken is withdrawn, and another one is drawn.
 PATIENCE = 4
 
 
 class Crash(BaseException):
-    """The driver is gone: no handler of errors runs any more."""
+    """The driver crashes here: no error handler must run."""
 
 
 def deck(rng: random.Random, names: Sequence[T]) -> Iterator[T]:
-    """Yield them at random, all of them before any comes again."""
+    """Yield the items at random for ever. Every item comes before any comes again."""
     while True:
         yield from rng.sample(names, len(names))
 
@@ -37,11 +37,11 @@ def deck(rng: random.Random, names: Sequence[T]) -> Iterator[T]:
 class Chaos:
     """One run of small batches under executors that are killed and drivers that crash, all drawn from a seed.
 
-    What is drawn for a batch depends on the seed and the batch alone. Executors take their orders from files; which of
-    them comes by first, nobody knows. The driver shares its process with the test, so that its crash is an exception
-    at a point, after which another driver opens the checkpoint and gets the same batch again, as Spark would give it;
-    every other time the crashed one goes on to visit executors for a while, as one does that only hung. Executors may
-    be drained, one at a time; one is given back when it is free, if it lives so long.
+    The draws of a batch depend only on the seed and the batch. Executors take their orders from files, and it is random
+    which one is first. The driver runs in the test's process. So its crash is an exception at a point, after which
+    another driver opens the checkpoint and gets the same batch again, as from Spark. Every second crashed driver
+    continues to visit executors for a while, like one that only hung. Executors are drained one at a time, and
+    undrained when they are empty, if they are still alive.
     """
 
     def __init__(self, p: Pipeline, folder: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,7 +51,7 @@ class Chaos:
         self.totals: Counter[str] = Counter()
         self.executors: set[str] = set()
         self.batches: list[list[tuple]] = []
-        self.drained: str | None = None  # the instance
+        self.drained: str | None = None  # the drained instance
         self._monkeypatch = monkeypatch
         self._kills = deck(random.Random(f"kills {seed}"), WORKER_POINTS)
         self._drivers = deck(random.Random(f"drivers {seed}"), DRIVER_POINTS)
@@ -62,7 +62,7 @@ class Chaos:
         monkeypatch.setattr(faults, "point", self._point)
 
     def run(self, batches: int, *, kill: float, crash: float, drain: float = 0.0) -> None:
-        """Run so many batches; `kill`, `crash` and `drain`: how probably something is ordered for a batch."""
+        """Run this many batches. `kill`, `crash`, `drain`: the probability of such an order for a batch."""
         try:
             for batch in range(batches):
                 draw = random.Random(f"{self.seed} {batch}")
@@ -83,7 +83,7 @@ class Chaos:
                 placed.close()
 
     def calm(self, batches: int) -> None:
-        """Run a few batches more, without orders, so that who died last is noticed, and all settle."""
+        """Run a few more batches without orders, so that the last deaths are noticed and all copies settle."""
         for batch in range(len(self.batches), len(self.batches) + batches):
             self._batch(batch, 300, random.Random(f"{self.seed} {batch}"))
         self.p.settle()
@@ -114,7 +114,7 @@ class Chaos:
             self._order, self._age = (next(self._kills), stage), 0
 
     def _at_stage(self, _batch: int, stage: int) -> None:
-        """Write the order that was drawn for this stage, so that not the first one takes them all."""
+        """Write the order that was drawn for this stage, so that not all orders go to the first stage."""
         if self._order is not None and self._order[1] == stage:
             self.orders.write(self._order[0])
             self._order = None
@@ -149,11 +149,11 @@ class Chaos:
             before.close()
         for placed in self._old[:-1]:
             placed.close()
-        # A driver that starts waits for the executors it expects. This one goes on with those that are left.
+        # A starting driver waits for the executors that it expects. This one continues with the remaining ones.
         if len(before.bridge.executors()) > 1:
             self._monkeypatch.setattr(followers, "WAIT_FOR_EXECUTORS_SECONDS", 0.5)
         self.p.placed = self.p.open(snapshot_interval=3, **options)
-        self.drained = None  # drivers do not know what the ones before them have drained
+        self.drained = None  # a driver does not know the drains of earlier drivers
 
     def _count(self) -> None:
         stats = self.p.placed.stats

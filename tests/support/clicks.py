@@ -1,4 +1,4 @@
-"""A pipeline that forgets by event time, in each way there is, and the truth about it, row by row in plain Python."""
+"""A pipeline with every kind of expiry by event time, and its expected results, computed row by row in Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Click = tuple[int, str, datetime]
 START = datetime(2026, 1, 1, tzinfo=UTC)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DELAY, SEEN, WINDOW, GRACE, USERS = (timedelta(minutes=m) for m in (10, 60, 30, 5, 45))
-#: By sink, the columns that are compared.
+#: sink -> the columns that are compared
 SINKS = {
     "once": ("id", "user", "at"),
     "windows": ("user", "window_start", "count"),
@@ -26,10 +26,10 @@ SINKS = {
 
 
 def click(id: int) -> Click:
-    """Return the one row that an id has: a batch's time is 12 minutes; ids from 500 on are up to two hours late."""
+    """Return the only row of an id. A batch has 12 minutes; ids from 500 on are up to two hours late."""
     batch, i = divmod(id, 1000)
     minutes = -(i * 37 % 120) if i >= 500 else i * 13 % 12
-    # Ten of forty users are there at a time, so that the others are silent for longer than they are remembered.
+    # Ten of forty users are active at a time, so the state of the others expires.
     return (
         id,
         f"u{(batch // 5 * 10 + i % 10) % 40}",
@@ -38,9 +38,9 @@ def click(id: int) -> Click:
 
 
 class Clicks(Pipeline):
-    """Clicks are let through once in an hour; then counted by user: in windows that close, and as long as one is seen.
+    """De-duplicates clicks for an hour, then counts them per user: in windows that close, and with a time to live.
 
-    All rows of an id are equal, so that it does not matter which of them comes first.
+    All rows of an id are equal, so their order does not matter.
     """
 
     def topology(self):
@@ -62,7 +62,7 @@ class Clicks(Pipeline):
         return topo
 
     def data(self, batch: int, rows: int = 600) -> list[Click]:
-        """Most are new, some are late, and some were there before, in this batch or one of the last twelve."""
+        """Return the rows of a batch: most are new, some are late, and some repeat rows of the last twelve batches."""
         draw = random.Random(f"clicks {batch}")
         ids = []
         for i in range(rows):
@@ -78,7 +78,7 @@ class Clicks(Pipeline):
         return self.spark.createDataFrame(rows, "id long, user string, at timestamp").coalesce(2)
 
     def remember(self, batches: Sequence[Sequence[Click]]) -> Truth:
-        """Work out the truth of all batches; `truth` goes by it."""
+        """Compute the expected results of all batches."""
         self.known = Truth()
         for rows in batches:
             self.known.take(rows)
@@ -89,11 +89,11 @@ class Clicks(Pipeline):
 
 
 class Truth:
-    """What the pipeline has to hold and to send, by the definition of its operators; `sent`: by sink, by batch."""
+    """The expected state and output, from the definitions of the operators. `sent`: sink -> batch -> rows."""
 
     def __init__(self) -> None:
         self.newest: datetime | None = None
-        self.before: datetime | None = None  # the newest when the last batch began
+        self.before: datetime | None = None  # the newest time before the last batch
         self.seen: dict[int, tuple[datetime, int]] = {}
         self.windows: Counter[tuple[str, datetime]] = Counter()
         self.users: dict[str, tuple[int, datetime]] = {}
@@ -147,7 +147,7 @@ class Truth:
         self.sent["users"].append(sorted((user, *known) for user, known in touched.items()))
 
     def store(self, name: str) -> list[tuple]:
-        """Return what can be read of a store before the next batch."""
+        """Return the rows that can be read from a store before the next batch."""
         if name == "seen":
             return sorted((id, first, at) for id, (at, first) in self.seen.items())
         if name == "windows":
@@ -155,7 +155,7 @@ class Truth:
         return sorted((user, *known) for user, known in self.users.items())
 
     def check_sinks(self, folder: Path) -> None:
-        """Each batch directory holds what that batch has sent, each row once, and there are no others."""
+        """Check that each batch directory has exactly the rows of its batch, and that there are no others."""
         for sink, columns in SINKS.items():
             for number, truth in enumerate(self.sent[sink]):
                 files = sorted((folder / sink / f"batch_id={number}").glob("*.parquet"))

@@ -1,4 +1,4 @@
-"""Problems and an application for the command line, and what one line of error is."""
+"""Problems and an application for the command line, and a check for errors of one line."""
 
 STABLE = {
     "schema": "taskplace.problem/1",

@@ -21,9 +21,9 @@ def numbers(network: Network) -> dict[str, list[int]]:
 
 
 class Odd(ConsumerProtocol):
-    """A consumer whose metadata nobody can read."""
+    """A consumer with metadata that no member can read."""
 
     says = b""
 
-    def _said(self, *_: Any) -> bytes:
+    def _metadata(self, *_: Any) -> bytes:
         return self.says

@@ -1,4 +1,4 @@
-"""A disk that forgets: what was not synced is gone after a crash of the host."""
+"""A disk that loses everything that was not synced when the host crashes."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 
 class Disk:
-    """A disk that forgets: it keeps what was synced, and nothing else. POSIX promises no more.
+    """A disk that keeps only what was synced, as POSIX promises.
 
-    A file keeps what was in it at its last sync, if nothing was written since. A directory keeps the names that it had
-    at its last sync, so that a file that was renamed since is gone.
+    A file keeps its content of its last sync, if nothing was written since. A directory keeps its names of its last
+    sync, so a file that was renamed since is lost.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ class Disk:
         found = os.fstat(handle)
         inode = (found.st_dev, found.st_ino)
         if inode not in self._contents and inode not in self._names:
-            self._held.append(os.dup(handle))  # while it is held, nothing else gets its inode
+            self._held.append(os.dup(handle))  # an open handle keeps the inode from being reused
         if stat.S_ISDIR(found.st_mode):
             with os.scandir(handle) as entries:
                 self._names[inode] = {entry.name: entry.inode() for entry in entries}
@@ -49,7 +49,7 @@ class Disk:
             self.watching = True
 
     def cut(self, folder: Path, into: Path, luck: Path | None = None) -> None:
-        """Copy to `into` what of a folder is left when the power is cut; also `luck`, which need not be, but may."""
+        """Copy what remains of a folder after a power cut to `into`. `luck`: an unsynced path that remains."""
         found = folder.stat()
         names = self._names.get((found.st_dev, found.st_ino), {})
         into.mkdir()

@@ -29,7 +29,7 @@ def table(rows: list[tuple[str, int, int | None]]) -> pa.Table:
 
 
 class Task:
-    """One store's copy, and its history; every batch is committed, with a changelog file."""
+    """One store's copy and its history. Every batch is committed with a changelog file."""
 
     def __init__(self, folder: Path, committed, schemas) -> None:
         self.folder, self.committed, self.schemas = folder, committed, schemas
@@ -59,7 +59,7 @@ class Task:
         return result
 
     def stored(self, copy_name: str = "active") -> dict[str, int]:
-        """Return how many entries lie in each database of a copy, expired ones included."""
+        """Return the number of entries in each database of a copy, including expired ones."""
         with self.copy(copy_name) as copy:
             copy.bring_to(self.history, self.folder)
             return {name: copy.count(name) for name in self.databases}

@@ -9,7 +9,7 @@ from tests.support.network import Network
 
 
 class Plain:
-    """The smallest protocol: everybody gets its own name, in upper case."""
+    """The smallest protocol: every member is assigned its own name, in upper case."""
 
     protocol_type = "plain"
 

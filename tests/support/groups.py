@@ -1,4 +1,4 @@
-"""Random groups of consumers, and the brute force that knows their best assignments."""
+"""Random groups of consumers, and their best assignments by brute force."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from taskplace.partitions import Member, Subscriptions, TopicPartition
 
 
 def group(topics: Mapping[str, int], **members: str | Iterable[str]) -> Subscriptions:
-    """Return subscriptions of members that own nothing: group({"t0": 2}, C0="t0 t1")."""
+    """Return subscriptions of members without partitions: group({"t0": 2}, C0="t0 t1")."""
     return Subscriptions(
         topics, {n: Member(t.split() if isinstance(t, str) else tuple(t)) for n, t in members.items()}
     )
@@ -37,9 +37,7 @@ def subscriptions(
     racks: bool = False,
     clean: bool = False,
 ) -> Subscriptions:
-    """Draw subscriptions with at most `most` partitions; claims may be stale, wrong or contradict each other,
-    unless they are to be `clean`.
-    """
+    """Draw subscriptions of at most `most` partitions. Unless `clean`, claims may be stale, wrong or contradictory."""
     names = [f"t{k}" for k in range(draw(st.integers(1, topics)))]
     counts: dict[str, int] = {}
     for name in names:
@@ -68,7 +66,7 @@ def subscriptions(
 
 
 def claims(s: Subscriptions) -> dict[TopicPartition, str]:
-    """Return whose claim counts, straight from the rule."""
+    """Return the owners: the members whose claims count, computed directly from the rule."""
     found: dict[TopicPartition, list[tuple[int, str]]] = {}
     for name, member in s.members.items():
         for tp in {TopicPartition(*pair) for pair in member.owned}:
@@ -89,7 +87,7 @@ def misses(s: Subscriptions, tp: TopicPartition, name: str) -> bool:
 
 
 def everything(s: Subscriptions) -> Iterator[dict[TopicPartition, str]]:
-    """Yield every complete assignment there is."""
+    """Yield every possible complete assignment."""
     wanted = {
         TopicPartition(t, p): [n for n, m in s.members.items() if t in m.topics]
         for t, count in s.topics.items()
@@ -101,7 +99,7 @@ def everything(s: Subscriptions) -> Iterator[dict[TopicPartition, str]]:
 
 
 def figures(s: Subscriptions, home: Mapping[TopicPartition, str]) -> tuple[int, int, int]:
-    """Return balance score, moves and rack misses of an assignment, by their definitions."""
+    """Return the balance score, moves and rack misses of an assignment, from their definitions."""
     loads = [sum(name == n for name in home.values()) for n in s.members]
     score = sum(abs(a - b) for a, b in itertools.combinations(loads, 2))
     moved = sum(home.get(tp) != name for tp, name in claims(s).items())
@@ -113,8 +111,9 @@ def home_of(assignment: Mapping[str, Iterable[TopicPartition]]) -> dict[TopicPar
 
 
 def previous(s: Subscriptions) -> dict[TopicPartition, str]:
-    """Return the previous owners, straight from the rule: of the claims older than the newest, those of subscribers;
-    of these, the only one of the newest generation.
+    """Return the previous owners, directly from the rule.
+
+    Of the subscribers' claims that are older than the newest, the only one of the newest generation counts.
     """
     found: dict[TopicPartition, list[tuple[int, str]]] = {}
     for name, member in s.members.items():
@@ -131,7 +130,7 @@ def previous(s: Subscriptions) -> dict[TopicPartition, str]:
 
 
 def racks_matter(s: Subscriptions) -> bool:
-    """Return whether Kafka would look at racks, straight from the rule."""
+    """Return whether Kafka would consider racks, directly from the rule."""
     heard = {t for m in s.members.values() for t in m.topics}
     known = [set(s.racks[t][p]) if t in s.racks else set() for t in heard for p in range(s.topics.get(t, 0))]
     everywhere = set().union(*known)
@@ -141,7 +140,7 @@ def racks_matter(s: Subscriptions) -> bool:
 def levels(
     s: Subscriptions, home: Mapping[TopicPartition, str], *, racks_first: bool = False
 ) -> tuple[int, ...]:
-    """Return the figures of an assignment in the order in which they count; less is better in all."""
+    """Return the figures of an assignment in the order of their priority. Lower is better for each."""
     score, moved, missed = figures(s, home)
     owner = claims(s)
     returned = sum(home.get(tp) == name and owner.get(tp) != name for tp, name in previous(s).items())

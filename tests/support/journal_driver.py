@@ -1,4 +1,4 @@
-"""Drivers of a checkpoint, taken step by step, without Spark; they may be killed or stopped between two steps."""
+"""Drivers of a checkpoint without Spark, step by step. They may be killed or stopped between any two steps."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ FULL_EVERY = 3
 State = dict[str, dict[str, str]]
 Writes = dict[str, dict[str, str | None]]  # store -> key -> value, None: deleted
 
-#: When executors are visited: before a batch; with orders from before it, carried out when all is done, pruning too;
-#: carried out before it, and reported when all is done; between commit and pruning.
+#: When executors are visited: before a batch; ordered before it and executed after pruning; executed before it and
+#: reported after pruning; between commit and pruning.
 BEFORE, ACROSS, REPORTED_LATE, BETWEEN = WHEN = "before", "across", "reported late", "between"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a driver does for one batch: its attempts, by task, and visits, which get their orders as they begin."""
+    """One batch of a driver: its attempts, by task, and its visits, which get their orders when they begin."""
 
-    attempts: Mapping[TaskId, tuple[str, Writes]]  # the executor, and what the attempt writes
+    attempts: Mapping[TaskId, tuple[str, Writes]]  # task -> executor and writes of the attempt
     visited: Sequence[str] = ()
     when: str = BEFORE
 
 
 class Driver:
-    """What a driver process does. `world` is where; `steps` counts."""
+    """The code of a driver process. `world`: the checkpoint and copies; `steps`: the counter of its file operations."""
 
     def __init__(self, world: World, steps: Steps) -> None:
         self.world, self.steps = world, steps
@@ -62,7 +62,7 @@ class Driver:
             for batch in batches:
                 self._run(batch)
         except TaskplaceError:
-            with pytest.raises(Fenced):  # as `Placed.process_batch` asks, before it believes an error
+            with pytest.raises(Fenced):  # `Placed.process_batch` makes this check after any error
                 self.journal.check_epoch()
 
     def _run(self, batch: Batch) -> None:
@@ -77,7 +77,7 @@ class Driver:
 
     @contextmanager
     def _visits(self, executors: Sequence[str], *, at_once: bool = False) -> Iterator[None]:
-        """Order visits, carry them out before or after the block, and take in at its end what they report."""
+        """Order visits, execute them before or after the block, and process their reports at its end."""
         if not executors:
             yield
             return
@@ -100,8 +100,8 @@ class Driver:
         try:
             manifest = journal.commit(number, 1, changes, {"out": staged}, {})
         except Fenced as refusal:
-            # When others have gone on, a driver cannot know whether its manifest came after them, and counts for
-            # nothing, or before them, and they went on from it. It stops either way.
+            # If other drivers have continued, this one cannot know whether they did so from its manifest or without
+            # it. It stops in both cases.
             if "and later ones" not in str(refusal):
                 self.world.tell(refused=attempts)
             raise
@@ -109,7 +109,7 @@ class Driver:
         self.world.check_output(manifest)
 
     def _attempt(self, task: TaskId, executor: str, writes: Writes, batch: int) -> tuple[Change, StagedFile]:
-        """As `worker.attempt` does it: position, seal, commit locally."""
+        """Do the steps of `worker.attempt`: position, seal, commit locally."""
         history = self.journal.history.get(task, History())
         base = history.end
         attempt = f"{self.journal.epoch}-{os.getpid()}.{next(self.numbers)}"
@@ -159,13 +159,13 @@ def be(executor: str) -> Iterator[None]:
 
 
 class Steps:
-    """Counts the steps of this process on files, and sends it a signal before one of them.
+    """Counts the file operations of this process, and sends the process a signal before one of them.
 
-    To be stopped, only a driver's own steps count: what it has executors do goes on without it.
+    For a stop, only a driver's own operations count, because executors continue without their driver.
     """
 
     FILES = ("open", "link", "unlink", "mkdir", "rmdir", "rename", "replace", "fsync")
-    LOOKS = ("listdir", "scandir")  # a kill changes nothing there; a stop may
+    LOOKS = ("listdir", "scandir")  # a kill before these changes nothing; a stop may
     COPY = ("_put", "_write_meta", "_begin", "commit", "commit_unchanged")
 
     def __init__(self, at: int | None, sent: signal.Signals) -> None:
@@ -173,7 +173,7 @@ class Steps:
         self._counts = True
         for name in (*self.FILES, *(self.LOOKS if sent == signal.SIGSTOP else ())):
             setattr(os, name, self._before(getattr(os, name)))
-        os.fsync = self._before(lambda handle: None)  # hosts do not crash here
+        os.fsync = self._before(lambda handle: None)  # no host crashes in these tests
         os.fdopen = self._in_two_writes(os.fdopen)  # type: ignore[assignment]
         for name in self.COPY:
             wrapped = self._before(getattr(Copy, name))
@@ -219,7 +219,7 @@ class Steps:
 
 
 class _Written:
-    """A file whose `write` is another one."""
+    """A file with another `write`."""
 
     def __init__(self, file: Any, write: Callable[[Any], None]) -> None:
         self._file, self.write = file, write

@@ -35,7 +35,7 @@ from topology import TaskId
 
 @dataclass
 class World:
-    """A checkpoint, the executors' copies, what attempts have told, and what is known to count."""
+    """A checkpoint, the executors' copies, the reports of attempts, and the model of the committed state."""
 
     folder: Path
     told: dict[str, dict[str, Any]] = field(default_factory=lambda: {"": {}})
@@ -62,7 +62,7 @@ class World:
     def fork(
         self, batches: Sequence[Batch], at: int | None = None, sent: signal.Signals = signal.SIGKILL
     ) -> int:
-        """Start a driver, which is sent a signal before its step number `at`; return its process id."""
+        """Start a driver that gets a signal before its step number `at`. Return its process id."""
         child = os.fork()
         if child == 0:
             try:
@@ -76,7 +76,7 @@ class World:
         return child
 
     def ended(self, driver: int) -> bool:
-        """Wait until a driver has ended, or been stopped; return whether it has ended by itself."""
+        """Wait until a driver has ended or was stopped. Return whether it has ended by itself."""
         _, status = os.waitpid(driver, os.WUNTRACED)
         failed = self.folder / "failed"
         assert not failed.exists(), failed.read_text()
@@ -90,7 +90,7 @@ class World:
         os.write(self._log, json.dumps(what).encode() + b"\n")
 
     def listen(self) -> None:
-        """Take in what drivers have told meanwhile."""
+        """Read the new log entries of the drivers."""
         file = self.folder / "told"
         text = file.read_bytes()[self._read :] if file.exists() else b""
         self._read += len(text)
@@ -102,13 +102,13 @@ class World:
             self.acknowledged |= set(what.get("committed", ()))
 
     def chain(self, attempt: str) -> list[str]:
-        """Return the attempts that lead to one, itself included."""
+        """Return the chain of attempts up to this one, inclusive."""
         if attempt not in self.told:
             self.listen()
         return [*self.chain(self.told[attempt]["base"]), attempt] if attempt else []
 
     def amounts_to(self, attempt: str) -> State:
-        """Return the contents of the stores after a chain of attempts."""
+        """Return the expected contents of the stores after a chain of attempts."""
         state: State = {store: {} for store in STORES}
         for one in self.chain(attempt):
             for store, writes in self.told[one]["writes"].items():
@@ -130,7 +130,7 @@ class World:
             read_sealed(self.root / part.file, part.size, part.checksum)
 
     def check_output(self, manifest: journal_module.Manifest) -> None:
-        """The last batch may have to be published again: of it, every attempt's output is there."""
+        """Check that the output of every attempt of the last batch exists, because it may be published again."""
         staged = {self.told_by(file): file for file in manifest.sinks["out"]}
         assert set(staged) == {change.attempt for change in manifest.changes.values()}
 
@@ -138,7 +138,7 @@ class World:
         return bytes(read_sealed(self.root / file.file, file.size, file.checksum)).decode()
 
     def looked_at(self) -> Journal:
-        """Open the manifests as they are, elsewhere: the checkpoint itself is not taken over by looking."""
+        """Open a copy of the manifests, so that the checkpoint itself is not taken over."""
         elsewhere = self.folder / "looked-at"
         shutil.rmtree(elsewhere, ignore_errors=True)
         for part in ("manifests", "epochs"):
@@ -148,7 +148,7 @@ class World:
             return Journal(elsewhere, IDENTITY)
 
     def check(self) -> Journal:
-        """Check what counts now against what has counted, and against what the attempts have told."""
+        """Check the committed state against the earlier committed state, and against the reports of attempts."""
         journal = self.looked_at()
         assert journal.last_batch >= self.last_batch, "a committed batch is gone"
         for task in TASKS:
@@ -173,7 +173,7 @@ class World:
         return journal
 
     def check_copies(self) -> None:
-        """Bring every copy to the end; and, from nothing, a new one by each way there is."""
+        """Bring every copy to the newest position, and also a new, empty copy in each possible way."""
         journal = self.check()
         for task in TASKS:
             history = journal.history.get(task, History())
@@ -198,7 +198,7 @@ class World:
             assert copy.position() == history.end
 
     def check_nothing_is_left(self) -> None:
-        """After two quiet batches, there is nothing of the changelog but what is needed."""
+        """Check that only needed changelog files remain after two batches without changes."""
         quiet = [Batch({task: ("1", {"s": {"k0": "quiet"}}) for task in TASKS})] * 2
         assert self.ended(self.fork(quiet))
         journal = self.check()
@@ -213,7 +213,7 @@ class World:
 
 
 def batches(count: int, visited: Sequence[str], when: str = BEFORE) -> list[Batch]:
-    """Both tasks, on different executors; one with a deletion, the other in two stores."""
+    """Draw batches of both tasks on different executors: one task with a deletion, the other with two stores."""
     return [
         Batch(
             {

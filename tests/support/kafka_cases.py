@@ -1,9 +1,9 @@
-"""What the tests of Kafka Streams' own assignors expect, as facts, against this engine.
+"""The expectations of the tests of Kafka Streams' own assignors, as cases for this engine.
 
-One `Case` per test method, in the suite's order: a cluster, and what has to hold of the answer. HighAvailability runs
-each under three rack strategies. Where the engine differs on purpose, `differs` says why and `ours` what holds here;
-the test then insists that the peer's expectation does *not* hold, so that a change of mind shows. The counts are those
-of the table in docs/placement.md.
+Each test method is a `Case`, in the suite's order: a cluster, and conditions on the answer. HighAvailability runs each
+case with three rack strategies. If the engine differs on purpose, `differs` has the reason and `ours` the conditions
+that hold here. The test then checks that Kafka's expectation does *not* hold, so that a later change of behaviour is
+noticed. The table in docs/placement.md has the counts.
 
 Source: apache/kafka, streams/src/test/java/org/apache/kafka/streams/processor/internals/assignment.
 """
@@ -44,7 +44,7 @@ def ids(text: str) -> list[TaskId]:
 
 @dataclass(frozen=True)
 class Client:
-    """One process. `lags`: of the tasks named, records behind; a task that is not named has no copy here."""
+    """One process. `lags`: task -> lag in records; a task without an entry has no copy here."""
 
     active: str = ""
     standby: str = ""
@@ -61,7 +61,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Answer:
-    """A plan, with what the suites ask of it. Warm-ups count as standbys, as they do there."""
+    """A plan, with the values that the suites check. Warm-ups count as standbys, as in Kafka's tests."""
 
     problem: Problem
     plan: Plan
@@ -84,7 +84,7 @@ class Answer:
         return [sum(map(len, r)) for r in self.roles]
 
     def skew(self) -> int:
-        """Return how far two processes are apart in the actives of one subtopology."""
+        """Return the largest difference between two processes in the actives of one subtopology."""
         per = [Counter(t.subtopology for t in r.active) for r in self.roles]
         subs = {t.id.subtopology for t in self.problem.tasks}
         return max((max(n) - min(n) for s in subs for n in [[c[s] for c in per]]), default=0)
@@ -94,7 +94,7 @@ Expect = Callable[[Answer], bool]
 
 
 def valid(standbys: int, warmups: int = 0) -> Expect:
-    """Every task has its copies, as many as fit; up to `warmups` tasks have one more."""
+    """Every task has as many copies as possible; up to `warmups` tasks have one more."""
 
     def check(a: Answer) -> bool:
         copies = Counter(t for r in a.roles for role in r for t in role)
@@ -114,19 +114,19 @@ def spread(per_slot: Sequence[float]) -> bool:
 
 
 def level(a: Answer) -> bool:
-    """Actives per slot differ by one at most."""
+    """The actives per slot differ by at most one."""
     return spread([n / i.capacity for n, i in zip(a.counts(), a.problem.instances, strict=True)])
 
 
 def stateful_level(a: Answer) -> bool:
-    """So do all copies of stateful tasks."""
+    """All copies of stateful tasks per slot differ by at most one."""
     stateful = {t.id for t in a.problem.tasks if t.stateful}
     held = [sum(t in stateful for role in r for t in role) for r in a.roles]
     return spread([n / i.capacity for n, i in zip(held, a.problem.instances, strict=True)])
 
 
 def alike(a: Answer) -> bool:
-    """No subtopology is skewed: by more than 1, or 4 with balance_subtopology."""
+    """No subtopology has a skew above 1, or above 4 with balance_subtopology."""
     return a.skew() <= (4 if a.strategy == "balance_subtopology" else 1)
 
 
@@ -155,12 +155,12 @@ def copies(*counts: int) -> Expect:
 
 
 def runs(**tasks: str) -> Expect:
-    """These processes run these tasks and no others."""
+    """These processes run exactly these tasks."""
     return lambda a: all(a.active(int(p[1:])) == set(ids(t)) for p, t in tasks.items())
 
 
 def holds(**tasks: str) -> Expect:
-    """These processes run these tasks, maybe among others."""
+    """These processes run at least these tasks."""
     return lambda a: all(a.active(int(p[1:])) >= set(ids(t)) for p, t in tasks.items())
 
 
@@ -182,7 +182,7 @@ def no_two_alike(n: int) -> Expect:
 
 @dataclass(frozen=True)
 class Case:
-    """One method: the cluster, and what has to hold. `stateful`, `stateless`: the tasks."""
+    """One test method: the cluster with its tasks (`stateful`, `stateless`), and the conditions."""
 
     name: str
     clients: tuple[Client, ...]
@@ -194,8 +194,8 @@ class Case:
     acceptable: int = 0
     differs: str = ""
     ours: tuple[Expect, ...] = ()
-    racked: tuple[Client, ...] = ()  # the clients under a rack strategy, where the suite has others there
-    first_half: bool = True  # False for what a method does after it has begun anew
+    racked: tuple[Client, ...] = ()  # the clients with a rack strategy, if the suite has other ones there
+    first_half: bool = True  # False for the second part of a method that starts again
 
     def answer(self, strategy: str, **more: Any) -> Answer:
         config = PlacementConfig(
@@ -224,12 +224,12 @@ class Case:
 
 
 def everywhere(tasks: str, n: int, lag: int, *slots: int) -> tuple[Client, ...]:
-    """Processes without roles, which all lag alike."""
+    """Processes without roles, all with the same lags."""
     return tuple(Client(slots=s, lags={tasks: lag}) for s in (slots or (1,) * n))
 
 
 def one_has(tasks: str, n: int, slots: int = 1) -> tuple[Client, ...]:
-    """The first process runs all, caught up; the others have nothing."""
+    """The first process runs all tasks, caught up; the others have no tasks and no copies."""
     return (Client(active=tasks, slots=slots, lags={tasks: 0}), *(Client(slots=slots) for _ in range(n - 1)))
 
 

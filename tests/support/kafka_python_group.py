@@ -1,4 +1,4 @@
-"""A cluster and a group of kafka-python's, without a broker."""
+"""A cluster and a consumer group of kafka-python, without a broker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What members of Kafka's sticky groups own, and where it goes."""
+"""Cases of Kafka's sticky assignors: members with their partitions, and the expected assignments."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ def parts(words: str) -> list[tuple[str, int]]:
 
 
 class Fact(NamedTuple):
-    """A question and the answer that is expected."""
+    """An input and the expected assignment."""
 
     topics: dict[str, int]
     members: dict[str, Member]
     expected: dict[str, str]
     waits: str = ""
-    """What has to be let go of first, in two phases."""
+    """The partitions that must be revoked first, with the cooperative protocol."""
 
 
 def told(topics: str, owned: str = "", generation: int = 1) -> Member:

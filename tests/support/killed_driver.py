@@ -1,4 +1,4 @@
-"""The driver that `test_driver_killed` kills: streams files through the harness, on a cluster of its own."""
+"""The driver that `test_driver_killed` kills. It streams files through the harness, on its own cluster."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def stream(spark, folder: Path):
-    """Run the pipeline over all files of `folder`, one a batch, and return it."""
+    """Run the pipeline over all files of `folder`, one per batch, and return it."""
     from tests.support.placed_harness import Pipeline
 
     pipeline = Pipeline(spark, folder)

@@ -1,7 +1,7 @@
-"""A network in memory, for one coordinator and its members: delays, losses, duplicates, cuts, crashes. All by seed.
+"""A network in memory for one coordinator and its members: delays, losses, duplicates, cuts, crashes, all from a seed.
 
-Messages travel as bytes. Nothing waits: time jumps from event to event. Whatever the network does, `check` holds after
-every event; it is what the protocol promises.
+Messages are bytes. Nothing waits, because time jumps from event to event. `check` has the promises of the protocol. It
+runs after every event.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = MemberSettings(session_timeout_ms=10_000, heartbeat_interval_ms=1_000
 
 @dataclass
 class Weather:
-    """What happens to messages: the longest delay (seconds), and the shares that are lost and doubled."""
+    """The treatment of messages: the longest delay (seconds), and the fractions that are lost and duplicated."""
 
     delay: float = 0.01
     loss: float = 0.0
@@ -48,7 +48,7 @@ class Network:
     seed: int = 0
     settings: CoordinatorSettings = FAST
     weather: Weather = field(default_factory=Weather)
-    exclusive: bool = True  # whether values are partitions that only one may own at a time
+    exclusive: bool = True  # whether values are partitions, which only one member may own at a time
     coordinator: Coordinator = field(init=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class Network:
         self.leaders: dict[int, str] = {}
         self.newest = 0
         self.bytes_to_members = 0
-        self.sent: list[tuple[str, Any]] = []  # coordinator's messages, by receiver
+        self.sent: list[tuple[str, Any]] = []  # (receiver, message) of the coordinator's messages
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._count = 0
 
@@ -85,17 +85,17 @@ class Network:
         self._apply(member_id, self.members[member_id].rejoin(self.now))
 
     def replace_coordinator(self, *, remembers: bool) -> None:
-        """Let another coordinator take over, which may know the generations or not."""
+        """Replace the coordinator by a new one, which may know the generations or not."""
         resume = self.coordinator.generations() if remembers else {}
         self.coordinator = Coordinator(self.settings, resume=resume)
 
     # -------------------------------------------------------------------------------------------- time
 
     def run(self, seconds: float) -> None:
-        """Let so much time pass."""
+        """Advance the time by this many seconds."""
         until = self.now + seconds
         for turn in itertools.count():
-            # A group that talks to itself without end would never let time pass.
+            # Endless messages at one instant would keep the time from advancing.
             assert turn < 1_000 * (1 + seconds), f"no end of events; {self.tail()}"
             at = self._events[0][0] if self._events else None
             timers = [t for m in self.members.values() if (t := m.next_deadline()) is not None]
@@ -104,7 +104,7 @@ class Network:
             if nearest is None or nearest > until:
                 break
             self.now = max(self.now, nearest)
-            # Members first: at the same instant, who has to stop stops before anything is given away.
+            # Members before the coordinator: at the same instant, they stop before their partitions go to others.
             for name, member in list(self.members.items()):
                 t = member.next_deadline()
                 if t is not None and t <= self.now:
@@ -118,7 +118,7 @@ class Network:
         self.now = until
 
     def settle(self, seconds: float = 120.0) -> None:
-        """Let the network be quiet and whole until the group must be stable, and say so if it is not."""
+        """Run without faults until the group must be stable. Fail if it is not."""
         self.weather, self.cut = Weather(), set()
         self.run(seconds)
         alive = {n: m for n, m in self.members.items() if m.state is not MemberState.FAILED}
@@ -131,7 +131,7 @@ class Network:
                 assert member.generation == found.generation, (name, member.generation, found, self.tail())
 
     def in_flight(self) -> float:
-        """Return in how many seconds all messages that are on their way now will have arrived."""
+        """Return in how many seconds all messages of now will have arrived."""
         return max((at for at, _, _ in self._events), default=self.now) - self.now
 
     def owned(self) -> dict[str, Any]:
@@ -162,7 +162,7 @@ class Network:
         self.log.append((round(self.now, 4), name, effect))
         if isinstance(effect, Assigned) and self.exclusive:
             for part in effect.value:
-                # A static member that is back has its partitions again, in the same generation.
+                # A returning static member gets its partitions again, in the same generation.
                 own = self.members[name].settings.group_instance_id or name
                 other = self.owners.setdefault((effect.generation, part), own)
                 assert other == own, f"{part} of {effect.generation}: {other}, {own}; {self.tail()}"

@@ -1,4 +1,4 @@
-"""A small keyed pipeline with known answers, and waiting for events."""
+"""A small keyed pipeline with known answers, and functions that wait for events."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from topology import TaskId
 
 EXECUTORS = 3
 
-#: For Java that lives for a minute: compiled quickly rather than well, and one thread to collect garbage.
+#: Options for short-lived JVMs: fast compilation, and one garbage collection thread.
 SHORT_LIVED = dict.fromkeys(
     ("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"),
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
@@ -27,7 +27,7 @@ SHORT_LIVED = dict.fromkeys(
 
 
 def wait_until(condition, what: str, seconds: float = 60.0) -> None:
-    """Wait for an event, and fail with its name if it does not come."""
+    """Wait for an event. Fail with its name if it does not happen."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -44,10 +44,10 @@ def data(batch: int, rows: int = 600) -> list[tuple[str, str, int]]:
 
 
 class FaultOrders:
-    """Orders of death (`taskplace.spark.faults`), one at a time, and what became of them.
+    """Orders to die (`taskplace.spark.faults`), one at a time.
 
-    An order is carried out when it was taken: a process takes it before it dies, and only one can. One that was
-    withdrawn in time can never be carried out.
+    A process takes an order before it dies, and only one process can. An order that was withdrawn before is never
+    taken.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -59,12 +59,12 @@ class FaultOrders:
     def write(self, name: str, what: str = "kill") -> None:
         staging = self.folder / f".{name}"
         staging.write_text(what)
-        staging.rename(self.folder / name)  # nobody reads half of it
+        staging.rename(self.folder / name)  # so no process reads half of it
         self.pending = name
         self.written[name] += 1
 
     def taken(self) -> bool:
-        """Return whether there is no order that waits to be carried out."""
+        """Return whether no order is waiting."""
         if self.pending is not None and not (self.folder / self.pending).exists():
             self.carried_out[self.pending] += 1
             self.pending = None
@@ -78,22 +78,22 @@ class FaultOrders:
             self.taken()
 
     def held_at(self, name: str) -> int | None:
-        """Return the process that is held at a point, None if there is none (yet)."""
+        """Return the process that is held at a point, or None."""
         held = self.folder / f"{name}.held"
         return int(held.read_text() or 0) or None if held.exists() else None
 
     def release(self, name: str) -> None:
-        """Let the process that is held at a point go on."""
+        """Let the process that is held at a point continue."""
         (self.folder / f"{name}.release").touch()
 
     def forget(self, name: str) -> None:
-        """Take away what the holding of a process has left, so that another one can be held there."""
+        """Remove the files of a held process, so that another one can be held at the point."""
         for what in ("held", "release"):
             (self.folder / f"{name}.{what}").unlink(missing_ok=True)
 
 
 def runs(pid: int) -> bool:
-    """Return whether a process still does anything."""
+    """Return whether a process is still running."""
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -101,7 +101,7 @@ def runs(pid: int) -> bool:
 
 
 def part_from_executor(worker: int) -> None:
-    """Have a worker of Spark's live on when its executor dies: what would end it, its parent, is killed first."""
+    """Let a Spark worker outlive its executor: kill its parent first, which would end it."""
     daemon = psutil.Process(worker).parent()
     assert daemon is not None
     daemon.kill()
@@ -109,14 +109,14 @@ def part_from_executor(worker: int) -> None:
 
 Row = tuple[str, str, int]
 
-#: By sink, the columns that its rows are counted by: their names and where a row of the input has them.
+#: sink -> the columns by which its rows are counted -> their positions in an input row
 SINKS = {"keys": {"key": 0}, "groups": {"group": 1}, "pairs": {"key": 0, "group": 1}}
-#: By store, what its entries are counted by, in the same way.
+#: store -> the columns of its keys, likewise
 STORES = {"by-key": SINKS["keys"], "by-group": SINKS["groups"], "by-pair": SINKS["pairs"]}
 
 
 def entries(store: str, rows: Iterable[Row]) -> list[tuple]:
-    """Return what a store has to hold after these rows: (key columns..., count, sum), in order."""
+    """Return the expected entries of a store after these rows: (key columns..., count, sum), sorted."""
     counts, sums = Counter(), Counter()
     for row in rows:
         key = tuple(row[at] for at in STORES[store].values())
@@ -133,10 +133,10 @@ def check_copies(
     at_the_end: Iterable[Path] = (),
     watermark: int | None = None,
 ) -> int:
-    """Bring every copy there is to the end; those of a task are equal, and all tasks together hold the truth.
+    """Bring every copy to the end. Check that copies of a task are equal, and all tasks together hold the truth.
 
-    `truth`: by store, its rows in order, as they are at the watermark. Copies of dead executors are checked, too. Those
-    `at_the_end` are there before anybody brings them. Returns how many there are.
+    `truth`: store -> its sorted rows at the watermark. Copies of dead executors are checked too. Those in `at_the_end`
+    must be at the end already. Returns the number of copies.
     """
     from taskplace.spark.messages import History
     from taskplace.spark.state.copy import Copy
@@ -171,7 +171,7 @@ def check_copies(
 
 
 def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequence[str]) -> None:
-    """Each batch directory holds the keys of that batch and no others, once each, as they were after that batch."""
+    """Check that each batch directory has exactly the keys of its batch, once each, as they were after it."""
     for sink in sinks:
         columns = SINKS[sink]
         counts, sums = Counter(), Counter()
@@ -192,8 +192,7 @@ def check_each_batch(folder: Path, batches: Sequence[Sequence[Row]], sinks: Sequ
 
 
 def check_private(folder: Path) -> None:
-    """All directories of the checkpoint and of the executors' state are closed to others, and all files but those that
-    sinks link."""
+    """Check that other users cannot read the checkpoint and the state, except for files that sinks link."""
     for root in (folder / "checkpoint", folder / "state"):
         for path in (root, *root.rglob("*")):
             if path.is_dir():
@@ -203,7 +202,7 @@ def check_private(folder: Path) -> None:
 
 
 def check(folder: Path, rows: list[tuple[str, str, int]]) -> None:
-    """The newest row of every key in the sinks is the truth, and no batch directory holds a key twice."""
+    """Check that the newest row of every key in the sinks is right, and that no batch directory has a key twice."""
     for sink, column in (("keys", 0), ("groups", 1)):
         counts, sums = Counter(), Counter()
         for row in rows:
@@ -253,9 +252,9 @@ def topology(folder: Path, *, partitions: int = 6, pairs: bool = False, sink: st
 
 
 class Pipeline:
-    """Counts and sums by key, repartitions by group, counts and sums again; the truth is kept beside it.
+    """Counts and sums by key, repartitions by group, and counts and sums again. It also computes the expected results.
 
-    With `pairs`, it also does so by key and group: tasks have two stores then, and snapshots two pieces.
+    With `pairs`, it also counts by key and group. Then tasks have two stores, and snapshots two pieces.
     """
 
     def __init__(
@@ -288,7 +287,7 @@ class Pipeline:
         )
 
     def reopen(self, **options) -> None:
-        """What a restarted driver does."""
+        """Restart the driver."""
         self.placed.close()
         self.placed = self.open(**options)
 
@@ -304,16 +303,16 @@ class Pipeline:
         self.rows.extend(data)
 
     def truth(self, store: str) -> list[tuple]:
-        """Return what a store has to hold now, in order."""
+        """Return the expected rows of a store, sorted."""
         return entries(store, self.rows)
 
     def check(self) -> None:
         check(self.folder, self.rows)
 
     def check_state(self) -> None:
-        """Active copies hold the truth, as reading them shows; followers hold what actives hold. Closes the stream.
+        """Check that active copies are right when they are read, and that followers equal them. Closes the stream.
 
-        To be called when everybody has settled.
+        Call it when all copies have settled.
         """
         placed = self.placed
         for program in placed.programs:

@@ -1,8 +1,8 @@
-"""A whole `Placed` in this process: the bridge that it is given has no Spark behind it, all the rest is real.
+"""A whole `Placed` in this process. Its bridge has no Spark behind it; everything else is real.
 
-Executors are names, and tasks run where they are pinned, one after the other. The state of each lies in a directory of
-its own, as it would on its disk; who comes later may take over what a dead one has left. The replicator's thread never
-runs: a test makes its rounds.
+Executors are names, and tasks run where they are pinned, one after the other. Each executor has its own state
+directory, as on its own disk. A later executor may take over the directory of a dead one. The replicator's thread never
+runs; tests call its rounds.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from topology import Topology
 
 
 class Died(BaseException):
-    """The executor that runs this is gone: no handler of errors runs any more."""
+    """The executor that runs this dies here: no error handler must run."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A source of the topology, and its rows in one batch; `partitions` are its topic's."""
+    """A source of the topology, and its rows in one batch. `partitions`: the partition count of its topic."""
 
     tag: int
     key: tuple[str, ...]
@@ -50,7 +50,7 @@ class Source:
 
 
 class Frame:
-    """Stands for the united data frame of a batch, or for the part of it that one subtopology reads."""
+    """Replaces the data frame of a batch, or the part of it that one subtopology reads."""
 
     sparkSession = None  # noqa: N815 - as data frames call it
 
@@ -65,7 +65,7 @@ class Frame:
         return sum(source.rows.num_rows for source in self.sources.values())
 
     def shuffled(self, order: Sequence[int]) -> ArrowInput:
-        """Return the rows as Spark would bring them: those of a single source as they are, others tagged."""
+        """Return the rows as Spark would deliver them: untagged from a single source, tagged from several."""
         parts: list[list[pa.Table]] = [[] for _ in order]
         for topic, source in self.sources.items():
             keys = [source.rows[name] for name in source.key]
@@ -99,7 +99,7 @@ class Frame:
 
 @dataclass
 class Job:
-    """A pinned job that was described, and not begun."""
+    """A pinned job that has not started."""
 
     elements: Sequence[bytes]
     locations: Sequence[str | None]
@@ -109,7 +109,7 @@ class Job:
 
 
 class NeverRuns(threading.Thread):
-    """A thread that counts as started until somebody waits for its end."""
+    """A thread that counts as started until `join` is called."""
 
     ended: bool | None = None
 
@@ -124,18 +124,18 @@ class NeverRuns(threading.Thread):
 
 
 class World:
-    """The cluster, and what outlives any driver: the executors, their disks, the checkpoint, the sinks.
+    """The cluster and everything that outlives drivers: the executors, their disks, the checkpoint, the sinks.
 
     It is the bridge (`taskplace.spark.cluster.Cluster`) of the drivers that it opens.
 
-    - `there`: by id, the executors that live; `come`, `leave`, `lose` and `restart` change them; those `leaving` live
-      and get no tasks any more
-    - `at`: called with the point that is being passed (`taskplace.spark.faults`); may raise, `Died` after it has lost
-      the executor that runs this
-    - `running`: the executor whose task runs just now, None in between
+    - `there`: id -> living executor; `come`, `leave`, `lose` and `restart` change it
+    - `leaving`: the living executors that get no more tasks
+    - `at`: called with each point that is passed (`taskplace.spark.faults`). It may raise exceptions, such as `Died`
+      after it has lost the running executor
+    - `running`: the executor whose task is running, or None
     - `query`: the id of Spark's query
     - `adopted`: how often an executor took over the directory of a dead one
-    - `threads`: those that drivers have asked for, each to visit its followers
+    - `threads`: the threads that drivers have requested for visits
     """
 
     local = False
@@ -164,23 +164,23 @@ class World:
         monkeypatch.setattr(identity, "home", self._home)
         monkeypatch.setattr(faults, "point", lambda name: self.at(name))
         monkeypatch.setattr(rebalancer, "PAUSE_SECONDS", 0.0)
-        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes here
+        monkeypatch.setattr(os, "fsync", lambda handle: None)  # no host crashes in these tests
 
     # -- executors
 
     def come(self, number: int = 1) -> list[str]:
-        """Have executors come, and return their ids."""
+        """Add executors, and return their ids."""
         ids = [str(self._number + 1 + i) for i in range(number)]
         self._number += number
         self.there |= {id: Executor(id, f"host-{id}", 1) for id in ids}
         return ids
 
     def leave(self, id: str) -> None:
-        """Have Spark decommission an executor."""
+        """Decommission an executor, as Spark does."""
         self.leaving.add(id)
 
     def lose(self, id: str) -> None:
-        """End an executor and its workers; what it has on its disk stays, for another one to take over."""
+        """End an executor and its workers. Its directory remains, and another executor may take it over."""
         del self.there[id]
         self.leaving.discard(id)
         for (executor, _), home in list(self._homes.items()):
@@ -190,7 +190,7 @@ class World:
         self._homes = {key: home for key, home in self._homes.items() if key[0] != id}
 
     def restart(self, number: int) -> None:
-        """Go on as another application, with so many executors of its own."""
+        """Continue as another application, with this many new executors."""
         for id in list(self.there):
             self.lose(id)
         self._apps += 1
@@ -198,7 +198,7 @@ class World:
         self.come(number)
 
     def _owner(self, id: str | None) -> Owner:
-        # No process is that old: a directory is in use as long as a worker, this process, is noted down in it.
+        # No process is that old. A directory is in use while a worker (this process) is recorded in it.
         return replace(self._me, started=-float(id or 0) - 1)
 
     def _home(self, root: Path, app: str) -> Path:
@@ -243,7 +243,7 @@ class World:
         return SimpleNamespace(to=lambda function: partial(function, value))
 
     def register_source(self, spark: Any, name: str, source: Callable[[], type]) -> None:
-        """No Spark looks for it."""
+        """Do nothing, because no Spark looks for the source."""
 
     def thread(self, target: Callable[[], None], name: str) -> NeverRuns:
         self.threads.append(NeverRuns(target=target, name=name))
@@ -278,7 +278,7 @@ class World:
         return found
 
     def _task(self, job: Job, i: int, where: str) -> list[str] | None:
-        """Run a task on an executor; None if that has died."""
+        """Run a task on an executor. Return None if the executor has died."""
         before, self.running = self.running, where
         try:
             element: Any = job.elements[i]
@@ -294,7 +294,7 @@ class World:
     # -- drivers
 
     def open(self, topology: Topology, *, checkpoint: str = "checkpoint", **options: Any) -> Placed:
-        """Make a driver; `options` are those of `Placed`."""
+        """Create a driver. `options`: the options of `Placed`."""
         config = {"num.standby.replicas": 0, **options.pop("config", {})}
         return Placed(
             self.spark,  # type: ignore[arg-type]
@@ -314,12 +314,12 @@ class World:
         return Frame({t: Source(tag, keys[t], topics[t], counts[t] or 1) for t, tag in tags.items()})
 
     def batch(self, placed: Placed, number: int, /, **topics: pa.Table) -> None:
-        """Run a batch, given the rows of each source."""
+        """Run a batch with the rows of each source."""
         placed.process_batch(self.frame(placed, topics), number)
 
     @staticmethod
     def follow(placed: Placed, rounds: int = 20) -> int:
-        """Make rounds of visits as long as there is something to do; return how many. Errors: as the visits'."""
+        """Run rounds of visits while there is work, and return their number. Errors: those of visits."""
         return next((made for made in range(rounds) if not placed._runner.replicator.round()), rounds)
 
     # -- what has come of it
@@ -329,12 +329,12 @@ class World:
         return pa.concat_tables([pq.ParquetFile(file).read() for file in files])
 
     def stored(self, placed: Placed, store: str) -> list[tuple]:
-        """Return a store's rows, as they are read from outside, in order."""
+        """Return a store's rows, read from outside the stream, sorted."""
         found: Any = placed.store(store).to_df()
         return sorted((tuple(row.values()) for row in found.to_pylist()), key=repr)
 
     def sent(self, sink: str) -> dict[int, list[tuple]]:
-        """Return a sink's rows by batch, in order."""
+        """Return a sink's sorted rows by batch."""
         return {
             int(path.name.partition("=")[2]): sorted(
                 (tuple(row.values()) for row in self._read(*map(str, path.glob("*.parquet"))).to_pylist()),

@@ -1,4 +1,4 @@
-"""Configurations of the partitioner, and the bytes that its partitions got."""
+"""Configurations of the partitioner, and the bytes that each partition receives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ record_sizes = st.lists(st.integers(0, 5_000), max_size=200)
 
 
 def bytes_of(partitioner: UniformStickyPartitioner, sizes: list[int]) -> list[int]:
-    """Send records one by one; return what each partition got, in bytes."""
+    """Send records one by one. Return the bytes that each partition received."""
     out = [0] * partitioner.partitions
     for size in sizes:
         out[partitioner.partition(None, size)] += size

@@ -1,4 +1,4 @@
-"""A driver without Spark, and a bench for one processor: what runs on executors, in this process."""
+"""A driver without Spark, and a bench for one processor. The code of executors runs in this process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from topology import TaskId
 
 
 class Bench:
-    """Runs one processor over several batches, on a real copy; each batch is committed at once."""
+    """Runs one processor over several batches on a real copy. Each batch is committed at once."""
 
     def __init__(self, path: Path, processor: Any) -> None:
         self.path, self.processor = path, processor
@@ -49,7 +49,7 @@ class Bench:
         return out
 
     def stored(self, name: str) -> list[dict[str, Any]]:
-        """Return a store's committed rows, sorted by their text."""
+        """Return a store's committed rows, sorted as text."""
         with Copy(self.path, list(self.schemas)) as copy:
             copy.bring_to(self.history, self.path)
             rows = [row for table in Store(self.schemas[name], copy).scan() for row in table.to_pylist()]
@@ -57,7 +57,7 @@ class Bench:
 
 
 def committed(history: History, root: Path, changes: Changes, batch: int) -> History:
-    """Return the history with one more change, whose file is written."""
+    """Write the file of one more change, and return the history with it."""
     records = sum(map(len, changes.values()))
     data = encode_changes(changes, {})
     file = f"changelog/{batch}.arrow"
@@ -161,13 +161,13 @@ class Runtime:
         return replace(setting, inputs=boundary.write_listing(self.checkpoint, file, read))
 
     def input(self, partition: int, flights: Sequence[tuple], planes: Sequence[tuple] = ()) -> list[bytes]:
-        """Return the part of the rows that Spark would bring to a partition, as it would bring it."""
+        """Return the rows that Spark would deliver to a partition, in the same form."""
         rows = [{TAG: 0, "flights": dict(zip(self.FLIGHT.names, row, strict=True))} for row in flights]
         rows += [{TAG: 1, "planes": dict(zip(self.PLANE.names, row, strict=True))} for row in planes]
         keys = pa.array([(row.get("flights") or row["planes"])["tailnum"] for row in rows], pa.string())
         at = partition_of([keys], self.TASKS[0])
         mine = [{**r, PARTITION: int(p)} for r, p in zip(rows, at, strict=True) if p == partition]
-        half = len(mine) // 2  # in two batches, as Spark may split them
+        half = len(mine) // 2  # two Arrow batches, because Spark may split rows
         parts = [part for part in (mine[:half], mine[half:]) if part]
         return [
             pa.RecordBatch.from_pylist(part, schema=self.UNITED).serialize().to_pybytes() for part in parts
@@ -185,7 +185,7 @@ class Runtime:
         program: Program | None = None,
         **setting: Any,
     ) -> Report:
-        """Run one attempt on an executor, from what is committed."""
+        """Run one attempt on an executor, from the committed position."""
         self.be(executor)
         subtopology, partition = task
         program = program or (self.first, self.second)[subtopology]
@@ -199,7 +199,7 @@ class Runtime:
         return Report.decode(run_attempt(program, of_stage, descriptor, rows).encode())
 
     def commit(self, *reports: Report) -> None:
-        """Make the attempts of a batch history, and go on to the next."""
+        """Add the attempts of a batch to the history, and continue with the next batch."""
         for report in reports:
             if report.change is not None:
                 old = self.history.get(report.task, History())
@@ -219,7 +219,7 @@ class Runtime:
         return self.state / f"app.{executor}" / str(task)
 
     def contents(self, task: TaskId, executor: str = "1") -> dict[str, list[dict[str, Any]]]:
-        """Return all rows of a task's copy, after it was brought to the end of history."""
+        """Bring a task's copy to the end of the history, and return all its rows."""
         program = (self.first, self.second)[task.subtopology]
         with Copy(self.copy(task, executor), program.databases) as copy:
             copy.bring_to(self.history.get(task, History()), self.checkpoint)

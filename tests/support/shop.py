@@ -1,4 +1,4 @@
-"""An application that is YAML alone, and the module of its own functions."""
+"""An application in YAML alone, and a module with its custom functions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ topology:
   sources:
     orders: {key: customer, partitions: 4}
   nodes:
-    once: {process: orders, processor: deduplicate, options: {by: {id: long}}}
+    once: {process: orders, processor: deduplicate, options: {by: {customer: string, id: long}}}
     spent:
       process: once
       processor: aggregate
@@ -61,7 +61,7 @@ HERE = "shop_processors"
 
 
 def settings(**changes) -> Settings:
-    """`ORDERS` with values changed: dotted paths with __ between the keys."""
+    """Return `ORDERS` with changed values. Keywords are paths, with __ between the keys."""
     document = copy.deepcopy(yaml.safe_load(ORDERS))
     for path, value in changes.items():
         *way, last = path.split("__")

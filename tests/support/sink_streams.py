@@ -1,4 +1,4 @@
-"""A stream whose tasks send what a test says to its sink."""
+"""A stream whose tasks send rows that a test chooses to its sink."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def made(folder, monkeypatch) -> World:
 
 
 class Stream:
-    """A stream whose tasks send what they are told; `batch` runs the next one."""
+    """A stream whose tasks send chosen rows. `batch` runs the next batch."""
 
     def __init__(self, world: World, target: Any = None, checkpoint: str = "checkpoint", **sink: Any) -> None:
         self.world, self.target, self.sink = world, target, sink
@@ -39,7 +39,7 @@ class Stream:
         self.placed = self.open()
 
     def open(self, **sink: Any) -> Placed:
-        """Make another driver, maybe with other options of the sink."""
+        """Create another driver, with the given options of the sink."""
         self.sink = sink or self.sink
         topo = Topology("t")
         rows = topo.source("in", key="k", partitions=TASKS).process(self._send, name="p")
@@ -57,7 +57,7 @@ class Stream:
         self.number += 1
 
     def refused(self, *sends: pa.Table, match: str, error: type[Exception] = InputError) -> None:
-        """The batch is refused before its manifest, again and again, and leaves nothing behind."""
+        """Check that each try refuses the batch before its manifest, and leaves no files."""
         for _ in range(2):
             with pytest.raises(error, match=match):
                 self.batch(*sends)

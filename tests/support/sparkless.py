@@ -1,4 +1,4 @@
-"""Stages as the driver runs them, on a bridge that has no Spark behind it."""
+"""Runs stages as the driver does, on a bridge without Spark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from topology import TaskId
 
 @dataclass
 class Job:
-    """A job that was begun: what each of its bins is to do, the tasks in it, and how it is cancelled."""
+    """A started job: the function and the tasks of each bin, and its cancellation."""
 
     attempt: Callable[[int], Iterator[bytes]]
     tasks: Callable[[int], list[TaskId]]
@@ -24,12 +24,12 @@ class Job:
 
 
 class Sparkless:
-    """A bridge that runs a task where it is pinned, one after the other, in this process.
+    """A bridge that runs tasks where they are pinned, one after the other, in this process.
 
-    - `owners`: by task, the id of the executor that it belongs to: "1" for those that are not named
-    - `elsewhere`: the id of the executor that takes every task, wherever it is pinned
-    - `before_attempt` is told the task of each attempt and may raise `JobLostError`
-    - `job`: the last one; `rounds`: how many there were; `attempted`: the task of each attempt, in order
+    - `owners`: task -> the id of its executor; "1" for tasks without an entry
+    - `elsewhere`: the id of an executor that gets every task, regardless of pins
+    - `before_attempt`: called with the task of each attempt; it may raise `JobLostError`
+    - `job`: the last job; `rounds`: the number of jobs; `attempted`: the task of each attempt, in order
     """
 
     local = False
@@ -51,7 +51,7 @@ class Sparkless:
         planes: Sequence[tuple] = (),
         reports: Sequence[Report] = (),
     ) -> dict[TaskId, Report]:
-        """Run one batch of one subtopology, from what is committed."""
+        """Run one batch of one subtopology, from the committed positions."""
         runtime = self.runtime
         program = (runtime.first, runtime.second)[subtopology]
         self._tasks = [TaskId(subtopology, p) for p in range(runtime.TASKS[subtopology])]

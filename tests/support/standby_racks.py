@@ -1,4 +1,4 @@
-"""Problems whose standbys read their changelogs across racks."""
+"""Problems with standbys that read changelogs across racks."""
 
 from __future__ import annotations
 

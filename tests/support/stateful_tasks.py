@@ -1,4 +1,4 @@
-"""Stateful tasks with a changelog of one length, and problems under another configuration."""
+"""Stateful tasks with changelogs of equal length, and problems with another configuration."""
 
 from __future__ import annotations
 

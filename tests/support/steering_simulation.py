@@ -1,4 +1,4 @@
-"""Steering rounds without Spark: observations made up by tests, and a Spark that obeys every decision."""
+"""Steering rounds without Spark: artificial observations, and a Spark that follows every decision."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def slots(count: int, cores: int = 2) -> dict[str, int]:
 
 
 def paid(moves) -> int:
-    """How many of these moves leave a running executor, and so count against the budget."""
+    """Return how many of these moves leave a running executor and so count against the budget."""
     return sum(move.why in ("balance", "load", "drain") for move in moves)
 
 
@@ -38,19 +38,19 @@ def even(counts) -> bool:
 
 
 def observed(batch: int, slots, places, **values) -> Observation:
-    """An observation, with the values of its cluster beside its own."""
+    """Return an observation. Keywords may be its own fields or those of its cluster."""
     cluster = Cluster(slots, **{key: values.pop(key) for key in CLUSTER if key in values})
     return Observation(batch=batch, cluster=cluster, places=places, **values)
 
 
 def changed(seen: Observation, **values) -> Observation:
-    """The observation with other values, of its cluster or its own."""
+    """Return the observation with changed fields, its own or those of its cluster."""
     cluster = replace(seen.cluster, **{key: values.pop(key) for key in CLUSTER if key in values})
     return replace(seen, cluster=cluster, **values)
 
 
 class Decider:
-    """Hands the state of one decision to the next."""
+    """Passes the state of each decision to the next."""
 
     def __init__(self, config: SteeringConfig | None = None) -> None:
         self.config, self.state = config or SteeringConfig(), SteeringState()
@@ -95,7 +95,7 @@ class Obedient(Decider):
         return {name: found[name] for name in self.seen.cluster.slots}
 
     def busiest(self, costs) -> float:
-        """The load of a slot of the busiest executor."""
+        """Return the load per slot of the busiest executor."""
         return max(
             sum(costs[t] for t, at in self.seen.places.items() if at == name) / cores
             for name, cores in self.seen.cluster.slots.items()
@@ -108,7 +108,7 @@ def cluster(tasks, instances, places, per_batch=4, **config) -> Obedient:
 
 
 def spread_with_a_hot_one(weight: float, partitions: int = 12, **config) -> Obedient:
-    """Three executors with the same number of tasks, of which 0_0 is seen to cost `weight` times the others."""
+    """Return three executors with equal numbers of tasks. Task 0_0 costs `weight` times as much as the others."""
     tasks = grid(1, partitions)
     run = cluster(tasks, slots(3, cores=1), {t: f"executor-{t.partition % 3}" for t in tasks}, **config)
     run.batch()

@@ -1,4 +1,4 @@
-"""A bridge that stands for Spark, and handles over it that are polled by hand."""
+"""A bridge that replaces Spark, and handles on it that tests poll."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ POLLS = 3 * DECOMMISSION_POLLS
 
 
 class Spark:
-    """A query of one operator that waits for data; `ran` is the end of one more batch.
+    """A query with one operator that waits for data. `ran` ends one more batch.
 
-    `at` is the coordinator's map, which shows at once what was sent; `running`, where the last batch really ran.
+    - `at`: the coordinator's map, which shows sent locations at once
+    - `running`: the executors on which the last batch really ran
     """
 
     def __init__(
@@ -84,18 +85,18 @@ def steering_of(spark: Spark, per_batch: int = 1) -> Steering:
 
 
 def polled(steering: Steering, times: int = POLLS) -> int:
-    """Poll, as the thread does; return how many rounds there were."""
+    """Poll as the thread does. Return the number of rounds."""
     return sum(steering._turn() for _ in range(times))
 
 
 def failing(times: int, really):
-    """Return a call that fails so many times, and then does what it should."""
+    """Return a function that fails this many times, and then works."""
     left = [OSError("a passing error")] * times
     return lambda *args, **kwargs: (_ for _ in ()).throw(left.pop()) if left else really(*args, **kwargs)
 
 
 def turned(steering: Steering, times: int = POLLS) -> int:
-    """Poll as the thread does, errors and all; return how many rounds there were."""
+    """Poll as the thread does, including its handling of errors. Return the number of rounds."""
     rounds = 0
     for _ in range(times):
         try:
@@ -106,7 +107,7 @@ def turned(steering: Steering, times: int = POLLS) -> int:
 
 
 def reloads_counted(monkeypatch) -> list[int | None]:
-    """How many tasks loaded their state in each batch that costs are learned from; None: unknown. Grows as they are."""
+    """Return a growing list: the number of state loads in each batch that costs are learned from, None if unknown."""
     counted, really = [], MeasuredCosts.after_batch
 
     def after_batch(costs, operators, *, tasks, loaded, seconds=()):
@@ -122,7 +123,7 @@ def on(places, name: str) -> int:
 
 
 def pair(app: str, budget: int = 4):
-    """Two steered queries, each with two tasks on each of three executors, that have seen a few batches."""
+    """Return two steered queries that have run a few batches, each with two tasks on each of three executors."""
     queries = [Spark(app, 6, 3, run=run, spread=True) for run in ("a", "b")]
     handles = [steering_of(query, budget) for query in queries]
     for _ in range(3):
@@ -133,7 +134,7 @@ def pair(app: str, budget: int = 4):
 
 
 def unreadable(app: str):
-    """Two queries on three executors; the operators of the second cannot be read, so it stands down."""
+    """Return two queries on three executors. The operators of the second cannot be read, so it stops steering."""
     queries = [Spark(app, 6, 3, run=run, spread=True) for run in ("a", "b")]
     queries[1].layout = failing(10**6, None)
     handles = [steering_of(query, 6) for query in queries]

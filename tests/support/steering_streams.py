@@ -1,4 +1,4 @@
-"""Small stateful queries with known answers, fed a batch at a time, steered or not."""
+"""Small stateful queries with known answers, fed one batch at a time, with or without steering."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 
 def wait_until(condition, what: str, seconds: float = 60.0) -> None:
-    """Wait for an event, and fail with its name if it does not come."""
+    """Wait for an event. Fail with its name if it does not happen."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -34,7 +34,7 @@ def executor_pids() -> dict[str, int]:
     """Return the processes of all executors of this driver, by instance."""
     found = {}
     for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # one that has just ended
+        with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
             line = process.cmdline()
             if "--executor-id" in line and "java" in process.name():
                 found[f"executor-{line[line.index('--executor-id') + 1]}"] = process.pid
@@ -46,7 +46,7 @@ def kill(instance: str) -> None:
 
 
 def want_executors(bridge, count: int) -> None:
-    """Tell the cluster manager how many executors this application wants; it ends none, and replaces none beyond it."""
+    """Set the number of executors that this application requests. Surplus executors continue, but are not replaced."""
     nothing = bridge._jvm.PythonUtils.toScalaMap(bridge._jvm.java.util.HashMap())
     bridge._jsc.requestTotalExecutors(count, 0, nothing)
 
@@ -71,12 +71,12 @@ def join(rows, other):
 
 
 def once(rows, other):
-    """The keys, each once: every row is exchanged, so a partition's input is as skewed as the keys are."""
+    """Keep each key once. Every row is exchanged, so the partitions' input is as skewed as the keys."""
     return rows.dropDuplicates(["key"]).select("key"), "append"
 
 
 def chained(rows, other):
-    """A deduplication and an aggregation in one stage, and an aggregation in the next."""
+    """De-duplicate and aggregate in one stage, and aggregate again in the next."""
     from pyspark.sql import functions as F  # noqa: N812
 
     once = rows.withWatermark("at", "1 minute").dropDuplicates(["key", "at"])
@@ -86,14 +86,14 @@ def chained(rows, other):
 
 
 def total(rows, other):
-    """An aggregation without keys, which Spark runs with one task, over a deduplication, which has them all."""
+    """Aggregate without keys, which Spark runs in one task, after a de-duplication in all tasks."""
     from pyspark.sql import functions as F  # noqa: N812
 
     return rows.dropDuplicates(["key", "value"]).groupBy().agg(F.count("*").alias("n")), "complete"
 
 
 def arbitrary(rows, other):
-    """A function over groups: rows and sum by key."""
+    """Apply a function to groups: rows and sum by key."""
 
     def count(key, frames, state):
         n, sum_ = state.get if state.exists else (0, 0)
@@ -146,17 +146,17 @@ def transform(rows, other):
 
 
 class Stream:
-    """One query over two streams of files, a file of each a batch; `feed` returns when the batch has ended."""
+    """One query over two streams of files, with a file of each per batch. `feed` returns when the batch has ended."""
 
     def __init__(
         self, spark, folder: Path, make, *, name: str, conf=(), files: int = 1, hot: int = 0
     ) -> None:
         self.spark, self.folder, self.name, self.make = spark.newSession(), folder / name, name, make
         self.files = files
-        self.hot = hot  # so many rows more of the first key
+        self.hot = hot  # the number of additional rows of the first key
         self.conf = {
             "spark.sql.shuffle.partitions": str(PARTITIONS),
-            # Both providers: the one on the heap is faster with so little state.
+            # Test both providers: the one on the heap is faster with so little state.
             "spark.sql.streaming.stateStore.providerClass": HEAP if make is aggregation else ROCKSDB,
             "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
             "spark.sql.streaming.noDataMicroBatches.enabled": "false",
@@ -196,7 +196,7 @@ class Stream:
         return self.steering
 
     def write(self) -> None:
-        """Put the next file of each side in its place; the same for every stream."""
+        """Write the next file of each side. The files are the same for every stream."""
         batch = self.fed
         self.fed += 1
         rows = [
@@ -216,13 +216,13 @@ class Stream:
             self.observed()
 
     def feed_as_much_as(self, other: Stream) -> None:
-        """Process the same input, in as few batches as this stream makes of it."""
+        """Process the same input as another stream, in as few batches as possible."""
         while self.fed < other.fed:
             self.write()
         self.query.processAllAvailable()
 
     def observed(self) -> None:
-        """Wait until steering has had a round after the last batch."""
+        """Wait until steering has completed a round after the last batch."""
         steering = self.steering
         if steering is not None and steering.status().state in ("steering", "waiting for the first batch"):
             last = self.bridge().finished_batch()
@@ -238,13 +238,13 @@ class Stream:
         return self._bridge
 
     def layout(self):
-        """Return what a batch of this run has; reading it runs a job, and it does not change."""
+        """Return the layout of this run. Reading it runs a job, so the result is kept."""
         bridge = self.bridge()
         self._layout = self._layout or bridge.layout(planned=True)
         return self._layout
 
     def ran_on(self) -> Counter[str]:
-        """Return how many tasks of the last batch each executor ran, as the scheduler says."""
+        """Return the number of tasks that each executor ran in the last batch, from the scheduler."""
         bridge = self.bridge()
         layout, store = self.layout(), bridge._jsc.statusStore()
         tracker = bridge._jsc.statusTracker()
@@ -257,7 +257,7 @@ class Stream:
         return found
 
     def put(self, *instances: str) -> None:
-        """Put all state on these executors, in turn, and run a batch there."""
+        """Distribute all state over these executors in turn, and run a batch there."""
         bridge = self.bridge()
         layout = self.layout()
         known = {executor.instance: executor for executor in bridge.executors()}
@@ -267,14 +267,14 @@ class Stream:
         assert set(self.ran_on()) == set(instances)
 
     def even(self) -> bool:
-        """Whether all executors run as many tasks as any other, to within one."""
+        """Return whether the executors' numbers of tasks differ by at most one."""
         found = self.ran_on()
         counts = [found[e.instance] for e in self.bridge().executors()]
         return max(counts) - min(counts) <= 1
 
     def result(self) -> list[tuple]:
         rows = {tuple(row) for row in self.spark.table(self.name).collect()}
-        if self.make in (transform, arbitrary):  # every update is there: the last one of a key has most rows
+        if self.make in (transform, arbitrary):  # the output has all updates; a key's last one has most rows
             last = {}
             for key, n, total in sorted(rows, key=lambda row: row[1]):
                 last[key] = (key, n, total)

@@ -1,4 +1,4 @@
-"""Small problems for the step, and what copies it grants."""
+"""Small problems for the step, and the copies that it grants."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def place(*instances: Instance, tasks: tuple[TaskId, ...] = (A, B), end: int = E
 
 
 def holds(name: str, **roles: object) -> Instance:
-    """Return an instance whose copies are caught up, but those in `lags`."""
+    """Return an instance whose copies are caught up, except for those in `lags`."""
     lags = dict(roles.pop("lags", {}))  # type: ignore[call-overload]
     for role in ("active", "standby", "warmup"):
         for t in roles.get(role, ()):  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""A stream of any topology on the local-cluster."""
+"""A stream of any topology on a local cluster."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 
 
 class Stream:
-    """A topology that runs batches of plain rows; its sinks are directories of `folder`."""
+    """A topology that runs batches of plain rows. Its sinks are directories in `folder`."""
 
     def __init__(self, spark, folder, topology, schemas) -> None:
         self.spark, self.folder, self.schemas = spark, folder, schemas
@@ -25,7 +25,7 @@ class Stream:
         )
 
     def reopen(self, topology) -> None:
-        """What a restarted driver with another topology does."""
+        """Restart the driver with another topology."""
         self.placed.close()
         self.open(topology)
 
@@ -38,13 +38,13 @@ class Stream:
         self.batch += 1
 
     def rows(self, sink: str) -> list[dict]:
-        """All rows of a sink, batch by batch."""
+        """Return all rows of a sink, batch by batch."""
         folders = sorted((self.folder / sink).glob("batch_id=*"), key=lambda p: int(p.name.split("=")[1]))
         files = [file for folder in folders for file in sorted(folder.glob("*.parquet"))]
         return [row for file in files for row in pq.ParquetFile(file).read().to_pylist()]
 
     def latest(self, sink: str, key: str, value: str) -> dict:
-        """The newest value of each key in a sink."""
+        """Return the newest value of each key in a sink."""
         return {row[key]: row[value] for row in self.rows(sink)}
 
 

@@ -1,4 +1,4 @@
-"""Orders for a visit, and what a visit says."""
+"""Orders for a visit, and its report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def orders(runtime, instance="executor-2", **what):
 
 
 def visit(runtime, given, executor="2"):
-    """Visit an executor as Spark does: orders and answer travel as bytes and text."""
+    """Visit an executor as Spark does: orders and the report are sent as bytes and text."""
     runtime.be(executor)
     (answer,) = visit_all([bytearray(given.encode())])
     found = FollowReport.decode(answer)

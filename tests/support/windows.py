@@ -34,19 +34,22 @@ def quarters(**options: Any) -> Tumbling:
 def hours(
     world: World, first: Tumbling, second: Tumbling, *, repartition: bool, partitions: int = 2
 ) -> Topology:
-    """Return windows of windows: clicks by quarter of an hour, summed up by hour."""
+    """Return windows of windows: clicks per quarter of an hour, summed per hour."""
     topo = Topology("hours")
     source = topo.source("in", key="k", partitions=partitions, event_time="at", delay="10 minutes")
     small = source.process(Count("small", by=KEY, window=first), name="small")
     if repartition:
         small = small.repartition(key="k", name="again", partitions=partitions + 1)
-    large = small.process(Aggregate("large", by=KEY, window=second, n=sum_("count", "int64")), name="large")
+    totals = Aggregate(
+        "large", by=KEY, window=second, over_changes=first.emit == "changes", n=sum_("count", "int64")
+    )
+    large = small.process(totals, name="large")
     large.sink("out", target=ParquetSink(world.folder / "out"))
     return topo
 
 
 def sent(world: World) -> Counter[tuple[str, datetime]]:
-    """Return how often each key's windows were counted, all batches together; each window comes once."""
+    """Return the count of each key's windows over all batches. Each window occurs once."""
     found = [row for rows in world.sent("out").values() for row in rows]
     assert len({row[:2] for row in found}) == len(found), "a window was sent twice"
     return Counter({(k, start): n for k, start, n, *_ in found})

@@ -17,7 +17,7 @@ def words(*keys: str) -> pa.Table:
 
 
 def counts(world: World, *, out: str = "out", more: tuple[str, ...] = ()) -> Topology:
-    """Return the counting of words; each of `more` is a store, and a sink, that counts them once more."""
+    """Return a topology that counts words. Each name in `more` is an additional store and sink that counts them."""
     topo = Topology("t")
     source = topo.source("in", key="k", partitions=2)
     for store, path in {"n": out, **dict(zip(more, more, strict=True))}.items():

@@ -1,4 +1,4 @@
-"""The JSON Schemas of the contracts, as files in the package."""
+"""The JSON Schemas of all documents that taskplace reads or writes, as files in the package."""
 
 from __future__ import annotations
 

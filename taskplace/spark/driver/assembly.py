@@ -18,6 +18,7 @@ from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.key_types import KeyTypes
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.no_data_batches import NoDataBatches
 from taskplace.spark.driver.publishing import Publisher
@@ -102,7 +103,9 @@ def _journal(definition: StreamDefinition, publisher: Publisher, schemas: SinkSc
         schemas.check(checkpoint, last.identity if last else {})
         return declared
 
-    return Journal(definition.checkpoint, identity, declare, take_over=False)
+    return Journal(
+        definition.checkpoint, identity, declare, take_over=False, check_keys=KeyTypes(definition.built)
+    )
 
 
 def _rebalancer(

@@ -177,11 +177,11 @@ class ClusterState:
 
     def owners(self) -> dict[TaskId, Executor | None]:
         """Return the executor of each task's active copy; None if the executor is lost."""
-        found: dict[TaskId, Executor | None] = {}
+        owners: dict[TaskId, Executor | None] = {}
         for name, roles in self.assignment.items():
             member = self.members.get(name)
-            found.update(dict.fromkeys(roles.active, member.executor if member else None))
-        return found
+            owners.update(dict.fromkeys(roles.active, member.executor if member else None))
+        return owners
 
     def hosts(self) -> dict[TaskId, tuple[str, ...]]:
         """Return the instances that have each task: its owner, then its standbys by name."""
@@ -258,11 +258,11 @@ class ClusterState:
             for task in member.copies.keys() - {t for part in self.roles(name) for t in part}
         }
         self._idle_since = {copy: self._idle_since.get(copy, now) for copy in idle}
-        found: dict[str, list[TaskId]] = {}
+        copies: dict[str, list[TaskId]] = {}
         for (name, task), since in sorted(self._idle_since.items()):
             if now - since > older_than_seconds and not self._needs(task, name):
-                found.setdefault(name, []).append(task)
-        return found
+                copies.setdefault(name, []).append(task)
+        return copies
 
     def _needs(self, task: TaskId, instance: str) -> bool:
         """Return whether a copy without a role is the best that a task has."""

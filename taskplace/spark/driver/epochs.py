@@ -51,7 +51,7 @@ class Epochs:
 
     def below(self, number: int) -> list[Path]:
         """Return the files of all drivers with lower numbers."""
-        return [self.path(found) for found in self._numbers() if found < number]
+        return [self.path(earlier) for earlier in self._numbers() if earlier < number]
 
     def _numbers(self) -> list[int]:
         try:

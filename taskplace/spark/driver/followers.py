@@ -115,12 +115,12 @@ class Followers:
             left_over = self._state.without_role(self._cleanup_seconds)
             due = self._snapshots_due()
             self._spare_what_is_restored()
-            found = []
+            requests = []
             for executor in executors:
                 name = executor.instance
                 member = names.get(name)
                 if member is None:
-                    found.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
+                    requests.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
                     continue
                 if rebalancer.busy() and time.monotonic() < self._rests.get(name, 0.0):
                     continue
@@ -134,8 +134,8 @@ class Followers:
                     self._sweeps[name] = time.monotonic() + max(self._cleanup_seconds, SWEEP_SECONDS)
                     what["orphans_after"] = self._cleanup_seconds
                 if "orphans_after" in what or any(what.values()):
-                    found.append((executor, self._to(executor, **what)))
-            return found
+                    requests.append((executor, self._to(executor, **what)))
+            return requests
 
     @contextmanager
     def visit(self) -> Iterator[None]:

@@ -55,6 +55,7 @@ class Journal:
     """Reads and commits manifests for one driver.
 
     `declare` gets the last manifest and returns this driver's declaration, or raises if it cannot continue from there.
+    `check_keys` gets the key types of all topics before the checkpoint is bound to them; it may raise.
     With `take_over=False` the journal only reads the checkpoint, until `take_over` is called.
 
     Lifetime: `history` and `last` follow the manifests. `epoch` and `declaration` are this driver's, set by
@@ -70,6 +71,7 @@ class Journal:
         declare: Callable[[Manifest | None], Declaration] = lambda last: UNDECLARED,
         *,
         take_over: bool = True,
+        check_keys: Callable[[Mapping[str, Sequence[str]]], None] = lambda keys: None,
     ) -> None:
         self.root = root
         self.identity, self._given = dict(identity), dict(identity)
@@ -84,7 +86,7 @@ class Journal:
         self._epochs = Epochs(root)
         self.epoch = 0
         self.declaration = UNDECLARED
-        self._declare = declare
+        self._declare, self._check_keys = declare, check_keys
         if take_over:
             self.take_over()
         else:
@@ -203,7 +205,7 @@ class Journal:
         self.identity[name] = value
 
     def bind_keys(self, keys: Mapping[str, Sequence[str]]) -> None:
-        """Bind the checkpoint to the key types of its topics; topics may be added.
+        """Bind the checkpoint to the key types of its topics; topics may be added. `check_keys` may refuse the result.
 
         A key column with only nulls has no type; the first type that comes binds it.
         """
@@ -221,6 +223,7 @@ class Journal:
             known = [now if before == UNTYPED else before for before, now in zip(known, types, strict=True)]
             if set(known) != {UNTYPED}:
                 bound[topic] = known
+        self._check_keys(bound)
         self.identity["keys"] = bound
 
     # -- committing

@@ -13,12 +13,13 @@ from pyspark.sql.types import StructType
 from taskplace.durations import milliseconds
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import targets
+from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
 from taskplace.spark.driver.processor_forms import check_forms
 from taskplace.spark.driver.sources import check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
-from taskplace.spark.key_checks import check_keys, splits
+from taskplace.spark.key_checks import check_keys, owned, splits
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
 from taskplace.spark.worker.external import PARTITION, TAG
@@ -38,6 +39,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     """Return the programs, by subtopology id. Errors: `InputError` for a store without a layout."""
     check_forms(built)
     check_keys(built)
+    check_changes(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
     found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
@@ -126,6 +128,7 @@ def _program(
         for node in sub.nodes
     )
     stores = stores_of(sub)
+    keys_of_stores = {name: store.key for name, store in stores.items()}
     for node in sub.nodes:
         if node.processor is not None or node.kind in ("sink", "merge", "repartition"):
             check_options(node)
@@ -146,7 +149,9 @@ def _program(
             for group in groups
             if sum(topic in keys for topic in group) > 1
         ),
-        splits=splits(sub, {name: store.key for name, store in stores.items()}),
+        splits=splits(sub, keys_of_stores),
+        owned=owned(sub, keys_of_stores),
+        partitions=sub.partitions,
     )
 
 

@@ -74,29 +74,29 @@ def _names(schemas: Sequence[pa.Schema]) -> list[str]:
 def _united(sink: str, batch: int, staged: Sequence[StagedFile], schemas: Sequence[pa.Schema]) -> pa.Schema:
     fields = []
     for name in _names(schemas):
-        found: pa.DataType = pa.null()
+        merged: pa.DataType = pa.null()
         for file, schema in zip(staged, schemas, strict=True):
             if name not in schema.names:
                 continue
             given = schema.field(name).type
             try:
-                kind = common(found, readable(given))
+                kind = common(merged, readable(given))
             except Unreadable as error:
                 raise _stuck(sink, batch, name, f"{given} in {file.file} ({error})") from None
             if kind is None:
-                raise _stuck(sink, batch, name, f"{text(found)} and {given}, in {file.file}")
-            found = kind
-        if untyped(found) and not pa.types.is_null(found):
-            raise _stuck(sink, batch, name, f"{found}, which has no complete type")
-        fields.append((name, found))
+                raise _stuck(sink, batch, name, f"{text(merged)} and {given}, in {file.file}")
+            merged = kind
+        if untyped(merged) and not pa.types.is_null(merged):
+            raise _stuck(sink, batch, name, f"{merged}, which has no complete type")
+        fields.append((name, merged))
     return pa.schema(fields)
 
 
-def _stuck(sink: str, batch: int, column: str, found: str) -> CheckpointError:
+def _stuck(sink: str, batch: int, column: str, problem: str) -> CheckpointError:
     return CheckpointError(
-        f"batch {batch} is committed but cannot be published: sink {sink!r}, column {column!r}: found {found}; declare "
-        f"the type of every column in the sink's schema, sink({sink!r}, schema={{{column!r}: 'string', ...}}), and "
-        "restart; 'string' accepts all values"
+        f"batch {batch} is committed but cannot be published: sink {sink!r}, column {column!r}: found {problem}; "
+        f"declare the type of every column in the sink's schema, sink({sink!r}, schema={{{column!r}: 'string', ...}}), "
+        "and restart; 'string' accepts all values"
     )
 
 
@@ -122,8 +122,8 @@ def _as(table: pa.Table, schema: pa.Schema, file: StagedFile, sink: str, batch: 
             columns.append(converted(column, field.type))
         except (pa.ArrowException, OverflowError) as error:
             if not pa.types.is_string(field.type):
-                found = f"{column.type} in {file.file}, not {text(field.type)} ({error})"
-                raise _stuck(sink, batch, field.name, found) from None
+                problem = f"{column.type} in {file.file}, not {text(field.type)} ({error})"
+                raise _stuck(sink, batch, field.name, problem) from None
             columns.append(_texts(column))
     return pa.Table.from_arrays(columns, schema=schema)
 

@@ -25,10 +25,11 @@ from pyspark.sql.types import DataType, StructType
 
 from taskplace.errors import InputError
 from taskplace.spark.driver.columns import check_columns
+from taskplace.spark.driver.key_types import check_group
 from taskplace.spark.driver.stores import stores_of
-from taskplace.spark.key_checks import splits
+from taskplace.spark.key_checks import alike, splits
 from taskplace.spark.processors.columns import Types, arrow_types
-from taskplace.spark.worker.hashing import UNTYPED, hashed_as
+from taskplace.spark.worker.hashing import hashed_as
 from taskplace.spark.worker.splits import check_splits
 from taskplace.validation import nearest
 from topology import BuiltTopology
@@ -154,21 +155,14 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
     """Refuse keys of repartitions whose equal values would reach different tasks, as a program's `check_keys` does."""
     _check_splits(built, types)
     keys = {node.topic: node.key for node in built.nodes if node.kind == "source" and node.topic}
-    for group in built.copartition_groups:
+    for group in alike(built):
         kinds = {
-            topic: [hashed_as(types[topic][column]) for column in keys[topic]]
+            topic: [hashed_as(types[topic].get(column, pa.null())) for column in keys[topic]]
             for topic in group
-            if topic in types and topic in keys
+            if topic in types
         }
-        if any(len({*each} - {UNTYPED}) > 1 for each in zip(*kinds.values(), strict=False)):
-            # External topics have already been compared with each other.
-            writer = next(n.name for n in built.nodes if n.kind == "repartition" and n.topic in kinds)
-            raise InputError(
-                f"node {writer!r}, key",
-                found=f"co-partitioned keys of different types: {kinds}",
-                expected="equal types",
-                hint="cast the keys before the repartition",
-            )
+        writer = next((n.name for n in built.nodes if n.kind == "repartition" and n.topic in kinds), None)
+        check_group(kinds, f"node {writer!r}, key" if writer else "sources")
 
 
 def _as_arrow(kind: DataType) -> pa.DataType | None:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -93,8 +93,12 @@ class StageRunner:
             bytes_per_task=self.definition.options.bytes_per_task,
             watermarks=batch.watermarks.topics(program),
             late=batch.watermarks.late(program),
+            keys={topic: tuple(kinds) for topic, kinds in self._bound().items() if topic in program.internal},
             sinks=self.schemas.of(program.sinks, self.rebalancer.journal.identity),
         )
+
+    def _bound(self) -> Mapping[str, Sequence[str]]:
+        return self.rebalancer.journal.identity.get("keys") or {}
 
     def _idle_tasks(self, setting: Setting, program: Program, sizes: Sequence[int]) -> frozenset[TaskId]:
         """Return the tasks without work in this batch."""

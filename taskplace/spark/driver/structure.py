@@ -1,8 +1,9 @@
 """Checks whether a topology can continue a checkpoint, and declares the topology's structure.
 
 State is kept if tasks keep their numbers, their keys and the layout of their stores, and if the stored values keep
-their meaning: the same aggregate functions, and windows of the same size. Everything else about a topology may
-change between two runs.
+their meaning: the same aggregate functions of the same columns, and windows of the same size and time column.
+Everything else about a topology may change between two runs. Declarations of earlier versions have no columns of
+aggregates; there they are not compared.
 
 Every driver declares its structure under its epoch (`taskplace.spark.driver.epochs`). The declaration of the driver
 that made the last manifest counts. So a topology that was started but never committed a batch does not bind later
@@ -118,13 +119,21 @@ def _check(root: Path, before: Declaration, built: BuiltTopology, layouts: Mappi
             reasons.append(f"store {store!r} had the columns {was.columns}, found {layout.columns}")
         # Meanings are compared only where both declare one. So a processor without declared meanings may replace one
         # with them, and the other way round; and a later version may declare more than an earlier one.
-        elif any(was.meaning[what] != how for what, how in layout.meaning.items() if what in was.meaning):
-            reasons.append(f"store {store!r} was created with {was.meaning}, found {layout.meaning}")
+        elif changed := {k for k, how in layout.meaning.items() if was.meaning.get(k, how) != how}:
+            old, new = ({k: m[k] for k in sorted(changed)} for m in (was.meaning, layout.meaning))
+            reasons.append(f"store {store!r} was created with {old}, found {new}{_renamed(changed)}")
     if reasons:
         raise CheckpointError(
             f"{root}: the checkpoint was created with another topology: {'; '.join(reasons)}\n"
             "continue with that topology, or start a new checkpoint"
         )
+
+
+def _renamed(changed: set[str]) -> str:
+    """Return the remedy if only names of columns have changed."""
+    if not all(what.startswith("column of ") for what in changed):
+        return ""
+    return "; if the column has only a new name, give it the old one in a processor before the node"
 
 
 def _sources(built: BuiltTopology) -> tuple[str, ...]:

@@ -30,10 +30,10 @@ def with_times(
 
     O(nodes + edges).
     """
-    found = list(programs)
+    timed = list(programs)
     topics: dict[str, Times] = {}
     for number in built.order:
-        program, known = found[number], dict[str, Times]()
+        program, known = timed[number], dict[str, Times]()
         nodes = {node.name: node for node in built.subtopologies[number].nodes}
         operators = []
         for operator in program.operators:
@@ -52,8 +52,8 @@ def with_times(
             if operator.kind == "repartition":
                 topics[operator.topic] = known[operator.name]
             operators.append(operator)
-        found[number] = replace(program, operators=tuple(operators))
-    return tuple(found)
+        timed[number] = replace(program, operators=tuple(operators))
+    return tuple(timed)
 
 
 def _source(operator: Operator, topics: Mapping[str, Times], event_times: Mapping[str, str]) -> Times:
@@ -82,8 +82,8 @@ def _output(node: Node, inputs: Sequence[Times]) -> Times:
                 "defines the event time of its output; only PerKey and custom processors declare it",
                 node=node.name,
             )
-        found: Times = of_processor(*inputs)
-        return found
+        times: Times = of_processor(*inputs)
+        return times
     return declared(node.processor, node.options, _all(inputs), node.name)
 
 

@@ -95,10 +95,10 @@ def readable(own: str, steps: Mapping[int, Upgrade | str] = STEPS) -> list[str]:
     ['m/2', 'm/3']
     """
     name, version = _parts(own)
-    found = [own]
+    names = [own]
     while version is not None and callable(steps.get(version := version - 1)):
-        found.insert(0, f"{name}/{version}")
-    return found
+        names.insert(0, f"{name}/{version}")
+    return names
 
 
 def _readable(own: str, steps: Mapping[int, Upgrade | str]) -> str:

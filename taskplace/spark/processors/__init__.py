@@ -7,7 +7,7 @@ from taskplace.spark.processors.columns import InputColumn
 from taskplace.spark.processors.deduplicate import Deduplicate
 from taskplace.spark.processors.join import TableJoin
 from taskplace.spark.processors.times import event_time
-from taskplace.spark.processors.traits import Traits
+from taskplace.spark.processors.traits import Traits, passes_keys_on
 
 __all__ = [
     "Aggregate",
@@ -27,5 +27,6 @@ __all__ = [
     "last",
     "max_",
     "min_",
+    "passes_keys_on",
     "sum_",
 ]

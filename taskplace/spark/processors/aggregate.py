@@ -17,6 +17,7 @@ from taskplace.durations import Duration, milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.changes import Changes, Column, Course
 from taskplace.spark.processors.columns import (
     Columns,
     InputColumn,
@@ -42,6 +43,7 @@ from taskplace.spark.state.casts import cast
 from taskplace.spark.state.expiry import LAST, micros, slot_starts
 from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
 from taskplace.spark.state.store import Store
+from taskplace.validation import boolean
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +111,14 @@ class Tumbling:
 
 
 WINDOW = "window_start"
+#: By function, how an aggregate's value develops as rows are added.
+_COURSES: Mapping[str, Course] = {
+    "count_all": "rising",
+    "count": "rising",
+    "max": "rising",
+    "min": "falling",
+    "first": "settled",
+}
 
 
 class Aggregate:
@@ -128,6 +138,9 @@ class Aggregate:
     Each value is cast to the aggregate's type before aggregation: `max_("w", "int64")` of the texts "9" and "10" is 10.
     Floats take the nearest value; in other types, a value that does not fit is an error. So results do not depend on
     batch boundaries, except for the rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
+
+    Behind a node that emits changes, such as a running count, an aggregate that would count intermediate rows is
+    refused at the start. With `over_changes`, each change is a row of its own (`taskplace.spark.processors.changes`).
 
     Errors: `InputError` that names the processor and the argument, before anything starts; in a batch, with the column,
     for a value that does not fit its type. O(rows + keys) for each batch.
@@ -157,6 +170,7 @@ class Aggregate:
         window: Tumbling | None = None,
         ttl: Any = None,
         time: str | None = None,
+        over_changes: bool = False,
         **aggregates: Aggregation,
     ) -> None:
         self.store = store_name(store, type(self).__name__)
@@ -192,6 +206,7 @@ class Aggregate:
                 expected="a name that no key and no aggregate has",
             )
         self._window, self._time = window, time
+        self._over_changes = boolean(over_changes, f"{path}.over_changes")
         self._by = dict(by) if window is None else {**by, WINDOW: "timestamp"}
         self._forgetting = (
             forgetting(path, ttl, time)
@@ -237,13 +252,19 @@ class Aggregate:
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the key's columns, and one column per part.
 
-        Its `meaning` has the function of each part, the size of the windows, and when they are emitted. None of these
-        may change while state is stored: an open window would never be emitted, or be emitted twice.
+        Its `meaning` has the function and the column of each part, the size and the column of the windows, and when
+        they are emitted. None of these may change while state is stored: sums of two columns would be added up, and an
+        open window would never be emitted, or be emitted twice.
         """
         value = {name: part.type for name, part in self._parts.items()}
         meaning = {name: part.function for name, part in self._parts.items()}
         if self._window is not None:
             meaning |= {"window": f"{self._window.size_ms} ms", "emit": self._window.emit}
+        columns = {name: part.column for name, part in self._parts.items() if part.column is not None}
+        if self._window is not None:
+            columns[WINDOW] = self._window.column
+        # An aggregate may have any name. If it has one of these, its function counts.
+        meaning = {f"column of {name}": column for name, column in columns.items()} | meaning
         return {self.store: {"key": self._by, "value": value, **self._forgetting, "meaning": meaning}}
 
     def input_columns(self) -> Iterator[InputColumn]:
@@ -273,6 +294,40 @@ class Aggregate:
         }
         ends = {self._window.time: "timestamp"} if self._window is not None and self._window.time else {}
         return columns_sent({**self._by, **values, **ends})
+
+    def check_changes(self, rows: Changes | None) -> None:
+        """Refuse aggregates over changes whose result depends on the intermediate rows."""
+        if rows is None or self._over_changes:
+            return
+        path = f"Aggregate({self.store!r})"
+        kinds = arrow_schema({name: part.type for name, part in self._parts.items()})
+        for name, whole in self._aggregates.items():
+            for part, how in whole.parts(name).items():
+                if not rows.harmless(how.function, how.column, kinds.field(part).type, list(self._by)):
+                    what = "a count" if how.column is None else f"a {how.function} of {how.column!r}"
+                    raise rows.refused(f"{path}.{name}", f"{what} over rows of")
+        for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
+            raise rows.refused(f"{path}.by.{name}", f"a key column {name!r} that may change in rows of")
+        if self._window is not None and rows.moving([self._window.column]):
+            raise rows.refused(
+                f"{path}.window.column", f"a time {self._window.column!r} that may change in rows of"
+            )
+
+    def output_changes(self, node: str, rows: Changes | None) -> Changes | None:
+        """Return how the output's columns change until a key's last row; None if each row is final."""
+        if self._window is not None and self._window.emit == "final":
+            return None
+        fixed = dict(self._by)
+        if self._window is not None and self._window.time is not None:
+            fixed[self._window.time] = "timestamp"
+        columns = {field.name: Column("fixed", field.type) for field in arrow_schema(fixed)}
+        if self._forgetting and self._window is None:
+            return Changes(node, columns)  # after its `ttl`, a key begins anew
+        for name, whole in self._aggregates.items():
+            course = _COURSES.get(whole.function)
+            if course is not None:
+                columns[name] = Column(course, arrow_schema({name: whole.type}).field(name).type)
+        return Changes(node, columns, tuple(self._by))
 
     def input_time(self) -> TimeColumn | None:
         """Return the input column whose event time makes keys expire; None if they never expire."""
@@ -479,5 +534,8 @@ class Count(Aggregate):
         window: Tumbling | None = None,
         ttl: Any = None,
         time: str | None = None,
+        over_changes: bool = False,
     ) -> None:
-        super().__init__(store, by=by, window=window, ttl=ttl, time=time, count=count())
+        super().__init__(
+            store, by=by, window=window, ttl=ttl, time=time, over_changes=over_changes, count=count()
+        )

@@ -134,12 +134,17 @@ def output_of(processor: object, *inputs: Columns | None) -> Columns | None:
 
 def _says(processor: object, method: str) -> Callable[..., Any] | None:
     """Return a processor's declaring method; None if it has none, or if a subclass of its class overrides `process`."""
+    if overrides_process(processor, method):
+        return None
+    found: Callable[..., Any] | None = getattr(processor, method, None)
+    return found
+
+
+def overrides_process(processor: object, method: str) -> bool:
+    """Return whether a class overrides `process`, and inherits this declaring method from a class above it."""
     classes = type(processor).__mro__
     says, runs = (
         next((place for place, each in enumerate(classes) if name in vars(each)), None)
         for name in (method, "process")
     )
-    if says is not None and runs is not None and runs < says:
-        return None
-    found: Callable[..., Any] | None = getattr(processor, method, None)
-    return found
+    return says is not None and runs is not None and runs < says

@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.columns import Columns, InputColumn, Types, columns_taken, row_of_nulls
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"
 
@@ -28,6 +30,10 @@ class Deduplicate:
 
     With `ttl`, a key expires the duration `ttl` after the event time in the column `time` of its first row. A row is
     dropped and counted as late if it is so late that its key may already have expired.
+
+    The key has to contain the columns that the input is split by: otherwise equal ids may reach several tasks. Behind a
+    topic keyed by user, ids that belong to one user are de-duplicated by (user, id). Behind a node that emits changes,
+    de-duplication is refused, because the row that passes depends on the batches; with `over_changes`, it is accepted.
 
     Key values are cast to the declared types: with by={"id": "int64"}, the texts "7" and "07" are one key. The store
     has a column `seen_in_batch`, so no key column may have that name, in upper or lower case.
@@ -43,14 +49,20 @@ class Deduplicate:
 
     traits = Traits(
         keeps_state_by_key=True,
-        by_has_split_key=False,  # an id mostly belongs to one key of the input
+        by_has_split_key=True,
         keeps_key_columns=True,
         passes_keys_on=True,
         owns_its_store=True,
     )
 
     def __init__(
-        self, store: str, *, by: Mapping[str, object], ttl: Any = None, time: str | None = None
+        self,
+        store: str,
+        *,
+        by: Mapping[str, object],
+        ttl: Any = None,
+        time: str | None = None,
+        over_changes: bool = False,
     ) -> None:
         self.store = store_name(store, "Deduplicate")
         self._by = columns_of(by, f"Deduplicate({store!r}).by")
@@ -62,6 +74,7 @@ class Deduplicate:
                 expected=f"another name: the store adds a column {_BATCH!r} itself",
             )
         self._time = time
+        self._over_changes = boolean(over_changes, f"Deduplicate({store!r}).over_changes")
         self._kept = [time] if time is not None and time not in self._by else []
 
     def layouts(self) -> Mapping[str, Layout]:
@@ -81,6 +94,14 @@ class Deduplicate:
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the output columns: the input's."""
         return rows
+
+    def check_changes(self, rows: Changes | None) -> None:
+        """Refuse changes: the row that passes depends on the intermediate rows."""
+        if rows is not None and not self._over_changes:
+            raise rows.refused(f"Deduplicate({self.store!r})", "the first row of a key among rows of")
+
+    def output_changes(self, node: str, rows: Changes | None) -> None:
+        """Return None: each row that passes is final, as no other row of its key follows."""
 
     def input_time(self) -> TimeColumn | None:
         """Return the column whose event time makes keys expire; None if they never expire."""

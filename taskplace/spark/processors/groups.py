@@ -58,8 +58,8 @@ class Groups:
     @property
     def keys(self) -> list[pa.ChunkedArray]:
         """The key of each group, as columns."""
-        found = self._run()
-        return [found[name] for name in self._by]
+        columns = self._run()
+        return [columns[name] for name in self._by]
 
     def of(self, number: int) -> pa.ChunkedArray:
         """Return an aggregate of each group; null where a group has no value. Arrow chooses the type of a sum."""

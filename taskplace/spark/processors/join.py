@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
+from taskplace.spark.processors.changes import Changes
 from taskplace.spark.processors.columns import (
     Columns,
     InputColumn,
@@ -25,6 +26,7 @@ from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.rows import RowCodec, arrow_schema
 from taskplace.spark.state.store import Store
+from taskplace.validation import boolean
 
 
 class TableJoin:
@@ -48,6 +50,10 @@ class TableJoin:
 
     With `ttl`, a table row expires the duration `ttl` after the event time in its column `time`. A row that has already
     expired is dropped, and its key keeps the stored row.
+
+    A table may be the changes of another node, such as a running count: the last row of a key is kept. Columns of `on`
+    that change in its rows are refused, because outdated rows would stay in the table; with `over_changes`, they are
+    accepted.
 
     Errors: `InputError` that names the processor and the argument, before anything starts; in a batch, for a value that
     does not fit its type. O(rows of both inputs) for each batch.
@@ -78,6 +84,7 @@ class TableJoin:
         deleted: str | None = None,
         ttl: Any = None,
         time: str | None = None,
+        over_changes: bool = False,
     ) -> None:
         self.store = store_name(store, "TableJoin")
         path = f"TableJoin({store!r})"
@@ -92,6 +99,7 @@ class TableJoin:
         self._forgetting = forgetting(f"TableJoin({store!r})", ttl, time)
         self.order_by, self.deleted = tuple(order_by), deleted
         self._time = time
+        self._over_changes = boolean(over_changes, f"{path}.over_changes")
 
     def layouts(self) -> Mapping[str, Layout]:
         """Return the layout of the store: the join's key, and the table's columns."""
@@ -125,6 +133,20 @@ class TableJoin:
         """
         self._check_names(stream or ())
         return None if stream is None else {**stream, **columns_sent(self._columns)}
+
+    def check_changes(self, stream: Changes | None, table: Changes | None) -> None:
+        """Refuse a table whose rows change their key: rows that are outdated would stay in the store."""
+        for name in table.moving(self._on) if table is not None and not self._over_changes else ():
+            raise table.refused(  # type: ignore[union-attr]
+                f"TableJoin({self.store!r}).on.{name}",
+                f"a table's key column {name!r} that may change in rows of",
+            )
+
+    def output_changes(self, node: str, stream: Changes | None, table: Changes | None) -> Changes | None:
+        """Return the stream's changes: its rows only get more columns. A row that finds no match may be dropped."""
+        if stream is None or self._how == "left":
+            return stream
+        return Changes(stream.origin, stream.columns)
 
     def input_time(self) -> TimeColumn | None:
         """Return the table's column whose event time makes rows expire; None if they never expire."""

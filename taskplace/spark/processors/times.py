@@ -83,7 +83,9 @@ def merged(inputs: Sequence[Times]) -> Times:
     hidden = next((times.hidden_by for times in inputs if times.hidden_by), "")
     names: Iterable[str] = dict.fromkeys(name for times in inputs for name in times.lags)
     shared = {name: [times.lag(name) for times in inputs] for name in names}
-    lags = {name: max(lag or 0 for lag in found) for name, found in shared.items() if None not in found}
+    lags = {
+        name: max(lag or 0 for lag in its_lags) for name, its_lags in shared.items() if None not in its_lags
+    }
     return Times(lags, bool(inputs) and all(times.every for times in inputs), hidden)
 
 

@@ -383,8 +383,8 @@ class Copy:
         """Return the value of each key, None for a missing key. O(keys x log size)."""
         with self._held().cursor(db=self._db(store)) as cursor:
             wanted = [physical(key) for key in keys]
-            found = dict(cursor.getmulti(sorted(set(wanted))))
-        values = [None if (raw := found.get(key)) is None else restore_entry(key, raw)[1] for key in wanted]
+            entries = dict(cursor.getmulti(sorted(set(wanted))))
+        values = [None if (raw := entries.get(key)) is None else restore_entry(key, raw)[1] for key in wanted]
         self._read_before.setdefault(store, {}).update(zip(keys, values, strict=True))
         return values
 

@@ -38,17 +38,17 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
     Errors: `InputError` naming the path.
     """
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:  # missing or unreadable: making it, or the trial, raises the error
         return
-    sticky = shared and bool(found.st_mode & stat.S_ISVTX)
+    sticky = shared and bool(status.st_mode & stat.S_ISVTX)
     expected = "a directory that only this user can write to, or a path that does not exist yet"
     hint = "remove the write permission of others (chmod go-w), or set a directory below it, which is created private"
-    mode = f"its permissions are {stat.S_IMODE(found.st_mode):04o}"
-    if found.st_uid not in (os.geteuid(), 0) and not sticky:
-        owner = f"{path}, which belongs to user {found.st_uid}, while this is user {os.geteuid()}"
+    mode = f"its permissions are {stat.S_IMODE(status.st_mode):04o}"
+    if status.st_uid not in (os.geteuid(), 0) and not sticky:
+        owner = f"{path}, which belongs to user {status.st_uid}, while this is user {os.geteuid()}"
         raise InputError(what, found=owner, expected=expected, hint=hint)
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
         raise InputError(
             what, found=f"{path}, which others can write to: {mode}", expected=expected, hint=hint
         )

@@ -175,8 +175,8 @@ def read_sealed(path: Path, size: int, checksum: str) -> pa.Buffer:
         raise CheckpointError(f"{path}: the file is missing; a manifest names it with {size} bytes") from None
     if len(data) != size:
         raise CheckpointError(f"{path}: found {len(data)} bytes, the manifest says {size}")
-    if (found := checksum_of(data)) != checksum:
-        raise CheckpointError(f"{path}: found checksum {found}, the manifest says {checksum}")
+    if (actual := checksum_of(data)) != checksum:
+        raise CheckpointError(f"{path}: found checksum {actual}, the manifest says {checksum}")
     return pa.py_buffer(data)
 
 
@@ -189,8 +189,8 @@ def open_sealed(path: Path, size: int, checksum: str) -> pa.NativeFile:
     try:
         if (length := file.size()) != size:
             raise CheckpointError(f"{path}: found {length} bytes, the manifest says {size}")
-        if (found := _seal_of(file)) != checksum:
-            raise CheckpointError(f"{path}: found checksum {found}, the manifest says {checksum}")
+        if (actual := _seal_of(file)) != checksum:
+            raise CheckpointError(f"{path}: found checksum {actual}, the manifest says {checksum}")
         file.seek(0)
     except BaseException:
         file.close()

@@ -10,7 +10,7 @@ are removed, after the batch's rows were written. So an entry is never removed b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from itertools import chain, islice, takewhile
@@ -144,6 +144,8 @@ class Store:
     ) -> None:
         self.schema = schema
         self._copy, self._late = copy, late
+        #: Called with the keys of each access, before it; may refuse them.
+        self.check_keys: Callable[[pa.Table], None] | None = None
         #: The watermark by which entries expire in this batch.
         self.now = late if now is None else now
         self._name, self._index_name = schema.database, expiry.index_of(schema.database)
@@ -191,7 +193,7 @@ class Store:
         Shapes: as many rows as `keys`, in its order; the rows of absent keys hold nulls.
         O(rows x log size). A key may appear several times.
         """
-        raw = self._get(self._keys.encode(keys))
+        raw = self._get(self._encoded(keys))
         values = self._decoded(raw)
         if self.schema.ttl and (stale := self.schema.expired(keys, values, self._late)).any():
             raw = [None if old else value for value, old in zip(raw, stale, strict=True)]
@@ -202,7 +204,7 @@ class Store:
         """Return, for each of `keys`, whether the store has it."""
         if self.schema.ttl:
             return self.get_many(keys)[1]
-        raw = self._get(self._keys.encode(keys))
+        raw = self._get(self._encoded(keys))
         return np.fromiter((value is not None for value in raw), np.bool_, len(raw))
 
     def put_many(self, rows: pa.Table) -> None:
@@ -211,7 +213,7 @@ class Store:
         A row that has already expired counts as `late` and is dropped: its key keeps its value, from this batch or
         from before. So the last row of a key that has not expired wins.
         """
-        keys, values = self._keys.encode(rows), self._values.encode(rows)
+        keys, values = self._encoded(rows), self._values.encode(rows)
         if not self.schema.ttl:
             self.writes.update(zip(keys, values, strict=True))
             return
@@ -261,7 +263,7 @@ class Store:
 
     def delete_many(self, keys: pa.Table) -> None:
         """Remove `keys`; missing keys are allowed. O(rows)."""
-        encoded = self._keys.encode(keys)
+        encoded = self._encoded(keys)
         if self.schema.ttl:
             self._displace(encoded)
         self.writes.update(dict.fromkeys(encoded))
@@ -330,6 +332,13 @@ class Store:
             table = self._table(piece)
             stale = self.schema.expired(table, table, self._late)
             yield table.filter(pa.array(~stale)) if stale.any() else table
+
+    def _encoded(self, keys: pa.Table) -> list[bytes]:
+        """Return the encoded keys of an access, and check the keys."""
+        encoded = self._keys.encode(keys)
+        if self.check_keys is not None:
+            self.check_keys(keys)
+        return encoded
 
     def _get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         if not self.writes:

@@ -65,7 +65,7 @@ declare the column as float64
 
 
 def _column(values: list[Any], kind: pa.DataType, path: str) -> pa.Array | pa.ChunkedArray:
-    if any(issubclass(found, pa.Scalar | np.integer) for found in set(map(type, values))):
+    if any(issubclass(python_type, pa.Scalar | np.integer) for python_type in set(map(type, values))):
         values = [_plain(value) for value in values]
     _check(values, kind, path)
     try:
@@ -118,9 +118,7 @@ def _check_nested(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
     elif T.is_map(kind):
         maps = [_as_dict(value) for value in present]
         _check(list(chain.from_iterable(maps)), kind.key_type, f"{path} (a key)")
-        _check(
-            list(chain.from_iterable(found.values() for found in maps)), kind.item_type, f"{path} (a value)"
-        )
+        _check(list(chain.from_iterable(each.values() for each in maps)), kind.item_type, f"{path} (a value)")
     elif hasattr(kind, "value_type"):
         inner = [
             value for value in present if isinstance(value, Iterable) and not isinstance(value, str | bytes)

@@ -78,11 +78,11 @@ class View:
         record = self._txn.get(UNDO, db=meta_db)
         if record is None:
             raise CheckpointError(f"{self.position}: the copy has no undo record")
-        found: dict[bytes, bytes | None] = {}
+        undone: dict[bytes, bytes | None] = {}
         for name, entries in decode_records(verified(UNDO, record)):
             if name == store:
-                found.update(entries)
-        return found
+                undone.update(entries)
+        return undone
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Return the value of each key, None for a missing key. O(keys x log size).
@@ -91,14 +91,14 @@ class View:
         """
         with self._txn.cursor(db=self._db) as cursor:
             stored = dict(cursor.getmulti(sorted({physical(key) for key in keys})))
-        found = []
+        values = []
         for key in keys:
             if key in self._overlay:
-                found.append(self._overlay[key])
+                values.append(self._overlay[key])
             else:
                 raw = stored.get(physical(key))
-                found.append(None if raw is None else restore_entry(physical(key), raw)[1])
-        return found
+                values.append(None if raw is None else restore_entry(physical(key), raw)[1])
+        return values
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield all (key, value). No order."""

@@ -55,7 +55,7 @@ class Drains:
     def kept(self) -> dict[str, tuple[str, ...]]:
         """Return, for each draining executor that is not empty, which queries keep tasks there, and why."""
         blockers = {name: self._queries.blockers(name) for name in sorted(self._queries.draining)}
-        return {name: tuple(map(str, found)) for name, found in blockers.items() if found}
+        return {name: tuple(map(str, blocking)) for name, blocking in blockers.items() if blocking}
 
     def poll(self) -> None:
         """Request the removals that are due, and log newly stuck queries."""

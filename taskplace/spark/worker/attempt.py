@@ -96,7 +96,9 @@ def run_attempt(
             if copy is not None
             else {}
         )
-        outputs = program.run(descriptor.task, setting.batch, inputs, stores, setting.watermarks)
+        outputs = program.run(
+            descriptor.task, setting.batch, inputs, stores, setting.watermarks, setting.keys
+        )
         clock.lap("process")
         faults.point("attempt.processed")
         outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))

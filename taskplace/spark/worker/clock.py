@@ -28,9 +28,9 @@ def slowest(watermarks: Iterable[Watermark]) -> Watermark:
     >>> slowest([5, 3]), slowest([5, None]), slowest([])
     (3, None, None)
     """
-    found = list(watermarks)
-    known = [watermark for watermark in found if watermark is not None]
-    return min(known) if known and len(known) == len(found) else None
+    given = list(watermarks)
+    known = [watermark for watermark in given if watermark is not None]
+    return min(known) if known and len(known) == len(given) else None
 
 
 def forward(late: Watermark, now: Watermark) -> Watermark:
@@ -73,8 +73,8 @@ class Clock:
 
     def passed(self, operator: Operator, sent_by_time: Iterable[Store] = ()) -> None:
         """Note that an operator has run. `sent_by_time`: its stores whose expired entries it emits."""
-        found = self.before(operator)
+        watermark = self.before(operator)
         for store in sent_by_time:
-            if found is not None and store.held is not None:
-                found = min(found, store.held + store.schema.ttl + operator.lag - 1)
-        self._behind[operator.name] = found
+            if watermark is not None and store.held is not None:
+                watermark = min(watermark, store.held + store.schema.ttl + operator.lag - 1)
+        self._behind[operator.name] = watermark

@@ -83,13 +83,13 @@ def guarded(
 
 def _deaths(mark: Path, executor: Owner) -> int:
     try:
-        found = Opened.decode(mark.read_bytes())
+        opened = Opened.decode(mark.read_bytes())
     except (OSError, ValueError):
         return 0
-    if found.executor != executor or alive(found.worker):
+    if opened.executor != executor or alive(opened.worker):
         return 0
-    ended = found.called_off and Path(found.called_off).exists()
-    return found.deaths if ended else found.deaths + 1
+    ended = opened.called_off and Path(opened.called_off).exists()
+    return opened.deaths if ended else opened.deaths + 1
 
 
 @cache

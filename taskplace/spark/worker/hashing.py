@@ -11,7 +11,7 @@ They are kept, as in Spark, and not dropped, as in Kafka Streams.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,19 @@ HASH_VERSION = "spark-murmur3-42/1"
 SEED = 42
 #: The name of the type of a key column with only nulls; nulls have the same hash in every type.
 UNTYPED = "null"
+
+#: The types that tasks can hash, by the name that `hashed_as` gives them.
+HASHED_TYPES: Mapping[str, pa.DataType] = {
+    "bool": pa.bool_(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "float": pa.float32(),
+    "double": pa.float64(),
+    "date32[day]": pa.date32(),
+    "timestamp[us]": pa.timestamp("us", tz="UTC"),
+    "string": pa.string(),
+    "binary": pa.binary(),
+}
 
 Words = npt.NDArray[np.uint32]
 #: A numpy round costs about as much as hashing this many rows one by one.

@@ -94,9 +94,9 @@ def home(root: Path, spark_app: str) -> Path:
     executor_id, owner = executor()
     path = root / file_name(f"{spark_app}.{executor_id}")
     with _locked(root):
-        found = _read(path / OWNER)
+        owner_there = _read(path / OWNER)
         if (
-            found is not None and found.boot != boot_id()
+            owner_there is not None and owner_there.boot != boot_id()
         ):  # copies of another boot cannot be used: see `taskplace.spark.state.copy`
             shutil.rmtree(path)
         if not path.exists():
@@ -177,9 +177,9 @@ def _orphaned_for(path: Path) -> float:
     """Return for how many seconds a directory is known to be an orphan, by the monotonic clock."""
     mark, now = path / ORPHANED, time.monotonic()
     with suppress(OSError, ValueError):
-        found = Orphaned.decode(mark.read_bytes())
-        if found.boot == boot_id():
-            return max(0.0, now - found.since)
+        orphaned = Orphaned.decode(mark.read_bytes())
+        if orphaned.boot == boot_id():
+            return max(0.0, now - orphaned.since)
     mark.unlink(missing_ok=True)
     write_file(mark, Orphaned(boot_id(), now).encode(), sync=False)
     return 0.0

@@ -44,13 +44,13 @@ def answer(schema: StoreSchema, question: Question) -> Answer:
 def _unexpired(
     schema: StoreSchema, keys: Sequence[bytes], values: Sequence[bytes | None], watermark: int | None
 ) -> tuple[bytes | None, ...]:
-    found = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
+    entries = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
     stale = schema.expired(
-        RowCodec(schema.key).decode([key for key, _ in found]),
-        RowCodec(schema.value).decode([value for _, value in found]),
+        RowCodec(schema.key).decode([key for key, _ in entries]),
+        RowCodec(schema.value).decode([value for _, value in entries]),
         watermark,
     )
-    gone = {key for (key, _), old in zip(found, stale, strict=True) if old}
+    gone = {key for (key, _), old in zip(entries, stale, strict=True) if old}
     return tuple(None if key in gone else value for key, value in zip(keys, values, strict=True))
 
 

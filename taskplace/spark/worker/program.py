@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -16,6 +16,7 @@ from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.operators import Operator as Operator
+from taskplace.spark.worker.ownership import Owned, Ownership
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.unify import concat
 from topology.ids import TaskId
@@ -55,6 +56,10 @@ class Program:
 
     #: The nodes that keep state by the key of a topic.
     splits: tuple[Split, ...] = ()
+    #: The stores whose keys a task checks, because a node may have changed the columns that rows are split by.
+    owned: tuple[Owned, ...] = ()
+    #: The number of tasks; 0 if it is not known.
+    partitions: int = 0
 
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
         """Check that all rows of a state key reach this task.
@@ -81,6 +86,23 @@ class Program:
                     expected="equal types",
                     hint="cast the keys before the repartition",
                 )
+
+    def hashed(
+        self, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
+    ) -> dict[str, Sequence[str]]:
+        """Return the types as which the key of each topic is hashed, as far as they are known.
+
+        `bound`: those of internal topics that the checkpoint is bound to. A table without rows may have any types, but
+        for external topics.
+        """
+        found = dict(bound)
+        for operator in self.operators if self.owned else ():
+            if operator.kind != "source" or operator.topic in bound or not operator.key:
+                continue
+            schema = inputs[operator.topic].schema
+            if operator.topic in self.external or inputs[operator.topic].num_rows:
+                found[operator.topic] = [hashed_as(schema.field(name).type) for name in operator.key]
+        return found
 
     @property
     def databases(self) -> tuple[str, ...]:
@@ -128,16 +150,19 @@ class Program:
         inputs: Mapping[str, pa.Table],
         stores: Mapping[str, Store],
         watermarks: Mapping[str, Watermark] = MappingProxyType({}),
+        bound: Mapping[str, Sequence[str]] = MappingProxyType({}),
     ) -> Outputs:
         """Run all operators on a batch's rows of one task; `watermarks` are those of the topics that it reads.
 
-        Expired entries of a store are removed after the last operator that uses it has run.
+        `bound`: the key types of internal topics that the checkpoint is bound to. Expired entries of a store are
+        removed after the last operator that uses it has run.
         """
         rows: dict[str, pa.Table] = {}
         sinks: dict[str, pa.Table] = {}
         topics: dict[str, pa.Table] = {}
         behind: dict[str, Watermark] = {}
         clock = Clock(watermarks)
+        owned = self._ownership(task, inputs, bound)
         last_user = {name: operator.name for operator in self.operators for name in operator.stores}
         for operator in self.operators:
             sends_expired: list[Store] = []
@@ -152,7 +177,8 @@ class Program:
                 topics[operator.topic] = parents[0]
             else:
                 own = {name: stores[name] for name in operator.stores}
-                for store in own.values():
+                for name, store in own.items():
+                    store.check_keys = owned.get((operator.name, name))
                     store.now = clock.of_store(operator, store.schema, store.late_watermark)
                 rows[operator.name] = self._called(
                     operator, parents, task=task, batch_id=batch_id, stores=own, clock=clock
@@ -166,6 +192,18 @@ class Program:
                 behind[operator.topic] = clock.behind(operator)
         forgetting = {store.schema.database: store.now for store in stores.values() if store.schema.ttl}
         return Outputs(sinks, topics, forgetting, behind)
+
+    def _ownership(
+        self, task: TaskId, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
+    ) -> dict[tuple[str, str], Ownership]:
+        """Return the checks of keys, by node and store."""
+        if not self.owned or self.partitions < 2:
+            return {}
+        hashed = self.hashed(inputs, bound)
+        return {
+            (owned.node, owned.store): Ownership(owned, hashed, task.partition, self.partitions)
+            for owned in self.owned
+        }
 
     def _called(
         self,

@@ -41,23 +41,23 @@ def check_splits(splits: Iterable[Split], types: Mapping[str, Mapping[str, pa.Da
     met: dict[tuple[str, tuple[str, ...]], dict[str, list[str]]] = {}
     for split in splits:
         # A column without a type has only nulls, which have the same hash in every type.
-        found = {
+        known = {
             name: kind for name, kind in types.get(split.topic, {}).items() if not pa.types.is_null(kind)
         }
         for name, kept in split.columns:
-            if name in found and not keeps_apart(found[name], kept):
+            if name in known and not keeps_apart(known[name], kept):
                 raise InputError(
                     f"node {split.node!r}, column {name!r}",
-                    found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {found[name]}",
-                    expected=f"a type with a distinct value for every value of {found[name]}; otherwise the rows of "
+                    found=f"a state key of type {kept}, but {split.topic!r} is partitioned by {known[name]}",
+                    expected=f"a type with a distinct value for every value of {known[name]}; otherwise the rows of "
                     "one key reach several tasks",
-                    hint=f"use the type {found[name]}; or cast the column to {kept} in the source, or in a processor "
+                    hint=f"use the type {known[name]}; or cast the column to {kept} in the source, or in a processor "
                     "followed by a repartition by it; a column with new values needs a new name",
                 )
         names = tuple(name for name, _ in split.columns)
-        if all(name in found for name in names):
+        if all(name in known for name in names):
             hashed = met.setdefault((split.store, names), {})
-            hashed[split.topic] = [hashed_as(found[name]) for name in names]
+            hashed[split.topic] = [hashed_as(known[name]) for name in names]
             if any(other != hashed[split.topic] for other in hashed.values()):
                 raise InputError(
                     f"node {split.node!r}",

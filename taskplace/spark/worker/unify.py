@@ -65,8 +65,8 @@ def common(one: pa.DataType, other: pa.DataType, *, grow: bool = True) -> pa.Dat
         key = common(one.key_type, other.key_type, grow=grow)
         item = common(one.item_type, other.item_type, grow=grow)
         return key and item and pa.map_(key, item)
-    found = next((kind for rule in _RULES if (kind := rule(one, other)) is not None), None)
-    return found if grow or found is None or found.equals(one) else None
+    merged = next((kind for rule in _RULES if (kind := rule(one, other)) is not None), None)
+    return merged if grow or merged is None or merged.equals(one) else None
 
 
 def plain(kind: pa.DataType) -> pa.DataType:
@@ -118,16 +118,16 @@ def united(schemas: Sequence[tuple[str, pa.Schema]], where: str, more: str = "")
     for other, schema in schemas[1:]:
         for column, before in types.items():
             kind = schema.field(column).type
-            found = common(before, kind)
-            if found is None:
+            merged = common(before, kind)
+            if merged is None:
                 raise InputError(
                     f"{where}, column {column!r}",
                     found=f"{kind} from {other}, {before} from {said[column]}",
                     expected="types of which one can hold all values of the other",
                     hint=cast(before, kind) + more,
                 )
-            if not found.equals(before):
-                types[column], said[column] = found, other
+            if not merged.equals(before):
+                types[column], said[column] = merged, other
     return pa.schema(list(types.items()))
 
 

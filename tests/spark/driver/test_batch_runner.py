@@ -26,7 +26,7 @@ def counts(world: World) -> Topology:
     words = topo.source("in", key="k", partitions=2).process(Count("words", by={"k": "string"}), name="words")
     words.sink("out", target=ParquetSink(world.folder / "out"))
     again = words.repartition(key="count", name="by-count", partitions=2)
-    again.process(Aggregate("counts", by={"count": "int64"}, n=count()), name="counts")
+    again.process(Aggregate("counts", by={"count": "int64"}, over_changes=True, n=count()), name="counts")
     return topo
 
 

@@ -145,5 +145,5 @@ def test_an_aggregate_s_keys_and_newest_times_are_event_times(world):
     source = topo.source("in", key="k", partitions=1, event_time="at")
     latest = Aggregate("m", by=KEY, n=count(), seen=max_("at", "timestamp"))
     stream = source.process(latest, name="m")
-    stream.process(Count("n", by=KEY, window=Tumbling("seen", "1 hour")), name="n")
+    stream.process(Count("n", by=KEY, window=Tumbling("seen", "1 hour"), over_changes=True), name="n")
     world.open(topo)

@@ -30,7 +30,9 @@ def program(*, ttl=None, every_batch=False, repartition=False):
         Count("n", by=columns, ttl=ttl, time="at" if ttl else None), name="count"
     )
     if repartition:
-        counted.repartition(key=["k"], name="again").process(Count("m", by={"k": "string"}))
+        counted.repartition(key=["k"], name="again").process(
+            Count("m", by={"k": "string"}, over_changes=True)
+        )
     return programs(topo.build())[0]
 
 

@@ -58,7 +58,43 @@ def test_what_numbers_mean_may_not_change(tmp_path):
         CheckpointError, match=r"store 'counts' was created with \{'n': 'sum'\}, found \{'n': 'max'\}"
     ):
         opened(tmp_path, *build(n=max_("a", "int64")))
-    opened(tmp_path, *build(n=sum_("another", "int64")))  # columns may be renamed
+
+
+def test_the_column_of_an_aggregate_may_not_change(tmp_path):
+    """The sums of two columns would be added up."""
+    committed(tmp_path, *build(extra=True, n=sum_("a", "int64"), m=sum_("b", "int64")))
+    with pytest.raises(
+        CheckpointError,
+        match=r"store 'counts' was created with \{'column of m': 'b', 'column of n': 'a'\}, "
+        r"found \{'column of m': 'a', 'column of n': 'b'\}; if the column has only a new name, give it the old one "
+        "in a processor before the node",
+    ):
+        opened(tmp_path, *build(extra=True, n=sum_("b", "int64"), m=sum_("a", "int64")))
+    opened(tmp_path, *build(n=sum_("a", "int64"), m=sum_("b", "int64")))
+
+
+def test_a_declaration_of_before_has_no_columns_of_aggregates_and_fits(tmp_path, monkeypatch):
+    of_now = Aggregate.layouts
+
+    def of_before(self):
+        layouts = of_now(self)
+        for layout in layouts.values():
+            names = [name for name in layout["meaning"] if name.startswith("column of ")]
+            layout["meaning"] = {k: v for k, v in layout["meaning"].items() if k not in names}
+        return layouts
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Aggregate, "layouts", of_before)
+        committed(tmp_path, *build(n=sum_("a", "int64")))
+    committed(tmp_path, *build(n=sum_("b", "int64")))
+    with pytest.raises(CheckpointError, match="'column of n': 'b'"):
+        opened(tmp_path, *build(n=sum_("a", "int64")))
+
+
+def test_an_aggregate_may_have_any_name():
+    aggregates = {"n": sum_("a"), "column of n": max_("a")}
+    (layout,) = Aggregate("s", by={"k": "string"}, **aggregates).layouts().values()
+    assert layout["meaning"] == {"n": "sum", "column of n": "max", "column of column of n": "a"}
 
 
 def test_the_size_of_a_window_may_not_change_and_its_grace_may(tmp_path):

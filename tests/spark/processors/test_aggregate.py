@@ -180,7 +180,7 @@ def test_a_missing_key_column_is_named(bench, tmp_path):
         run.run(pa.table({"tails": ["a"]}))
 
 
-def test_a_layout_says_what_its_numbers_mean_and_no_names():
+def test_a_layout_says_what_its_numbers_mean_and_of_which_columns():
     def meaning(processor: Aggregate) -> Any:
         (layout,) = processor.layouts().values()
         return layout["meaning"]
@@ -193,6 +193,9 @@ def test_a_layout_says_what_its_numbers_mean_and_no_names():
         "mean_sum": "sum",
         "mean_count": "count",
         "top": "max",
+        **dict.fromkeys(
+            [f"column of {name}" for name in ("total", "known", "mean_sum", "mean_count", "top")], "v"
+        ),
     }
     assert meaning(Aggregate("s", by={"k": "int64"}, **aggregates)) == said
     assert meaning(Aggregate("s", by={"k": "int64"}, ttl="1 day", time="k", **aggregates)) == said
@@ -202,6 +205,7 @@ def test_a_layout_says_what_its_numbers_mean_and_no_names():
             "count": "count_all",
             "window": "3600000 ms",
             "emit": window.emit,
+            "column of window_start": window.column,
         }
 
 
@@ -212,7 +216,8 @@ def test_a_schema_keeps_the_meaning_in_one_order():
     other = StoreSchema.of("s", layout | {"meaning": {"a": "max", "b": "sum"}})
     assert one.meaning == other.meaning == (("a", "max"), ("b", "sum"))
     forgets = StoreSchema.of("s", Count("s", by={"k": "int64"}, window=Tumbling("at", 5)).layouts()["s"])
-    assert forgets.meaning == (("count", "count_all"), ("emit", "changes"), ("window", "5 ms"))
+    of = ("column of window_start", "at")
+    assert forgets.meaning == (of, ("count", "count_all"), ("emit", "changes"), ("window", "5 ms"))
     for wrong in ("sum", {"a": 1}, [("a", "sum")]):
         with pytest.raises(
             InputError, match=r"stores\.s\.meaning: .*expected a mapping of strings to strings"

@@ -1,8 +1,7 @@
-"""Subscriptions as numpy columns: what the assignors compute on.
+"""Subscriptions as numpy columns, on which the assignors compute.
 
-Topics and members have their position in sorted order as numbers, partitions their position among all partitions, topic
-by topic. One decision is made here, because all assignors must agree on it: the owner of a partition that several
-members claim, and its previous owner.
+Topics and members are numbered in sorted order, and partitions topic by topic. This module also decides which of
+several claims on a partition counts, and who was the previous owner, so that all assignors agree.
 """
 
 from __future__ import annotations
@@ -38,20 +37,21 @@ class Columns:
     subscribed: Bools
     """[T, m]"""
     owner: Ints
-    """[n] the member whose claim counts, or -1. It need not be subscribed any longer."""
+    """[n] the member whose claim counts, or -1. It may have unsubscribed since."""
     previous: Ints
-    """[n] the subscriber whose claim is the next older one, or -1. Never the owner."""
+    """[n] the subscriber with the next older claim, or -1. Never the owner."""
     claimed: Ints
     claimant: Ints
-    """Every claim (partition, member) on a partition that exists, sorted; lost ones too."""
+    """All claims (partition, member) on existing partitions, sorted. Claims that do not count are included."""
     rack_set: Ints
     """[n] which set of racks has replicas of the partition."""
     misses: Bools
-    """[S, m] whether the member's rack is known, those of the set are, and it is not among them."""
+    """[S, m] whether the member's rack is known, the set is not empty, and the rack is not in the set."""
     racks_matter: bool
     """Whether the choice of members can affect rack misses: see `racks_matter`."""
     order: Ints
-    """[m] members in Kafka's order for `range` and `round_robin`: static ones first, by their instance id."""
+    """[m] members in Kafka's order for `range` and `round_robin`: static members first, by instance id, then by name.
+    """
     missing: tuple[str, ...]
     """Subscribed topics that do not exist."""
     racked: Bools
@@ -69,7 +69,7 @@ class Columns:
 
     @property
     def keeper(self) -> Ints:
-        """[n] the owner, if it is still subscribed and so may keep the partition; else -1."""
+        """[n] the owner if it still subscribes, so it may keep the partition; else -1."""
         allowed = self.subscribed[self.topic, self.owner] & (self.owner >= 0)
         return np.where(allowed, self.owner, -1)
 
@@ -123,7 +123,7 @@ def build(counts_of: Mapping[str, int], members_of: Mapping[str, Member], racks_
 
 
 def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: Ints) -> tuple[Ints, Ints]:
-    """Return (partition, position of its list) of all pairs that exist, sorted, each once."""
+    """Return (partition, position of its list in `owned`) of all pairs that exist, sorted, each once."""
     sizes = [len(pairs) for pairs in owned]
     flat = list(chain.from_iterable(owned))
     topic = np.fromiter(map(number.get, map(itemgetter(0), flat), repeat(-1)), np.int64, len(flat))
@@ -142,9 +142,9 @@ def locate(owned: Sequence[Sequence[Pair]], number: Mapping[str, int], start: In
 def resolve(claimed: Ints, claimant: Ints, generation: Ints, may_have: Bools, n: int) -> tuple[Ints, Ints]:
     """Return, per partition, its owner and its previous owner; -1 for none.
 
-    The claim of the newest generation wins. Two claims of the same newest generation contradict each other, so both
-    lose. By the same rule, the older claims of members that may have the partition (`may_have`, per claim) determine
-    the previous owner. It never becomes the owner.
+    The claim of the newest generation wins. If two claims have that generation, they contradict each other, and neither
+    counts. The older claims of members that may have the partition (`may_have`, per claim) determine the previous owner
+    by the same rule. It is never the owner.
 
     >>> claims = np.array([0, 0, 1, 1, 1]), np.array([0, 1, 0, 2, 1])
     >>> resolve(*claims, np.array([5, 4, 5]), np.ones(5, bool), 3)
@@ -156,7 +156,7 @@ def resolve(claimed: Ints, claimant: Ints, generation: Ints, may_have: Bools, n:
 
 
 def _newest(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> tuple[Ints, Ints]:
-    """Return, per partition, the only claimant of the newest generation, or -1, and that generation."""
+    """Return, per partition, the only claimant of the newest generation (-1 if several), and that generation."""
     owner = np.full(n, -1, np.int64)
     newest = np.full(n, np.iinfo(np.int64).min)
     if len(claimed) == 0:
@@ -171,12 +171,12 @@ def _newest(claimed: Ints, claimant: Ints, generation: Ints, n: int) -> tuple[In
 
 
 def racks_matter(partitions: Sequence[tuple[str, ...]], members: Set[str]) -> bool:
-    """Return whether a partition can be nearer to a member than another partition is.
+    """Return whether racks can make a difference to the assignment.
 
-    That is the case if some member shares a rack with some partition, and not every partition has replicas in all these
-    racks. A partition with unknown racks, (), has none of them, and misses no member.
+    They do if some member is in a rack of some partition, and the partitions' racks differ. A partition with unknown
+    racks, (), counts as one with other racks, but is never a miss.
 
-    - `partitions`: the sets of racks that partitions have replicas in
+    - `partitions`: the racks of the replicas of each partition
     - `members`: the racks of the members
 
     Source: KIP-881, which otherwise ignores racks.

@@ -6,8 +6,8 @@ import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
-from taskplace.model.columns import UNKNOWN
 from taskplace.model.placement import FIXED, FORCED, OPEN, RESUME, bases
+from taskplace.model.problem_columns import UNKNOWN
 
 T = TaskId(0, 0)
 

@@ -1,10 +1,10 @@
 """A problem as numpy columns, on which the engine computes.
 
-All tasks and all instances are known by their position in canonical (sorted) order. A *copy row* is one pair
-(task, instance) for which there is a role, a lag, or both; rows are sorted by task, then by instance.
+Tasks and instances are numbered by their position in sorted order. A *copy row* is one (task, instance) pair with a
+role, a lag, or both. Rows are sorted by task, then by instance.
 
-Reading order: `columns` (this value); `column_reading` (reads tasks and instances); `copies` (joins lags with roles);
-`column_building` (ranks the copies by `taskplace.lag.ranking`, and puts it all together).
+Reading order: `problem_columns` (this module); `column_reading` (reads tasks and instances); `copies` (joins lags with
+roles); `column_building` (ranks the copies by `taskplace.lag.ranking`, and combines everything).
 """
 
 from __future__ import annotations
@@ -39,11 +39,10 @@ ROLE_NAMES = tuple(role.name.lower() for role in Role)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The columns; n tasks, m instances, k copy rows.
+    """The columns of a problem: n tasks, m instances, k copy rows.
 
-    `caught` and `best` are the result of ranking (`taskplace.lag.ranking`). For a `universal` task no copy is needed:
-    every instance is caught up. For an `at_once` task every instance counts as caught up, though a copy may still be
-    useful.
+    `caught` and `best` are results of the ranking (`taskplace.lag.ranking`). A `universal` task needs no copy: every
+    instance is caught up. For an `at_once` task, every instance counts as caught up, although a copy may save work.
     """
 
     ids: tuple[TaskId, ...]
@@ -61,19 +60,19 @@ class Columns:
     """[m] capacity; 0 while draining."""
     draining: Bools
     owner: Ints
-    """[n] the instance that has the task active, or -1."""
+    """[n] the instance where the task is active, or -1."""
     start: Ints
-    """[n + 1] rows start[t]:start[t + 1] are those of task t."""
+    """[n + 1] the copy rows of task t are start[t]:start[t + 1]."""
     task: Ints
     inst: Ints
     lag: Ints
-    """[k] lag in records, or NO_COPY: the row has a role, but no usable copy."""
+    """[k] lag in records, or NO_COPY if the row has a role but no usable copy."""
     role: npt.NDArray[np.int8]
     """[k] the `Role` of each row."""
     caught: Bools
-    """[k] the instance is caught up on the task: its rank is 0."""
+    """[k] whether the instance is caught up on the task: its rank is 0."""
     best: Bools
-    """[k] most caught up: no instance has a better copy (`taskplace.lag.ranking.most_caught_up`)."""
+    """[k] whether the copy is most caught up (`taskplace.lag.ranking.most_caught_up`)."""
     parked: Ints
     """Parked pairs as task * m + instance, sorted."""
     unknown: tuple[tuple[str, TaskId], ...]
@@ -88,7 +87,7 @@ class Columns:
 
     @property
     def at_once(self) -> Bools:
-        """[n] stateful, and free to run anywhere at once: `universal`, or all of them where `unbounded`."""
+        """[n] whether a stateful task may run anywhere at once: it is `universal`, or any lag is acceptable."""
         return self.stateful if self.unbounded else self.universal
 
     @property

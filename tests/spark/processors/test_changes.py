@@ -1,0 +1,69 @@
+"""How the columns of changes develop: over merges, joins and state that expires."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from taskplace.spark.processors import Aggregate, Count, Deduplicate, TableJoin, Tumbling, count, max_
+from taskplace.spark.processors.changes import Changes, Column, merged
+
+KEY = {"k": "string"}
+INT64, STRING = pa.int64(), pa.string()
+
+
+def changes(course, kind=INT64) -> Changes:
+    return Changes("c", {"x": Column(course, kind)}, ("k",))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("rising", "rising", "rising"),
+        ("fixed", "rising", "rising"),
+        ("rising", "fixed", "rising"),
+        ("fixed", "falling", "falling"),
+        ("rising", "falling", None),
+        ("settled", "rising", None),
+    ],
+)
+def test_a_merge_knows_what_holds_for_all_its_inputs(one, other, together):
+    found = merged([changes(one), None, changes(other)])
+    assert found == Changes("c", {"x": Column(together, INT64)} if together else {})
+    assert merged([changes(one), changes(other, STRING)]) == Changes("c")
+
+
+def test_a_merge_of_rows_that_are_final_is_final_and_no_key_of_a_merge_has_one_last_row():
+    assert merged([None, None]) is None
+    assert merged([None, changes("rising")]) == Changes("c", changes("rising").columns)
+
+
+def test_of_a_key_that_begins_anew_only_the_key_is_known():
+    """A count begins at 1 again after the `ttl`: its greatest value is not its last one."""
+    forgets = Aggregate("f", by=KEY, ttl="1 hour", time="seen", n=count(), seen=max_("at", "timestamp"))
+    assert forgets.output_changes("f", None) == Changes("f", {"k": Column("fixed", STRING)})
+    keeps = Count("c", by=KEY).output_changes("c", None)
+    assert keeps == Changes("c", {"k": Column("fixed", STRING), "count": Column("rising", INT64)}, ("k",))
+
+
+def test_a_window_adds_its_start_and_its_time_to_the_key():
+    window = Tumbling("at", "1 hour", time="ends")
+    found = Count("c", by=KEY, window=window).output_changes("c", None)
+    assert found.key == ("k", "window_start")
+    assert {name for name, column in found.columns.items() if column.course == "fixed"} == {
+        "k",
+        "window_start",
+        "ends",
+    }
+
+
+def test_an_inner_join_may_drop_the_last_row_of_a_key():
+    rising = changes("rising")
+    left, inner = (TableJoin("j", on=KEY, columns={"w": "int64"}, how=how) for how in ("left", "inner"))
+    assert left.output_changes("j", rising, None) == rising
+    assert inner.output_changes("j", rising, None) == Changes("c", rising.columns)
+    assert left.output_changes("j", None, rising) is None
+
+
+def test_what_passes_a_de_duplication_is_final():
+    assert Deduplicate("d", by=KEY, over_changes=True).output_changes("d", changes("rising")) is None
