@@ -15,6 +15,8 @@ from taskplace.errors import InputError
 
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/|file:", re.IGNORECASE)
 _HOSTS = ("", "localhost")
+#: The most bytes of a file's name.
+MOST_BYTES = 255
 
 
 def is_uri(text: str) -> bool:
@@ -36,7 +38,7 @@ def local_path(
     """Return the absolute local path of a path or a file: URI. `what` names the parameter in errors.
 
     Errors: `InputError`, or the given subclass, for another scheme, another host, a URI with more than a path, and
-    for a value that is not a path.
+    for a value that is not a path, or has a name that is too long for a file.
 
     >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
     (PosixPath('/data/my state'), PosixPath('/data'))
@@ -66,7 +68,19 @@ def local_path(
             raise error(what, found=text, expected=expected, hint=hint)
     if not path.strip() or "\x00" in path:
         raise error(what, found=text, expected=expected)
+    longest = max(Path(path).parts, key=_size, default="")
+    if _size(longest) > MOST_BYTES and not set(longest) & set("*?[{"):  # a pattern is no name
+        raise error(
+            what,
+            found=text,
+            expected=expected,
+            hint=f"a name in it has {_size(longest)} bytes, over {MOST_BYTES}",
+        )
     return (Path(path) if is_uri(text) else _of_home(path, what, text, error)).absolute()
+
+
+def _size(name: str) -> int:
+    return len(name.encode("utf-8", "surrogatepass"))
 
 
 def _of_home(path: str, what: str, text: str, error: type[InputError]) -> Path:

@@ -51,6 +51,15 @@ def is_secret(path: str) -> bool:
     return _has(parts[2:], _AMONG_OPTIONS) if of_source else _has(parts, _PLAIN)
 
 
+def may_be_secret(name: str) -> bool:
+    """Return whether a name is that of a secret in some section: for a value whose section is not known.
+
+    >>> may_be_secret("kafka.ssl.key.password"), may_be_secret("key"), may_be_secret("path")
+    (True, True, False)
+    """
+    return _has([name], _AMONG_OPTIONS)
+
+
 def _has(parts: list[str], words: tuple[str, ...]) -> bool:
     tokens = [token.lower() for part in parts for token in _TOKENS.findall(part)]
     return any(token in words or token.rstrip("s") in words for token in tokens) or any(

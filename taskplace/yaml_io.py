@@ -75,10 +75,12 @@ def override(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError("--set", found=text, expected="key=value")
     try:
-        return key.strip(), load(value, key.strip())
+        return key.strip(), load(value, key.strip(), key.strip())
     except InputError as error:
         expected = "a YAML value" if error.expected == "YAML" else error.expected
-        raise ConfigError(key.strip(), found=value, expected=expected) from None
+        # Only a value by itself is shown as it was given: inside brackets, a part of it may be a secret.
+        found = error.found if set(value) & set("{:") else value
+        raise ConfigError(key.strip(), found=found, expected=expected) from None
 
 
 def graft(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

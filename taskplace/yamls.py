@@ -11,7 +11,7 @@ The parser implements YAML 1.1, which reads some words as other values than they
 A document is refused before it is converted if it contains itself, is nested deeper than `DEEPEST`, or has more than
 `MOST` values with its aliases expanded.
 
-Errors: `InputError` with the line.
+Errors: `InputError` with the line. A value whose key is that of a secret is hidden (`taskplace.redaction`).
 
 >>> load("runtime: {on: 1, since: 2024-01-01}", "app.yaml")
 {'runtime': {'on': 1, 'since': '2024-01-01'}}
@@ -23,11 +23,13 @@ taskplace.errors.InputError: app.yaml:2: found 'no', expected true or false, or 
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import yaml
 
 from taskplace.errors import InputError
+from taskplace.redaction import HIDDEN, is_secret, may_be_secret
 
 DEEPEST = 100
 MOST = 100_000
@@ -44,19 +46,24 @@ _LOOSE_BOOL = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
 
 
-def load(text: str, path: str) -> Any:
-    """Return the value of a YAML document; `path` names the document in errors. O(values)."""
+def load(text: str, path: str, key: str = "") -> Any:
+    """Return the value of a YAML document; `path` names the document in errors. O(values).
+
+    `key`: the key under which the value of the document is, for values that are hidden.
+    """
     try:
         loader = _Loader(text)  # checks for characters that YAML does not allow
         node = loader.get_single_node()
         if node is None:
             return None
-        _Check(path, loader).values(node, (), DEEPEST)
+        _Check(path, loader).values(node, (), DEEPEST, key)
         return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark else path
         found = getattr(error, "problem", None) or "a syntax error"
+        if _QUOTED.search(found) and may_be_secret(_key_before(text, mark) or key):
+            found = _QUOTED.sub(HIDDEN, found)  # an alias or a tag, which was meant to be a value
         raise InputError(where, found=found, expected="YAML") from None
     except RecursionError:
         raise InputError(
@@ -66,6 +73,23 @@ def load(text: str, path: str) -> Any:
         raise
     except (ValueError, OverflowError) as error:  # an escape without a character
         raise InputError(path, found=str(error), expected="values that can be read") from None
+
+
+#: A word of the document in an error of the parser; one letter shows nothing.
+_QUOTED = re.compile(r"'..+'|\"..+\"")
+
+
+def _key_before(text: str, mark: yaml.Mark | None) -> str:
+    """Return the last key before a mark; "" if there is none."""
+    found, is_key = "", False
+    with suppress(yaml.YAMLError):
+        for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            if mark is not None and token.start_mark.index > mark.index:
+                break
+            if is_key and isinstance(token, yaml.ScalarToken):
+                found = token.value
+            is_key = isinstance(token, yaml.KeyToken)
+    return found
 
 
 class _Loader(yaml.SafeLoader):
@@ -85,8 +109,11 @@ class _Check:
         self._path, self._loader = path, loader
         self._sizes: dict[int, tuple[int, int]] = {}  # by node: its number of values, and its depth
 
-    def values(self, node: yaml.Node, above: tuple[int, ...], room: int) -> tuple[int, int]:
-        """Return a node's number of values, with aliases expanded, and its depth; check the limits and each value."""
+    def values(self, node: yaml.Node, above: tuple[int, ...], room: int, key: str) -> tuple[int, int]:
+        """Return a node's number of values, with aliases expanded, and its depth; check the limits and each value.
+
+        `key`: the dotted keys on the way to the node.
+        """
         if id(node) in above:
             raise self._error(
                 node, "an alias to what it is itself in", "values that do not contain themselves"
@@ -94,16 +121,17 @@ class _Check:
         if room < 0:
             raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
         if id(node) not in self._sizes:
-            self._tag(node)
-            inner: list[yaml.Node] = []
+            self._tag(node, key)
+            inner: list[tuple[yaml.Node, str]] = []
             if isinstance(node, yaml.MappingNode):
                 self._keys(node)
-                inner = [part for pair in node.value for part in pair]
+                for name, value in node.value:
+                    inner += [(name, key), (value, _below(key, name))]
             elif isinstance(node, yaml.SequenceNode):
-                inner = node.value
+                inner = [(part, key) for part in node.value]
             else:
-                self._scalar(node)
-            found = [self.values(part, (*above, id(node)), room - 1) for part in inner]
+                self._scalar(node, key)
+            found = [self.values(part, (*above, id(node)), room - 1, at) for part, at in inner]
             size, depth = (
                 1 + sum(size for size, _ in found),
                 max((1 + depth for _, depth in found), default=0),
@@ -126,38 +154,50 @@ class _Check:
             if key.tag == _BOOL and _is_plain(key) and _LOOSE_BOOL.fullmatch(key.value):
                 key.tag = _STR
 
-    def _tag(self, node: yaml.Node) -> None:
+    def _tag(self, node: yaml.Node, key: str) -> None:
         if isinstance(node, yaml.ScalarNode):
             known = node.tag in (_STR, _BOOL, _INT, _FLOAT, _NULL) or _SIGNS.get(node.tag) == node.value
         else:
             known = node.tag == (_MAP if isinstance(node, yaml.MappingNode) else _SEQ)
         if not known:
             expected = "YAML without this tag: a string, a number, true, false, null, a list or a mapping"
-            raise self._error(node, f"the tag {_short(node.tag)}", expected)
+            raise self._error(node, f"the tag {_shown(_short(node.tag), key)}", expected)
 
-    def _scalar(self, node: yaml.Node) -> None:
+    def _scalar(self, node: yaml.Node, key: str) -> None:
         """Refuse an ambiguous word, and a value that does not match its tag."""
+        value = _shown(node.value, key)
         if node.tag == _BOOL and _LOOSE_BOOL.fullmatch(node.value):
-            raise self._error(node, node.value, "true or false, or a quoted string")
+            raise self._error(node, value, "true or false, or a quoted string")
         if node.tag == _INT and _OCTAL.fullmatch(node.value):
             expected = "a number without a leading zero, or a quoted string"
-            raise self._error(node, node.value, expected)
+            raise self._error(node, value, expected)
         if node.tag == _INT and len(node.value) > LONGEST:
             raise self._error(node, f"a number of {len(node.value)} digits", f"at most {LONGEST} digits")
         if node.tag in (_INT, _FLOAT) and ":" in node.value:
-            raise self._error(node, node.value, "a number without colons, or a quoted string")
+            raise self._error(node, value, "a number without colons, or a quoted string")
         if node.tag == _STR or node.tag in _SIGNS:
             return
         looks = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
         if looks != node.tag and (looks, node.tag) != (_INT, _FLOAT):
-            raise self._error(node, f"{_short(node.tag)} {node.value!r}", f"what {_short(node.tag)} says")
+            raise self._error(node, f"{_short(node.tag)} {value!r}", f"what {_short(node.tag)} says")
         try:
             self._loader.construct_object(node)
         except (ValueError, OverflowError):  # `0x_`
-            raise self._error(node, node.value, "a number, or a quoted string") from None
+            raise self._error(node, value, "a number, or a quoted string") from None
 
     def _error(self, node: yaml.Node, found: str, expected: str) -> InputError:
         return InputError(f"{self._path}:{node.start_mark.line + 1}", found=found, expected=expected)
+
+
+def _below(key: str, name: yaml.Node) -> str:
+    """Return the dotted keys on the way to the value of a key."""
+    word = name.value if isinstance(name, yaml.ScalarNode) else ""
+    return f"{key}.{word}" if key else word
+
+
+def _shown(text: str, key: str) -> str:
+    """Return a value's text, or that it is hidden: the parser finds secrets that nothing else has read yet."""
+    return HIDDEN if key and is_secret(key) else text
 
 
 def _short(tag: str) -> str:

@@ -15,6 +15,8 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.redaction import HIDDEN, is_secret, redacted, scrubbed
 from taskplace.settings import Settings
 from taskplace.spark.yaml_application import YamlApplication, declared_topology
+from taskplace.yaml_io import override as read_override
+from taskplace.yamls import load
 from topology import TopologyError
 
 SECRET = "hunter2"
@@ -166,3 +168,59 @@ def test_what_is_no_secret_is_shown(path, value):
     assert not is_secret(path)
     assert redacted(value, path) == value
     assert f"{path}: found {value!r}, expected x" == str(InputError(path, found=value, expected="x"))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            f"!!int {SECRET}",
+            f"!{SECRET} x",
+            f"!!{SECRET} x",
+            f"!!bool {SECRET}",
+            f"*{SECRET}",
+            f"!!float '{SECRET}'",
+        ),
+        *(
+            f"!!null {SECRET}",
+            f"[!!int {SECRET}]",
+            f"{{x: !!int {SECRET}}}",
+            f"!{SECRET}!x y",
+            f"&{SECRET} *{SECRET}",
+        ),
+    ],
+)
+@pytest.mark.parametrize(
+    "document",
+    [
+        "input:\n  orders:\n    options:\n      kafka.ssl.key.password: {}\n",
+        "input: {{orders: {{format: kafka, options: {{kafka.sasl.jaas.config: {}, b: 1}}}}}}\n",
+        "spark:\n  conf:\n    fs.s3a.secret.key: {}\n",
+    ],
+)
+def test_the_parser_of_yaml_tells_no_secret(document, value):
+    with pytest.raises(InputError, match=r"^app\.yaml:\d: found ") as caught:
+        load(document.format(value), "app.yaml")
+    assert SECRET not in str(caught.value)
+    assert SECRET not in str(caught.value.found)
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        f"input.a.options.kafka.ssl.key.password=!!int {SECRET}",
+        f"input.a.options={{kafka.ssl.key.password: !!int {SECRET}}}",
+        f"input={{a: {{options: {{kafka.ssl.key.password: '{SECRET}}}}}}}",
+        f"spark.conf={{fs.s3a.secret.key: *{SECRET}}}",
+    ],
+)
+def test_an_override_that_cannot_be_read_tells_no_secret(override):
+    with pytest.raises(ConfigError, match=r"^(input|spark)[a-z.]*: found ") as caught:
+        read_override(override)
+    assert SECRET not in str(caught.value)
+
+
+def test_what_is_no_secret_is_shown_by_the_parser():
+    for text, shown in (("a: !!int abc", "abc"), ("path: *cents", "cents"), ("a: !x y", "!x")):
+        with pytest.raises(InputError, match=f"^app.yaml:1: .*{shown}"):
+            load(text, "app.yaml")

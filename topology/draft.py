@@ -13,7 +13,14 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from topology.errors import TopologyError
-from topology.names import AutoNames, check_count, check_key, check_legal_name, check_name
+from topology.names import (
+    AutoNames,
+    check_count,
+    check_key,
+    check_legal_name,
+    check_name,
+    check_sink_name,
+)
 from topology.node import Node, Store, StoreSpec
 from topology.processors import check_processor
 from topology.stores import check_store, inline, laid_out, listed, unlike
@@ -149,6 +156,8 @@ class TopologyDraft:
     def _add(self, node: Node) -> Stream:
         """Add a node under its name, which must not be taken."""
         check_name(node.name, f"{node.kind} name")
+        if node.kind == "sink":
+            check_sink_name(node.name)
         other = self._nodes.get(node.name)
         if other is not None:
             raise TopologyError(

@@ -6,6 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Container, Sequence
+from urllib.parse import quote
 
 from topology.errors import TopologyError
 
@@ -39,6 +40,28 @@ def _seen(text: str, where: str, what: str) -> str:
             f"{where}: found {text!r}, expected {what} without control characters, {control[0]!r} in it"
         )
     return text
+
+
+#: The most bytes of a file's name.
+MOST_BYTES = 255
+
+
+def check_sink_name(name: str) -> None:
+    """Refuse the name of a sink that is too long for a directory: its rows are kept under its escaped name.
+
+    >>> check_sink_name("\u00fc" * 43)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    topology.errors.TopologyError: node '...': found a sink's name of 258 bytes, expected at most 255: its rows are \
+kept in a directory of this name, where each byte of a letter other than A-Z, a-z, 0-9, '_', '.', '-', '~' takes three
+    """
+    size = len(quote(name, safe=""))
+    if size > MOST_BYTES:
+        raise TopologyError(
+            f"node {name!r}: found a sink's name of {size} bytes, expected at most {MOST_BYTES}: its rows are kept in "
+            "a directory of this name, where each byte of a letter other than A-Z, a-z, 0-9, '_', '.', '-', '~' takes "
+            "three",
+            node=name,
+        )
 
 
 def check_legal_name(value: object, where: str) -> str:

@@ -56,6 +56,15 @@ PACKAGES = {
     "partitioner": ("taskplace/partitioner/*.py",),
     "topology": ("topology/*.py",),
     "state": ("taskplace/spark/state/*.py",),
+    "checks at the start": (
+        "taskplace/spark/key_checks.py",
+        "taskplace/spark/worker/splits.py",
+        "taskplace/spark/driver/columns.py",
+        "taskplace/spark/driver/node_options.py",
+        "taskplace/spark/driver/processor_forms.py",
+        "taskplace/spark/processors/columns.py",
+        "taskplace/spark/processors/traits.py",
+    ),
 }
 # About the project and not about the code that is changed, or too slow.
 LEFT_OUT = (
@@ -73,6 +82,7 @@ COPIED = (
     "docs",
     "examples",
     "benchmarks",
+    "scripts",
     "pyproject.toml",
     "README.md",
 )

@@ -26,6 +26,7 @@ import numpy as np
 
 from taskplace import named_objects, validation
 from taskplace.assign.active import place_actives
+from taskplace.callables import unfit
 from taskplace.errors import ConfigError, InvalidPlan
 from taskplace.model.assignors import BUILT_IN as BUILT_IN
 from taskplace.model.placement import FIXED, Target, moved
@@ -77,6 +78,8 @@ sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
     assign = getattr(loaded, "assign", loaded)
     if not callable(assign):
         raise ConfigError(key, found=name, expected="an object with a method assign(problem)")
+    if (parameters := unfit(assign, ["problem"])) is not None:
+        raise ConfigError(key, found=f"{name}, called with {parameters}", expected="an assignor of (problem)")
     function: Callable[[Problem], Mapping[str, Any]] = assign
     return function
 

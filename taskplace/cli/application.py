@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from taskplace import named_objects
+from taskplace.callables import unfit
 from taskplace.errors import ConfigError
 from taskplace.settings import YAML_APPLICATION, Settings
 from taskplace.yaml_io import graft, override, read
@@ -36,6 +37,14 @@ class Application(Protocol):
 
 
 METHODS = ("topology", "sources")
+#: The methods that are called, if they are there, with their arguments.
+CALLED: Mapping[str, Sequence[str]] = {
+    "topology": (),
+    "sources": ("spark",),
+    "prepare": (),
+    "batches": (),
+    "check": ("spark",),
+}
 SPARKS_OWN = ("pyspark", "py4j", "pyarrow", "lmdb", "pandas", "psutil")  # what the extra `spark` brings
 
 
@@ -46,7 +55,7 @@ def load_application(settings: Settings) -> Application:
     where an application that was never installed lies.
 
     Errors: `ConfigError` for `application.class`: no such module or class, a module that does not load, a
-    class without the methods of `Application`, or one that needs what is not installed.
+    class without the methods of `Application` or with other parameters, or one that needs what is not installed.
     """
     reach_workers()
     path, name = "application.class", settings.application.cls
@@ -75,9 +84,20 @@ def load_application(settings: Settings) -> Application:
         raise ConfigError(
             path, found=name, expected=expected, hint=(lacking and "it lacks " + ", ".join(lacking)) or ""
         )
+    _check_call(made, name, ["settings"])
     with _needing(settings):
         application: Application = made(settings)
-        return application
+    for method, arguments in CALLED.items():
+        if callable(called := getattr(application, method, None)):
+            _check_call(called, f"{name}.{method}", arguments)
+    return application
+
+
+def _check_call(function: Callable[..., Any], name: str, arguments: Sequence[str]) -> None:
+    """Refuse a class, or a method of it, that cannot be called as it will be: `check` is called after the stream."""
+    if (parameters := unfit(function, arguments)) is not None:
+        called = "()" if not arguments else f"({', '.join(arguments)})"
+        raise ConfigError("application.class", found=f"{name}{parameters}", expected=f"{name}{called}")
 
 
 def topology_of(application: Application, settings: Settings) -> Topology:

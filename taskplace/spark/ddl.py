@@ -1,8 +1,8 @@
 """Spark's written schemas (DDL), read without Spark.
 
 **Idea.** Spark's own parser needs a JVM. To judge a declared schema before anything starts, its types are read here,
-into the classes of `pyspark.sql.types`. Types that have no such class here (intervals, geometries, times of day) are
-read and count as not known.
+into the classes of `pyspark.sql.types`. A timestamp that is written `with` or `without time zone` is read, and counts
+as not known.
 
 Properties: names of types in any case; `varchar(n)` and `char(n)` are read as text, as Spark's readers do; what follows
 a type (`NOT NULL`, `COMMENT`, `DEFAULT`, ...) changes nothing.
@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from pyspark.errors import PySparkException
 from pyspark.sql import types as spark
 
 from taskplace.spark.state.type_text import WORDS, Tokens, TypeTextError, name_of
@@ -70,7 +71,7 @@ def written_columns(ddl: str) -> list[tuple[str, str]]:
 
 
 def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> spark.DataType | None:
-    """Return a column's written type; None for one that has no class here.
+    """Return a column's written type; None for one that is not known here.
 
     `timestamp`: which type `timestamp` is, Spark's `spark.sql.timestampType`.
 
@@ -92,8 +93,8 @@ def struct_type(
 
     >>> struct_type([("id", "long NOT NULL"), ("tags", "map<string, array<decimal(9, 2)>>")]).simpleString()
     'struct<id:bigint,tags:map<string,array<decimal(9,2)>>>'
-    >>> struct_type([("took", "interval day to second")]) is None
-    True
+    >>> struct_type([("took", "interval day to second"), ("v", "variant")]).simpleString()
+    'struct<took:interval day to second,v:variant>'
     """
     fields = []
     for name, written in columns:
@@ -108,7 +109,7 @@ def struct_type(
 
 
 class _Reader:
-    """Reads one type; `known` is false once a type was read that has no class here."""
+    """Reads one type; `known` is false once a type was read that is not known here."""
 
     def __init__(self, tokens: Tokens, timestamp: str = "TIMESTAMP_LTZ") -> None:
         self.tokens = tokens
@@ -192,19 +193,40 @@ class _Reader:
         return spark.StructType(fields)
 
     def _other(self, name: str) -> spark.DataType:
-        """Read a type that has no class here."""
+        """Read a type that no store and no sink has."""
+        if name == "interval":
+            return self._interval()
         tokens = self.tokens
-        self.known = False
-        if name == "interval" and tokens.peek().lower() in _UNITS:
+        given = ""
+        if name != "variant" and tokens.peek() == "(":
             tokens.take()
-            if tokens.peek().lower() == "to":
-                tokens.take()
-                if tokens.take().lower() not in _UNITS:
-                    raise tokens.error(self.tokens.written, f"an interval of {', '.join(_UNITS)}")
-        if name in ("time", "geometry", "geography") and tokens.peek() == "(":
-            while tokens.take() not in (")", ""):
-                pass
-        return spark.NullType()
+            given = tokens.take()
+            tokens.expect(")")
+        if name == "time":
+            return spark.TimeType(int(given)) if re.fullmatch("[0-6]", given) else spark.TimeType()
+        if name == "variant":
+            return spark.VariantType()
+        srid = int(given) if re.fullmatch("[0-9]{1,9}", given) else "ANY"
+        try:
+            return spark.GeometryType(srid) if name == "geometry" else spark.GeographyType(srid)
+        except PySparkException as error:
+            raise tokens.error(str(given), "an SRID that Spark knows, or ANY") from error
+
+    def _interval(self) -> spark.DataType:
+        tokens = self.tokens
+        if tokens.peek().lower() not in _UNITS:
+            return spark.CalendarIntervalType()
+        begin = end = tokens.take().lower()
+        if tokens.peek().lower() == "to":
+            tokens.take()
+            end = tokens.take().lower()
+        for units, kind in (
+            (_UNITS[:2], spark.YearMonthIntervalType),
+            (_UNITS[2:], spark.DayTimeIntervalType),
+        ):
+            if begin in units and end in units and units.index(begin) <= units.index(end):
+                return kind(units.index(begin), units.index(end))
+        raise tokens.error(tokens.written, f"an interval of {', '.join(_UNITS)}")
 
 
 def _skip_what_follows(tokens: Tokens) -> None:

@@ -223,8 +223,12 @@ def splits(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Split, ...]
     )
 
 
-def owned(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Owned, ...]:
+def owned(
+    sub: Subtopology, keys: Mapping[str, pa.Schema], partitions: Mapping[str, int | None]
+) -> tuple[Owned, ...]:
     """Return the stores whose keys a task has to check, because a node may have changed the columns. As `splits`.
+
+    `partitions`: the number of each topic; topics that reach one store have equal numbers (`check_keys`).
 
     A class without traits is checked as well: it may take the keys of its state from anywhere.
     """
@@ -238,6 +242,7 @@ def owned(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> tuple[Owned, ...]:
             store=store,
             columns=_types(keys[store], columns),
             topics=tuple(dict.fromkeys(sorted(route.topic for route in reaching))),
+            partitions=max(partitions[route.topic] or 0 for route in reaching),
             changed_by=next((route.unsure for route in sorted(reaching) if route.unsure), node),
         )
         for (node, store, columns), reaching in found.items()

@@ -14,6 +14,7 @@ from typing import Any
 from taskplace import paths, validation
 from taskplace.assign.registry import BUILT_IN
 from taskplace.assign.registry import find as find_assignor
+from taskplace.callables import check_function
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
@@ -82,8 +83,11 @@ def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOption
     return validation.of_type(options, PlacedOptions, "options")
 
 
-def local_path(path: object, what: str) -> Path:
-    """Return a local path. Errors: `InputError` for a file system that is not known to have an exclusive create."""
+def local_path(path: object, what: str, *, patterns: bool = True) -> Path:
+    """Return a local path; without `patterns`, one without the letters of a pattern.
+
+    Errors: `InputError` for a file system that is not known to have an exclusive create.
+    """
     if (
         not isinstance(path, str | os.PathLike)
         or not isinstance(os.fspath(path), str)
@@ -95,7 +99,7 @@ def local_path(path: object, what: str) -> Path:
         what,
         expected="a path, or a file:// URI, on a file system that driver and executors share",
     )
-    if what == "checkpoint" and set(str(found)) & set("*?[]{}"):
+    if not patterns and set(str(found)) & set("*?[]{}"):
         raise InputError(
             what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"
         )
@@ -103,9 +107,11 @@ def local_path(path: object, what: str) -> Path:
 
 
 def check_reporter(reporter: object) -> None:
-    """Refuse a reporter that lacks the method of an event."""
+    """Refuse a reporter that lacks the method of an event, or has one with other parameters."""
     if reporter is not None and not all(callable(getattr(reporter, event, None)) for event in _EVENTS):
         raise InputError("reporter", found=reporter, expected=f"an object with {', '.join(_EVENTS)}")
+    for event in _EVENTS if reporter is not None else ():
+        check_function(getattr(reporter, event), f"reporter.{event}", arguments=["event"])
 
 
 def check_sources(sources: object, *, streaming: bool = False) -> None:

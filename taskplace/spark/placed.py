@@ -23,6 +23,7 @@ from typing import Any, Unpack
 from pyspark.sql import DataFrame, SparkSession
 
 from taskplace import validation
+from taskplace.callables import check_function
 from taskplace.errors import InputError
 from taskplace.explanation import Removal
 from taskplace.model.config import PlacementConfig
@@ -35,7 +36,7 @@ from taskplace.spark.driver import programs as make
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.directory_overlaps import check_overlaps
+from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.sources import key_types
 from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT, check_spark_checkpoint
@@ -88,9 +89,15 @@ class Placed:
         checks.check_reporter(reporter)
         checks.check_bridge(bridge)
         checks.check_supported(self.config)
-        self.checkpoint = checks.local_path(checkpoint, "checkpoint")
+        self.checkpoint = checks.local_path(checkpoint, "checkpoint", patterns=False)
         self.state_dir = checks.local_path(state_dir, "state_dir")
-        check_overlaps(self.built, {"the checkpoint": self.checkpoint, "the state_dir": self.state_dir})
+        check_overlaps(
+            self.built,
+            [
+                Used(self.checkpoint, "checkpoint", "the checkpoint"),
+                Used(self.state_dir, "state_dir", "the state_dir"),
+            ],
+        )
         definition = StreamDefinition.of(
             self.built,
             config=self.config,
@@ -132,7 +139,9 @@ class Placed:
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError("name", found=name, expected="a name of the query, or None")
         checks.check_sources(sources, streaming=True)
-        check_spark_checkpoint(self.checkpoint, self.journal)
+        upcoming = check_spark_checkpoint(self.checkpoint, self.journal)
+        if self.journal.last is not None and upcoming == self.journal.last.batch:
+            self._runner.publisher.check_pending(self.journal.last)
         spark_checkpoint = self.checkpoint / SPARK_CHECKPOINT
         united = self.unite(sources, ticks=self._no_data_batches.wants_ticks(spark_checkpoint))
         writer = united.writeStream.foreachBatch(self.process_batch)
@@ -155,7 +164,7 @@ class Placed:
             query = united.writeStream.foreachBatch(placed.process_batch).start()
         """
         checks.check_sources(sources)
-        united = make.unite(self.built, sources)
+        united = make.unite(self.built, sources, self._runner.fixed())
         self.journal.bind_keys(key_types(self.built, {topic: df.schema for topic, df in sources.items()}))
         return self._no_data_batches.add_ticks(united) if ticks else united
 
@@ -221,6 +230,8 @@ class Placed:
 
     @on_stage.setter
     def on_stage(self, function: Callable[[int, int], None] | None) -> None:
+        if function is not None:
+            check_function(function, "on_stage", arguments=["batch", "subtopology"])
         self._listeners.on_stage = function
 
     @property

@@ -7,6 +7,7 @@ A target is any object with `publish(spark, batch_id, files)`, which must be ide
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 
+from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
 from taskplace.paths import local_path
 from taskplace.spark.state.directories import check_commits
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+#: The directory of a batch.
+_BATCH = re.compile(r"batch_id=\d+")
+
+
 class ParquetSink(SinkTarget):
     """Writes Parquet, one directory per batch: `<path>/batch_id=12/`. A batch that already exists is left unchanged.
 
@@ -49,8 +55,9 @@ class ParquetSink(SinkTarget):
 
     The output belongs to one checkpoint, because batch ids are the checkpoint's. The file `.checkpoint` in it names the
     checkpoint. Errors: `InputError` for a path outside this host's file systems; `CheckpointError` for the output of
-    another checkpoint, whose batches would be taken for this one's. A task refuses rows with a column `batch_id`, in
-    upper or lower case: readers of the directory would see the batch's id instead of the column.
+    another checkpoint, whose batches would be taken for this one's, and for a file beside the batches, which a reader
+    would take for output. Hidden files (`.x`, `_x`) are ignored, as by Spark. A task refuses rows with a column
+    `batch_id`, in upper or lower case: readers of the directory would see the batch's id instead of the column.
     """
 
     #: Columns that rows may not have.
@@ -75,13 +82,33 @@ class ParquetSink(SinkTarget):
         check_commits(self.path, "ParquetSink.path")
 
     def check(self, checkpoint_id: str) -> None:
-        """Refuse the directory if it belongs to another checkpoint. Changes nothing."""
+        """Refuse a directory that belongs to another checkpoint, or has files beside the batches. Changes nothing."""
         found = self._owner()
         if found not in ("", checkpoint_id) or (not found and any(self.path.glob("batch_id=*"))):
             raise CheckpointError(
                 f"{self.path}: the directory has output of {'another checkpoint' if found else 'another program'}; "
                 "set another directory, or remove this one"
             )
+        if (foreign := self._foreign()) is not None:
+            raise CheckpointError(
+                f"{foreign}: found in the directory of a ParquetSink, where readers would take it for output; move it "
+                f"out of {self.path}"
+            )
+
+    def _foreign(self) -> Path | None:
+        """Return a file beside the batches that a reader of the directory would read; None without one."""
+        try:
+            beside = sorted(path for path in self.path.iterdir() if path.name[0] not in "._")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        for path in beside:
+            if not path.is_dir():
+                return path
+            if not _BATCH.fullmatch(path.name):
+                found = (file for file in path.rglob("*") if file.name[0] not in "._" and file.is_file())
+                if (file := next(found, None)) is not None:
+                    return file
+        return None
 
     def bind(self, checkpoint_id: str) -> None:
         """Bind the directory to a checkpoint. Errors: as for `check`."""
@@ -167,8 +194,7 @@ class ForeachBatch(SinkTarget):
     """
 
     def __init__(self, function: Callable[[DataFrame, int], None]) -> None:
-        if not callable(function):
-            raise InputError("ForeachBatch.function", found=function, expected="a function of (df, batch_id)")
+        check_function(function, "ForeachBatch.function", arguments=["df", "batch_id"])
         self._function = function
 
     def publish(self, spark: SparkSession, batch_id: int, files: Sequence[Path]) -> None:

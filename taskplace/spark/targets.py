@@ -89,6 +89,27 @@ class _Plain(SinkTarget):
         self._target.publish(spark, batch_id, files)
 
 
+#: The methods that the runtime calls on a target that has them, with their arguments.
+_CALLED = {
+    "publish": ("spark", "batch_id", "files"),
+    "probe": (),
+    "check": ("checkpoint_id",),
+    "bind": ("checkpoint_id",),
+}
+
+
+def members(target: Any) -> dict[str, Sequence[str]]:
+    """Return the methods that the runtime will call on a target, with their arguments.
+
+    >>> class Printer:
+    ...     def publish(self, spark, batch_id, files): ...
+    >>> members(Printer())
+    {'publish': ('spark', 'batch_id', 'files')}
+    """
+    called = _CALLED | ({"holds": ("batch_id",)} if isinstance(target, SinkTarget) else {})
+    return {name: arguments for name, arguments in called.items() if hasattr(target, name)}
+
+
 def of(target: Any) -> SinkTarget:
     """Return a node's target with all members; what is no target, such as None or a topic's name, has the defaults.
 

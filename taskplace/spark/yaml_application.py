@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from taskplace.spark.driver.directory_overlaps import Used
     from taskplace.spark.targets import SinkTarget
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
@@ -116,8 +117,10 @@ def judge(
     from taskplace.spark.driver.sources import check_sources
     from taskplace.spark.driver.staging import SinkSchemas
     from taskplace.spark.options import check_supported
+    from taskplace.spark.options import local_path as shared_path
 
     check_supported(settings.placement, "placement.")
+    checkpoint = shared_path(settings.checkpoint_dir, "checkpoint.dir", patterns=False)
     section = topology_section(settings.topology)
     paths = YamlPaths(built, section, output) if section else None
     with _nodes_by_path(section), _in_the_file(paths):
@@ -128,13 +131,13 @@ def judge(
             built,
             config=settings.placement,
             options=settings.runtime,
-            checkpoint=local_path(settings.checkpoint_dir, "checkpoint.dir"),
+            checkpoint=checkpoint,
             state_dir=settings.state_dir,
         )
         check_idle_closing(definition, "runtime.idle.closing")
         SinkSchemas(built)  # checks the declared schemas
         check_targets(built)
-        check_overlaps(built, _directories(settings, inputs))
+        check_overlaps(built, _directories(checkpoint, settings, inputs))
         if settings.runtime.weights:
             check_weights(settings.runtime.weights, built)
 
@@ -149,14 +152,20 @@ def _check_partitions(built: BuiltTopology) -> None:
             raise TopologyError(f"{path}: found nothing, expected {expected}", node=node.name)
 
 
-def _directories(settings: Settings, inputs: Mapping[str, _Source]) -> dict[str, Path]:
-    """Return the directories in use on this host, with the key that names each."""
-    found = {
-        "the checkpoint (checkpoint.dir)": local_path(settings.checkpoint_dir, "checkpoint.dir"),
-        "the state directory (state.dir)": settings.state_dir,
-    }
-    read = {f"the input directory of input.{topic}": source.directory for topic, source in inputs.items()}
-    return found | {owner: path for owner, path in read.items() if path is not None}
+def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, _Source]) -> list[Used]:
+    """Return the directories in use on this host, but for those of sinks."""
+    from taskplace.spark.driver.directory_overlaps import Used
+
+    read = {topic: source.directory for topic, source in inputs.items()}
+    return [
+        Used(checkpoint, "checkpoint.dir", "the checkpoint (checkpoint.dir)"),
+        Used(settings.state_dir, "state.dir", "the state directory (state.dir)"),
+        *(
+            Used(path, f"input.{topic}.path", f"the input directory of input.{topic}", read=True)
+            for topic, path in read.items()
+            if path is not None
+        ),
+    ]
 
 
 @contextmanager
@@ -245,6 +254,8 @@ def _foreach(path: str, value: str) -> SinkTarget:
         return ForeachBatch(load(value))
     except TopologyError as error:
         raise TopologyError(f"{path}: {error}") from error
+    except InputError as error:
+        raise ConfigError(path, found=error.found, expected=error.expected, hint=error.hint) from None
 
 
 #: By the key of an entry of `output`: what makes the target, from the path of the key and its value.
@@ -294,8 +305,10 @@ class _Source:
     @property
     def directory(self) -> Path | None:
         """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
+        option = next((value for name, value in self._options.items() if name.lower() == "path"), None)
+        given = self._path if self._path is not None else option
         try:
-            return None if self._path is None else local_path(absolute(self._path), self._at)
+            return None if given is None else local_path(absolute(given), self._at)
         except InputError:
             return None
 

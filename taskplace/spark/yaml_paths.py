@@ -146,7 +146,9 @@ class YamlPaths:
         if rest == "target":
             directory = targets.of(self._nodes[name].target).directory
             return f"output.{name}" if directory is None else f"output.{name}.{self._keys.get(name, 'path')}"
-        return f"{self._paths[name]}.{rest}" if rest.partition(".")[0] in _FIELDS else self._paths[name]
+        if rest.partition(".")[0] in _FIELDS:
+            return f"{self._paths[name]}.{rest}"
+        return f"{self._paths[name]}, column {rest!r}" if rest else self._paths[name]
 
     def _stores(self) -> dict[str, Node]:
         return {store: node for node in reversed(self._nodes.values()) for store in node.stores}

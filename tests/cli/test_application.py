@@ -114,6 +114,8 @@ def test_an_application_may_be_yaml_alone(shop, tmp_path, capsys):
         ("shop:Shopp", "did you mean 'shop:Shop'?"),
         ("shop:lonely", "a class with the methods topology, sources"),
         ("shop:Half", "it lacks sources"),
+        ("shop:Bare", "found 'shop:Bare()', expected shop:Bare(settings)"),
+        ("shop:Checks", "found 'shop:Checks.check()', expected shop:Checks.check(spark)"),
     ],
 )
 def test_a_class_that_is_not_there_or_not_right(shop, capsys, cls, says):

@@ -25,7 +25,7 @@ from taskplace.spark.processors import (
     sum_,
 )
 from taskplace.spark.sinks import ParquetSink
-from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes
+from tests.differential.case import Case, Node, Row, Shape, canonical, kept_as, shapes, store_of
 from topology import Topology
 from topology.stream import Stream
 
@@ -98,6 +98,30 @@ class Rename:
         return rows.rename_columns([self.names.get(c, c) for c in rows.column_names])
 
 
+class Cast:
+    """Gives columns other types."""
+
+    def __init__(self, kinds: dict[str, str]) -> None:
+        self.kinds = kinds
+
+    def process(self, context: Any, rows: pa.Table) -> pa.Table:
+        for name, kind in self.kinds.items():
+            at = rows.column_names.index(name)
+            rows = rows.set_column(at, name, rows[name].cast(arrow(kind), safe=kind != "date"))
+        return rows
+
+
+class Lookup:
+    """Adds a column of the state that another node keeps by the same columns."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+
+    def process(self, context: Any, rows: pa.Table) -> pa.Table:
+        values, _ = context.store(self.options["store"]).get_many(rows.select(self.options["by"]))
+        return rows.append_column(self.options["new"], values[self.options["column"]])
+
+
 class Running:
     """For `PerKey`: counts the rows of each key and keeps their newest time. Starts again above a limit."""
 
@@ -130,26 +154,33 @@ def topology(case: Case, folder: Path) -> Topology:
                 "event_time": source.event_time,
                 "delay": microseconds(source.delay) if source.delay else 0,
             }
-        streams[name] = topo.source(name, key=source.key, partitions=source.partitions, **options)
+        streams[name] = topo.source(name, key=source.key or None, partitions=source.partitions, **options)
+    shared = {node.options["store"] for node in case.nodes if "store" in node.options}
     for node in case.nodes:
         streams[node.name] = _added(
-            node, [streams[name] for name in node.inputs], [shape[n] for n in node.inputs]
+            node,
+            [streams[name] for name in node.inputs],
+            [shape[n] for n in node.inputs],
+            [store_of(node)] if store_of(node) in shared else [],
         )
     for name in case.sinks:
         streams[name].sink(f"{name}-out", target=ParquetSink(folder / "sinks" / name))
     return topo
 
 
-def _added(node: Node, inputs: list[Stream], before: list[Shape]) -> Stream:
+def _added(node: Node, inputs: list[Stream], before: list[Shape], stores: list[str]) -> Stream:
     options = node.options
     if node.op == "repartition":
         return inputs[0].repartition(key=options["key"], partitions=options["partitions"], name=node.name)
     if node.op == "merge":
         return inputs[0].merge(*inputs[1:], name=node.name)
     processor = globals()[f"_{node.op}"](node, before)
+    if options.get("function"):
+        processor = processor.process
     if node.op == "join":
-        return inputs[0].join_table(inputs[1], processor, name=node.name)
-    return inputs[0].process(processor, name=node.name, **_timed(options, node.op in ("where", "rename")))
+        return inputs[0].join_table(inputs[1], processor, name=node.name, stores=stores)
+    own = node.op in ("where", "rename", "cast", "lookup")
+    return inputs[0].process(processor, name=node.name, stores=stores, **_timed(options, own))
 
 
 def _timed(options: dict[str, Any], wanted: bool) -> dict[str, Any]:
@@ -167,10 +198,20 @@ def _rename(node: Node, _: list[Shape]) -> Rename:
     return Rename(node.options["names"])
 
 
-def _forgetting(options: dict[str, Any]) -> dict[str, Any]:
-    if not options.get("ttl"):
-        return {}
-    return {"ttl": microseconds(options["ttl"]), "time": options["time"]}
+def _cast(node: Node, _: list[Shape]) -> Cast:
+    return Cast(node.options["kinds"])
+
+
+def _lookup(node: Node, _: list[Shape]) -> Lookup:
+    return Lookup(node.options)
+
+
+def _state(options: dict[str, Any]) -> dict[str, Any]:
+    """Return what all but `PerKey` may be told of their state."""
+    given = {"over_changes": True} if options.get("over_changes") else {}
+    if options.get("ttl"):
+        given |= {"ttl": microseconds(options["ttl"]), "time": options["time"]}
+    return given
 
 
 def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataType]:
@@ -178,25 +219,19 @@ def _types(node: Node, columns: list[str], before: Shape) -> dict[str, pa.DataTy
 
 
 def _deduplicate(node: Node, before: list[Shape]) -> Deduplicate:
-    return Deduplicate(
-        node.name,
-        by=_types(node, node.options["by"], before[0]),
-        over_changes=before[0].changes,
-        **_forgetting(node.options),
-    )
+    return Deduplicate(store_of(node), by=_types(node, node.options["by"], before[0]), **_state(node.options))
 
 
 def _join(node: Node, before: list[Shape]) -> TableJoin:
     options = node.options
     return TableJoin(
-        node.name,
+        store_of(node),
         on=_types(node, options["on"], before[1]),
         columns=_types(node, options["columns"], before[1]),
         how=options["how"],
         order_by=options["order_by"],
         deleted=options.get("deleted"),
-        over_changes=before[1].changes,
-        **_forgetting(options),
+        **_state(options),
     )
 
 
@@ -205,7 +240,7 @@ def _per_key(node: Node, before: list[Shape]) -> PerKey:
     state = {"n": pa.int64(), "newest": arrow("timestamp")}
     ttl = {"ttl": microseconds(options["ttl"]), "time": "newest"} if options.get("ttl") else {}
     return PerKey(
-        node.name,
+        store_of(node),
         Running(options["column"], options["limit"]),
         by=by,
         state=state,
@@ -223,11 +258,10 @@ def _aggregate(node: Node, before: list[Shape]) -> Aggregate:
     }
     window = options.get("window")
     return Aggregate(
-        node.name,
+        store_of(node),
         by=_types(node, options["by"], before[0]),
         window=None if window is None else _tumbling(window),
-        over_changes=before[0].changes,
-        **_forgetting(options),
+        **_state(options),
         **aggregates,
     )
 

@@ -26,7 +26,10 @@ NAN = float("nan")
 
 @dataclass(frozen=True)
 class Source:
-    """A topic: its columns (name -> type), its key, and its event time; `delay` in microseconds."""
+    """A topic: its columns (name -> type), its key, and its event time; `delay` in microseconds.
+
+    Without a key nothing is known of where its rows go.
+    """
 
     columns: dict[str, str]
     key: list[str]
@@ -46,6 +49,8 @@ class Node:
 
     - where: `column`, `less` (a number; rows with nulls go), also `event_time`, `delay`
     - rename: `names` (old -> new), also `event_time`, `delay`
+    - cast: `kinds` (column -> its new type), also `event_time`, `delay`
+    - lookup: `by`, `store` (the node whose state it reads), its `column`, `new` (its name in the rows), `kind`
     - repartition: `key`, `partitions`
     - merge
     - deduplicate: `by`, `ttl`, `time`
@@ -54,7 +59,9 @@ class Node:
     - join: `on`, `columns`, `how`, `order_by`, `deleted`, `ttl`, `time`; inputs: the stream and the table
     - per_key: `by`, `limit`, `column` (an event time, or None), `ttl`, `event_time`, `delay`
 
-    Those that keep state may keep a column of their key in another type: `kept`, column -> type.
+    Those that keep state may keep a column of their key in another type: `kept`, column -> type. They may keep it in
+    the `store` of another node. All but per_key may take rows that are replaced later for rows of their own:
+    `over_changes`. Those of one's own may be a bare `function`.
     """
 
     name: str
@@ -92,8 +99,8 @@ class Shape:
       batch has each combination just once, so that order says nothing
     - `numbered`: whether its column "i", if it has one, differs from row to row of a key, as in sources
     - `mixed`: whether its rows come from several sources, which are put one behind the other in each batch
-    - `changes`: whether later rows may stand in for earlier ones, as those of a running count
     - `moved`: whether it depends on how the data is cut into batches, but for late rows
+    - `changes`: whether a row may be followed by another one of its key that replaces it
     """
 
     columns: dict[str, str]
@@ -119,7 +126,8 @@ def shapes(case: Case) -> dict[str, Shape]:
         times = {source.event_time: 0} if source.event_time else {}
         if timed and not source.event_time:
             times = {column: 0 for column, kind in source.columns.items() if kind in TEMPORAL}
-        found[name] = Shape(dict(source.columns), tuple(source.key), times)
+        # Without a key the rows come in any order: they are spread somehow.
+        found[name] = Shape(dict(source.columns), tuple(source.key) or None, times, ordered=bool(source.key))
     for node in case.nodes:
         found[node.name] = shape(node, [found[name] for name in node.inputs])
     return found
@@ -146,6 +154,21 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
         )
     if node.op == "where":
         return replace(first, times=_declared(options, first))
+    if node.op == "lookup":
+        return replace(
+            first,
+            columns={**first.columns, options["new"]: options["kind"]},
+            times=_declared(options, first),
+            moved=True,
+        )
+    if node.op == "cast":
+        return replace(
+            first,
+            columns={**first.columns, **options["kinds"]},
+            times=_declared(options, first),
+            # What differed may be the same now.
+            single=None if set(options["kinds"]) & set(first.single or ()) else first.single,
+        )
     if node.op == "rename":
         names = options["names"]
         return replace(
@@ -164,21 +187,14 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
             first,
             columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}},
             moved=True,
+            changes=any(other.changes for other in inputs),
             numbered=first.numbered and "i" not in options["columns"],  # a table row joins many rows
         )
     if node.op == "per_key":
         columns = {**{c: kept_as(node, first, c) for c in options["by"]}, "n": "int64", "newest": "timestamp"}
         times, single = _declared(options, first), frozenset(options["by"])
-        return Shape(
-            columns,
-            first.key,
-            times,
-            first.ordered,
-            single,
-            moved=True,
-            numbered=False,
-            changes=first.changes,
-        )
+        key = _left(first.key, columns)
+        return Shape(columns, key, times, first.ordered, single, moved=True, numbered=False, changes=True)
     if node.op != "aggregate":
         raise ValueError(node.op)
     columns = {c: kept_as(node, first, c) for c in options["by"]}
@@ -201,21 +217,20 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     final = bool(window) and window["emit"] == "final"
     placed = any(function in ("first", "last") for function, _, _ in options["aggregates"].values())
     moved = first.moved or not final or (first.mixed and placed)
+    key = _left(first.key, columns)
     return Shape(
-        columns,
-        first.key,
-        times,
-        ordered=False,
-        single=single,
-        moved=moved,
-        numbered=False,
-        changes=not final,
+        columns, key, times, ordered=False, single=single, moved=moved, numbered=False, changes=not final
     )
 
 
 def kept_as(node: Node, before: Shape, column: str) -> str:
     """Return the type in which a node keeps a column of its key."""
     return node.options.get("kept", {}).get(column) or before.columns[column]
+
+
+def _left(key: tuple[str, ...] | None, columns: dict[str, str]) -> tuple[str, ...] | None:
+    """Return the columns that rows are split by, if they still have them."""
+    return key if key is not None and {*key} <= {*columns} else None
 
 
 def _declared(options: dict[str, Any], before: Shape) -> dict[str, int]:
@@ -303,9 +318,14 @@ def stateful(node: Node) -> bool:
     return node.op in ("deduplicate", "aggregate", "join", "per_key")
 
 
+def store_of(node: Node) -> str:
+    """Return the store that a node uses, which has the name of the node that had it first; "" without one."""
+    return str(node.options.get("store") or (node.name if stateful(node) else ""))
+
+
 def options_by(node: Node) -> list[str]:
     """Return the columns that a node keeps its state by, but for a window's."""
-    return list(node.options.get("by") or node.options["on"])
+    return list(node.options["on" if node.op == "join" else "by"])
 
 
 def key_columns(node: Node) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.differential.case import Case, Row, Source, shapes, time_of
-from tests.differential.drawing import KEYS, ODD_FLOATS, SECOND, SPLITTING, VALUES, Drawing
+from tests.differential.drawing import CASTS, KEYS, ODD_FLOATS, SECOND, SPLITTING, VALUES, Drawing
 
 
 class DataDrawing(Drawing):
@@ -16,9 +16,12 @@ class DataDrawing(Drawing):
         key = {"k": draw.choice(SPLITTING)} | ({"k2": draw.choice(SPLITTING)} if self.maybe(0.3) else {})
         partitions = draw.randint(1, 5)
         alike = self.maybe(0.5)
+        ways = self.wanted.ways
         values = {"v": draw.choice([*VALUES]), "x": draw.choice([*KEYS])}
         for i in range(draw.choice([1, 1, 2, 3])):
             columns = {**key, "i": "int64"}
+            if ways and i and key["k"] in CASTS and self.maybe(0.15):
+                columns["k"] = draw.choice(CASTS[key["k"]])  # equal keys do not meet before a cast
             if not alike and i:
                 values = {f"v{i}": draw.choice([*VALUES]), f"x{i}": draw.choice([*KEYS])}
             columns |= values
@@ -29,7 +32,7 @@ class DataDrawing(Drawing):
                 columns[time] = draw.choice(["timestamp"] * 8 + ["timestamp_ntz", "date"])
             self.sources[f"s{i}"] = Source(
                 columns,
-                list(key),
+                [] if ways and self.maybe(0.1) else list(key),
                 partitions if self.maybe(0.8) else draw.randint(1, 5),
                 # The watermark of the other sources applies to a source without one. Then the cuts decide which rows
                 # are late.

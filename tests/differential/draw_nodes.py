@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.differential.case import STAMPS, Node, Shape
+from tests.differential.case import STAMPS, Case, Node, Shape
 from tests.differential.draw_data import DataDrawing
 from tests.differential.drawing import SECOND, SPLITTING, SUMS, VALUES, WIDER
+from tests.differential.routing import has_cycle, predicted
 
 
 class NodeDrawing(DataDrawing):
@@ -21,18 +22,29 @@ class NodeDrawing(DataDrawing):
             "column": self.draw.choice(numbers),
             "less": self.draw.choice([1, 2, 100]),
             **self._declared(name),
+            **self._form(),
         }
         return Node(self._name("where"), "where", [name], options)
 
     def _rename(self, name: str) -> Node | None:
-        column = self.draw.choice([*self.shapes[name].columns])
+        column = self._column_of(name, [*self.shapes[name].columns])
         new = f"{column[0]}_{len(self.nodes)}"
         if column == "i" or column.startswith("at") or new in self.shapes[name].columns:
             return None
         declared = self._declared(name)
         if declared.get("event_time") == column:
             declared["event_time"] = new
-        return Node(self._name("rename"), "rename", [name], {"names": {column: new}, **declared})
+        options = {"names": {column: new}, **declared, **self._form()}
+        return Node(self._name("rename"), "rename", [name], options)
+
+    def _column_of(self, name: str, columns: list[str]) -> str:
+        """Return a column for a function to change: where all is allowed, often one that rows are split by."""
+        key = [c for c in self.shapes[name].key or () if c in columns]
+        return self.draw.choice(key if key and self.daring and self.maybe(0.5) else columns)
+
+    def _form(self) -> dict[str, Any]:
+        """Return whether a processor of one's own is a bare function."""
+        return {"function": True} if self.wanted.ways and self.maybe(0.4) else {}
 
     def _declared(self, name: str) -> dict[str, Any]:
         """Return the event time that a custom processor may declare for its rows."""
@@ -46,10 +58,24 @@ class NodeDrawing(DataDrawing):
         columns = [c for c, kind in self.shapes[name].columns.items() if kind in SPLITTING]
         if not columns:
             return None
-        key = [] if self.maybe(0.05) else self.some(columns, 1, 2)
+        key = [] if self.maybe(0.05) else self._new_key(columns)
         return Node(
             self._name("by"), "repartition", [name], {"key": key, "partitions": self.draw.randint(1, 5)}
         )
+
+    def _new_key(self, columns: list[str]) -> list[str]:
+        """Return columns to split rows by: those of another topic more often than others."""
+        known = [list(s.key) for s in self.shapes.values() if s.key and {*s.key} <= {*columns}]
+        return (
+            self.draw.choice(known)
+            if self.wanted.ways and known and self.maybe(0.3)
+            else self.some(columns, 1, 2)
+        )
+
+    def _fits(self, node: Node) -> bool:
+        """Return whether there can be such a node here: no cycle, and nothing to refuse unless that is wanted."""
+        case = Case(self.sources, [*self.nodes, node], [])
+        return not has_cycle(case) and (self.daring or not predicted(case, one_partition=False))
 
     def _merge(self, _: str) -> Node | None:
         alike: dict[str, list[str]] = {}
@@ -77,22 +103,24 @@ class NodeDrawing(DataDrawing):
 
     def _deduplicate(self, name: str) -> Node | None:
         before = self.shapes[name]
-        if before.key is None:
+        if before.key is None and not self.daring:
             return None
-        by = self._by(before)
-        if not before.orders(by):
+        by = self._by(before, free=before.key is None)
+        if not by or not before.orders(by):
             return None
-        options: dict[str, Any] = {"by": by, **self._kept(by, before)}
+        options: dict[str, Any] = {"by": by, **self._kept(by, before), **self._declares(before)}
         if before.times and self.maybe(0.6):
             options |= {"ttl": self._ttl(), "time": self.draw.choice([*before.times])}
         return Node(self._name("once"), "deduplicate", [name], options)
 
     def _aggregate(self, name: str, windowed: bool = False) -> Node | None:
         before, draw = self.shapes[name], self.draw
-        if before.key is None:
+        if before.key is None and not self.daring:
             return None
         by = self._by(before)
-        options: dict[str, Any] = {"by": by, **self._kept(by, before)}
+        if not by:
+            return None
+        options: dict[str, Any] = {"by": by, **self._kept(by, before), **self._declares(before)}
         if before.times and (windowed or self.maybe(0.7)):
             options["window"] = self._window(before)
             if {"window_start", "window_time"} & set(by):
@@ -170,21 +198,25 @@ class NodeDrawing(DataDrawing):
 
     def _join(self, name: str) -> Node | None:
         stream, draw = self.shapes[name], self.draw
-        if not stream.key:
+        if not stream.key and not self.daring:
             return None
+        key = stream.key or ()
         found = []
         for other, table in self.shapes.items():
             shared = [c for c in stream.columns if table.columns.get(c) == stream.columns[c]]
             new = [c for c in table.columns if c not in stream.columns]
-            if table.key == stream.key and set(stream.key) <= set(shared) and new and other != name:
+            meets = table.key == stream.key or self.daring
+            if meets and set(key) <= set(shared) and shared and new and other != name:
                 found.append((other, shared, new))
         if not found:
             return None
         other, shared, new = draw.choice(found)
         on = [
-            *stream.key,
-            *self.some([c for c in shared if c not in stream.key and c not in ("i", "at")], 0, 1),
+            *key,
+            *self.some([c for c in shared if c not in key and c not in ("i", "at")], 0, 1),
         ]
+        if not on:
+            return None
         table = self.shapes[other]
         numbered = "i" in table.columns and table.numbered
         order_by = ["i"] if numbered else []
@@ -199,6 +231,7 @@ class NodeDrawing(DataDrawing):
             "how": draw.choice(["left", "inner"]),
             "order_by": order_by,
             **self._kept(on, table),
+            **self._declares(stream, table),
         }
         marks = [c for c, kind in table.columns.items() if kind == "bool"]
         if marks and self.maybe(0.5):
@@ -210,12 +243,15 @@ class NodeDrawing(DataDrawing):
 
     def _per_key(self, name: str) -> Node | None:
         before = self.shapes[name]
-        if before.key is None or {"n", "newest"} & set(before.columns):
+        if (before.key is None and not self.daring) or {"n", "newest"} & set(before.columns):
             return None
-        times = [c for c, kind in before.columns.items() if kind == "timestamp" and c not in before.key]
+        split = before.key or ()
+        times = [c for c, kind in before.columns.items() if kind == "timestamp" and c not in split]
         timed = [c for c in before.times if c in times]
         column = self.draw.choice([None, *timed, *times]) if times else None
         by = self._by(before)
+        if not by:
+            return None
         options = {
             "by": by,
             **self._kept(by, before),
@@ -228,6 +264,11 @@ class NodeDrawing(DataDrawing):
                 options |= {"event_time": "newest", "delay": self.draw.choice([0, 5 * SECOND, 30 * SECOND])}
         return Node(self._name("each"), "per_key", [name], options)
 
+    def _declares(self, *inputs: Shape) -> dict[str, Any]:
+        """Return that rows count which are replaced later, if some are."""
+        changes = any(before.changes for before in inputs)
+        return {"over_changes": True} if changes and not (self.daring and self.maybe(0.2)) else {}
+
     def _ttl(self) -> int:
         return self.draw.choice([SECOND, 5 * SECOND, 20 * SECOND])
 
@@ -235,11 +276,15 @@ class NodeDrawing(DataDrawing):
         """Return the option to keep key columns in other types, or nothing."""
         if not self.maybe(0.2):
             return {}
-        return {
-            "kept": {c: self.draw.choice(WIDER[before.columns[c]]) for c in by if before.columns[c] in WIDER}
-        }
+        # Of a column that a function has cast nobody can say whether its values were apart.
+        cast = {c for node in self.nodes for c in node.options.get("kinds", ())}
+        wider = {**WIDER, "timestamp": ["date"]} if self.daring and self.maybe(0.3) else WIDER
+        kinds = {c: wider[before.columns[c]] for c in by if before.columns[c] in wider and c not in cast}
+        return {"kept": {c: self.draw.choice(found) for c, found in kinds.items()}}
 
-    def _by(self, before: Shape) -> list[str]:
-        """Return columns to keep state by: those that the rows are split by, and maybe more."""
+    def _by(self, before: Shape, free: bool | None = None) -> list[str]:
+        """Return columns to keep state by: those that the rows are split by, and maybe more; `free`: any."""
+        if free is None:
+            free = self.daring and (before.key is None or self.maybe(0.3))
         more = [c for c in before.columns if c not in (before.key or ()) and c != "i"]
-        return [*(before.key or ()), *self.some(more, 0, 1)]
+        return self.some(more, 1, 2) if free else [*(before.key or ()), *self.some(more, 0, 1)]

@@ -44,7 +44,7 @@ class SparkDrawing(NodeDrawing):
             )
         if form != "once" or self.maybe(0.5):
             name = self._windows(name, form)
-        self.wanted = Wanted(calm=form == "once")
+        self.wanted = Wanted(calm=form == "once", ways=False, daring=False)
         return Case(
             self.sources, self.nodes, [name], self._in_milliseconds(self._batches(draw.randint(3, 8)))
         )

@@ -57,6 +57,18 @@ WIDER = {
     "float32": ["float64"],
     "date": ["timestamp"],
 }
+#: As what functions cast columns; to the last ones only if rows may meet that were apart.
+CASTS = {
+    "bool": ["int32"],
+    "int8": ["int32", "int64", "string", "bool"],
+    "int16": ["int32", "int64", "bool"],
+    "int32": ["int64", "string", "bool"],
+    "int64": ["string", "bool"],
+    "float32": ["float64"],
+    "date": ["timestamp"],
+    "timestamp": ["date"],
+    "timestamp_ntz": ["date"],
+}
 #: Decimals are no keys of a topic.
 SPLITTING = [kind for kind in KEYS if kind != "decimal"]
 SUMS = {
@@ -71,7 +83,8 @@ SUMS = {
 class Wanted:
     """What cases are to have. `calm`: rows come in the order of their times, and all have one.
 
-    `orderless`: nothing behind a repartition depends on the order of rows.
+    `orderless`: nothing behind a repartition depends on the order of rows. `ways`: there are also topics without a key,
+    casts, bare functions and shared stores; `daring`: and cases that may be refused.
     """
 
     time: bool = True
@@ -80,6 +93,8 @@ class Wanted:
     batches: int = 10
     calm: bool = False
     orderless: bool = False
+    ways: bool = True
+    daring: bool = True
 
 
 class Drawing:
@@ -88,6 +103,7 @@ class Drawing:
     def __init__(self, draw: Random, wanted: Wanted) -> None:
         self.draw, self.wanted = draw, wanted
         self.timed = wanted.time and draw.random() < 0.75
+        self.daring = wanted.daring and draw.random() < 0.4
         self.sources: dict[str, Source] = {}
         self.nodes: list[Node] = []
         self.shapes: dict[str, Shape] = {}

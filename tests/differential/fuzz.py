@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -58,7 +59,8 @@ def drawn(seed: int, way: str | None = None) -> tuple[Case, str]:
     """Return the case of a seed, and the way in which it is checked, unless that is given."""
     draw = Random(seed)
     way = way or draw.choice(["model", "model", "model", "itself"])
-    return generate.case(draw, generate.Wanted(calm=way == "itself", orderless=way == "itself")), way
+    alone = way == "itself"
+    return generate.case(draw, generate.Wanted(calm=alone, orderless=alone, daring=not alone)), way
 
 
 def report(case: Case, way: str, kind: str, how: str, seed: int, failures: Path, seconds: float) -> Path:
@@ -92,12 +94,15 @@ def main(argv: list[str] | None = None) -> int:
             failed += bool(kind)
         return 1 if failed else 0
     started, seed, totals, kinds = time.monotonic(), options.seed, Counter[str](), Counter[str]()
-    # A long run that is interrupted still says what it has tried.
+    # A long run that is interrupted still says what it has tried, also where a shell has it ignore SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         while time.monotonic() - started < options.seconds:
             case, way = drawn(seed)
             told, kind, how = attempt(case, way)
-            kinds["failed" if kind else f"fine ({way})"] += 1
+            refused = told is not None and told.totals["refused"]
+            kinds["failed" if kind else "refused" if refused else f"fine ({way})"] += 1
             if told is not None:
                 totals += told.totals
             if kind:

@@ -5,18 +5,14 @@ Everything is drawn from one `random.Random`. So a seed determines the case, and
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 from typing import Any
 
 from taskplace.spark import faults
-from taskplace.spark.driver.programs import programs
-from tests.differential import build
-from tests.differential.case import Case, Node
-from tests.differential.draw_nodes import NodeDrawing
+from tests.differential.case import Case
 from tests.differential.draw_spark import SparkDrawing
+from tests.differential.draw_ways import WayDrawing
 from tests.differential.drawing import Wanted
-from topology import TopologyError
 
 WORKER = [name for name in faults.POINTS if name.startswith("attempt.")]
 ANYTHING = Wanted()
@@ -24,7 +20,7 @@ DRIVER = [name for name in faults.POINTS if name.startswith("batch.")]
 
 
 def case(draw: Random, wanted: Wanted = ANYTHING) -> Case:
-    """Return a random case; it may be one that the topology refuses."""
+    """Return a random case; `routing.predicted` says whether it may be refused."""
     return _Drawn(draw, wanted).case()
 
 
@@ -34,10 +30,10 @@ def spark_case(draw: Random) -> Case:
     Times are whole milliseconds after 1970, and there is no grace. With a de-duplication, no row is late, because Spark
     drops some late rows that taskplace keeps.
     """
-    return SparkDrawing(draw, Wanted(events=False, batches=8)).case()
+    return SparkDrawing(draw, Wanted(events=False, batches=8, ways=False, daring=False)).case()
 
 
-class _Drawn(NodeDrawing):
+class _Drawn(WayDrawing):
     def case(self) -> Case:
         self._sources()
         ops = [
@@ -56,6 +52,10 @@ class _Drawn(NodeDrawing):
             self._join,
             self._per_key,
         ]
+        if self.wanted.ways:
+            ops += [self._cast, self._cast, self._lookup]
+        if self.wanted.ways and not self.wanted.calm:  # what comes of shared stores depends on the cuts
+            ops += [self._share, self._share]
         wanted = self.draw.randint(1, self.wanted.nodes)
         for _ in range(4 * wanted):
             if len(self.nodes) >= wanted:
@@ -74,18 +74,6 @@ class _Drawn(NodeDrawing):
             "snapshot_interval": self.draw.choice([1, 2, 5]),
         }
         return Case(self.sources, self.nodes, sinks, batches, events, settings)
-
-    def _fits(self, node: Node) -> bool:
-        """Return whether there can be such a node here: no cycle, equal partitions where streams meet."""
-        case = Case(self.sources, [*self.nodes, node], [])
-        try:
-            programs(build.topology(case, Path("unused")).build())
-        except TopologyError as error:
-            return not any(
-                why in str(error)
-                for why in ("a cycle", "equal partition counts", "different numbers of partitions")
-            )
-        return True
 
     def _events(self) -> list[list[Any]]:
         draw, found = self.draw, []

@@ -28,12 +28,13 @@ from tests.differential.case import (
     Shape,
     canonical,
     key_columns,
-    options_by,
     shapes,
     stateful,
+    store_of,
 )
+from tests.differential.expiry import expired, lag, less
 from tests.differential.hashing import partition
-from tests.differential.values import DAY, Key, aggregated, cast, micros, order
+from tests.differential.values import Key, aggregated, cast, micros, order
 
 #: The unchanged row, beside its window's start, because the row may already have a column with that name.
 AS_IT_CAME = "row as it came"
@@ -59,10 +60,13 @@ class Model:
         self.late: int | None = None  # W(N-1)
         self.now: int | None = None  # W(N)
         self.batches = 0
-        #: Of each node with state, by task: key -> values.
+        #: Of each store, by task: key -> values.
         self.state: dict[str, dict[int, dict[Key, Row]]] = {
-            node.name: defaultdict(dict) for node in case.nodes if stateful(node)
+            store_of(node): defaultdict(dict) for node in case.nodes if stateful(node)
         }
+        #: Of each store, the first node that uses it, and the last one.
+        self._owner = {store_of(node): node for node in reversed(case.nodes) if stateful(node)}
+        self._last = {store_of(node): node.name for node in case.nodes}
         self._dropped = 0
 
     def batch(self, topics: Batch) -> Sent:
@@ -94,14 +98,14 @@ class Model:
 
     def store(self, name: str) -> list[Row]:
         """Return what can be read of a node's state after the last batch."""
-        node = next(node for node in self.case.nodes if node.name == name)
-        late = self._less(self.now, self._lag(node))
+        node = self._owner[name]
+        late = less(self.now, lag(node, self.shapes))
         keys = key_columns(node)
         return [
             {**dict(zip(keys, key, strict=True)), **values}
             for state in self.state[name].values()
             for key, values in state.items()
-            if not self._expired(node, key, values, late)
+            if not expired(node, self.shapes, key, values, late)
         ]
 
     # -- steps
@@ -117,25 +121,27 @@ class Model:
         if node.op == "repartition":
             rows = [row for _, part in sorted(inputs[0].items()) for row in part]
             return self._split(rows, options["key"], before.columns, options["partitions"])
-        run = getattr(self, f"_{node.op}")
+        run, store = getattr(self, f"_{node.op}"), store_of(node)
         found: Rows = defaultdict(list)
         # State that a task has kept may have to go although no rows come.
-        for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(node.name, ()))):
+        for task in sorted({task for rows in inputs for task in rows} | set(self.state.get(store, ()))):
             parts = [rows.get(task, []) for rows in inputs]
-            if not stateful(node):
+            if not store:
                 found[task] = list(run(node, *parts))
                 continue
-            state, lag = self.state[node.name][task], self._lag(node)
-            late, now = self._less(self.late, lag), self._less(self.now, lag)
+            state, behind = self.state[store][task], lag(self._owner[store], self.shapes)
+            late, now = less(self.late, behind), less(self.now, behind)
             found[task] = list(run(node, before, state, late, *parts))
-            gone = self._expire(node, state, now)
+            if self._last[store] != node.name:
+                continue
+            gone = self._expire(self._owner[store], state, now)
             if (options.get("window") or {}).get("emit") == "final":
                 found[task] = [self._shown(node, key, values) for key, values in gone.items()]
         return found
 
     def _expire(self, node: Node, state: dict[Key, Row], now: int | None) -> dict[Key, Row]:
         """Remove what has had its time from a task's state, and return it."""
-        gone = {key: values for key, values in state.items() if self._expired(node, key, values, now)}
+        gone = {key: values for key, values in state.items() if expired(node, self.shapes, key, values, now)}
         for key in gone:
             del state[key]
         return gone
@@ -147,6 +153,17 @@ class Model:
     def _rename(self, node: Node, rows: list[Row]) -> Iterator[Row]:
         names = node.options["names"]
         return ({names.get(c, c): value for c, value in row.items()} for row in rows)
+
+    def _cast(self, node: Node, rows: list[Row]) -> Iterator[Row]:
+        kinds, before = node.options["kinds"], self.shapes[node.inputs[0]].columns
+        return ({**row, **{c: cast(row[c], before[c], kind) for c, kind in kinds.items()}} for row in rows)
+
+    def _lookup(
+        self, node: Node, _: Shape, state: dict[Key, Row], late: int | None, rows: list[Row]
+    ) -> Iterator[Row]:
+        for row in rows:
+            seen = self._seen(self._owner[store_of(node)], state, self._key(node, row), late)
+            yield {**row, node.options["new"]: seen and seen[node.options["column"]]}
 
     def _merge(self, _: Node, *parts: list[Row]) -> Iterator[Row]:
         return (row for rows in parts for row in rows)
@@ -160,7 +177,7 @@ class Model:
             values = {"seen_in_batch": self.batches}
             if time and time not in by:
                 values[time] = micros(row[time], before.columns[time])  # kept as a timestamp
-            if self._expired(node, key, values, late):
+            if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
             elif self._seen(node, state, key, late) is None:
                 state[key] = values
@@ -187,7 +204,7 @@ class Model:
                 and order(row, order_by) < order({**row, **seen}, order_by)
             ):
                 continue
-            if self._expired(node, key, values, late):
+            if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
             elif row.get(node.options.get("deleted")):
                 state.pop(key, None)
@@ -213,7 +230,7 @@ class Model:
             if n > node.options["limit"]:
                 if known:
                     del state[key]
-            elif self._expired(node, key, values, late):
+            elif expired(node, self.shapes, key, values, late):
                 self._dropped += 1
             else:
                 state[key] = values
@@ -232,7 +249,7 @@ class Model:
                 for row in group:
                     came = row.get(AS_IT_CAME, row)
                     aggregated(values, name, function, came[column] if column else 1)
-            if self._expired(node, key, values, late):
+            if expired(node, self.shapes, key, values, late):
                 self._dropped += 1
                 values = known if known else values
             else:
@@ -251,48 +268,9 @@ class Model:
 
     # -- state
 
-    def _lag(self, node: Node) -> int:
-        """Return the lag of the column that a node goes by; of several, if there is no telling, the largest.
-
-        A date in the state stands for its whole day: it lies up to a day before the times of its rows.
-        """
-        options, times = node.options, self.shapes[node.inputs[-1]].times  # of a join, the table's
-        if options.get("window"):
-            return times[options["window"]["column"]]
-        column = options.get("time")
-        if node.op == "aggregate" and column in options["aggregates"]:
-            column = options["aggregates"][column][1]
-        if not options.get("ttl"):
-            return 0
-        lag = times[column] if node.op in ("deduplicate", "aggregate") else max(times.values())
-        return lag + (DAY - 1 if self._kept_as(node, column) == "date" else 0)
-
-    def _kept_as(self, node: Node, column: str | None) -> str:
-        """Return the type of the time that a node's state goes by."""
-        if column is None or (node.op != "join" and column not in options_by(node)):
-            return "timestamp"
-        return node.options.get("kept", {}).get(column) or self.shapes[node.inputs[-1]].columns[column]
-
-    @staticmethod
-    def _less(watermark: int | None, lag: int) -> int | None:
-        return None if watermark is None else watermark - lag
-
-    def _expired(self, node: Node, key: Key, values: Row, watermark: int | None) -> bool:
-        """Return whether an entry has had its time; one without a time never has."""
-        window, ttl = node.options.get("window"), node.options.get("ttl")
-        if watermark is None or not (window or ttl):
-            return False
-        entry = {**dict(zip(key_columns(node), key, strict=True)), **values}
-        if window:
-            return bool(entry[WINDOW_START] + window["size"] + window["grace"] <= watermark)
-        column = "newest" if node.op == "per_key" else node.options["time"]
-        kind = self._kept_as(node, column)
-        time = micros(entry[column], kind)
-        return time is not None and time + ttl <= watermark
-
     def _seen(self, node: Node, state: dict[Key, Row], key: Key, late: int | None) -> Row | None:
         values = state.get(key)
-        return None if values is None or self._expired(node, key, values, late) else values
+        return None if values is None or expired(node, self.shapes, key, values, late) else values
 
     def _key(self, node: Node, row: Row) -> Key:
         """Return the key of a row's state, with values in the types in which they are kept."""

@@ -21,6 +21,10 @@ def cast(value: Any, kind: str, kept: str | None) -> Any:
         return value
     if kept == "string":
         return str(value)
+    if kept == "bool":
+        return bool(value)
+    if kept == "date" and kind != "date":
+        return value // DAY
     return (
         micros(value, kind)
         if kept == "timestamp"

@@ -1,14 +1,20 @@
-"""The options of `Placed`: as an object, and as keywords."""
+"""The options of `Placed` in a configuration: how each is read, and what is refused."""
 
 from __future__ import annotations
 
-from typing import get_type_hints
+import pytest
 
-from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
+from taskplace.errors import ConfigError
+from taskplace.model.placed_options import HostTags
 
 
-def test_type_checkers_know_every_option_as_a_keyword() -> None:
-    fields = {declared.field for declared in PlacedOptions.declared_keys()}
-    hints = {name: kind for name, kind in get_type_hints(PlacedOptions).items() if name in fields}
-    assert get_type_hints(PlacedKeywords) == hints
-    assert not PlacedKeywords.__required_keys__
+def test_tags_of_hosts_are_names_and_values_as_text() -> None:
+    tags = {"host-1": {"zone": "a"}, "host-2": {}}
+    assert HostTags().read("tags", tags) == tags
+    assert HostTags().read("tags", None) == {}
+
+
+@pytest.mark.parametrize("tag", [{"zone": 3}, {4: "a"}])
+def test_a_tag_that_is_no_text_is_refused_with_its_path(tag: dict[object, object]) -> None:
+    with pytest.raises(ConfigError, match=rf"^tags\.host-1\.{next(iter(tag))}: found .*, expected strings"):
+        HostTags().read("tags", {"host-1": tag})

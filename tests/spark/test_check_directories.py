@@ -9,7 +9,7 @@ import pytest
 from taskplace.errors import ConfigError, InputError
 from taskplace.settings import Settings
 from taskplace.spark import ForeachBatch, ParquetSink
-from taskplace.spark.driver.directory_overlaps import check_overlaps, overlap
+from taskplace.spark.driver.directory_overlaps import Used, check_overlaps, overlap
 from taskplace.spark.yaml_application import YamlApplication
 from topology import BuiltTopology, Topology
 
@@ -30,11 +30,11 @@ def test_two_sinks(tmp_path, one, other, says):
     with pytest.raises(
         InputError, match=rf"^sinks\.out1\.target: found .*, which {says} .*, the directory of sink 'out0'"
     ):
-        check_overlaps(sinks(tmp_path / one, tmp_path / other), {})
+        check_overlaps(sinks(tmp_path / one, tmp_path / other), [])
 
 
 def test_directories_beside_each_other(tmp_path):
-    others = {"the checkpoint": tmp_path / "x/checkpoint", "the state_dir": tmp_path / "x/state"}
+    others = [Used(tmp_path / "x" / name, name, f"the {name}") for name in ("checkpoint", "state_dir")]
     check_overlaps(
         sinks(tmp_path / "a", tmp_path / "ab", tmp_path / "x/out", ForeachBatch(print), None), others
     )
@@ -45,7 +45,7 @@ def test_the_checkpoint(tmp_path, place):
     with pytest.raises(
         InputError, match=r"^sinks\.out0\.target: found .*, the checkpoint', expected a separate directory"
     ):
-        check_overlaps(sinks(tmp_path / place), {"the checkpoint": tmp_path / "cp"})
+        check_overlaps(sinks(tmp_path / place), [Used(tmp_path / "cp", "checkpoint", "the checkpoint")])
 
 
 def test_symbolic_links_are_followed(tmp_path):
@@ -53,9 +53,11 @@ def test_symbolic_links_are_followed(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "real")
     for one, other in (("link/out", "real"), ("real/out", "link")):
         with pytest.raises(InputError, match="is inside"):
-            check_overlaps(sinks(tmp_path / one), {"the state_dir": tmp_path / other})
+            check_overlaps(sinks(tmp_path / one), [Used(tmp_path / other, "state_dir", "the state_dir")])
     with pytest.raises(InputError, match="is matched by"):
-        check_overlaps(sinks(tmp_path / "real/out"), {"a source": tmp_path / "link" / "*"})
+        check_overlaps(
+            sinks(tmp_path / "real/out"), [Used(tmp_path / "link" / "*", "in", "a source", read=True)]
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +72,9 @@ def test_symbolic_links_are_followed(tmp_path):
     ],
 )
 def test_patterns_of_sources(pattern, expected):
-    assert overlap(Path("/d/out"), Path(pattern)) is expected
+    assert overlap(Path("/d/out"), Path(pattern), other=True) is expected
+    assert overlap(Path(pattern), Path("/d/out"), mine=True) is expected
+    assert overlap(Path("/d/out"), Path(pattern)) is (pattern == "/d/out")  # names with these letters
 
 
 APP = {
@@ -106,4 +110,49 @@ def test_in_yaml(place, whose):
 def test_a_source_elsewhere():
     YamlApplication(Settings.from_mapping(APP, ["input.in.path=s3://nowhere/more"]))
     with pytest.raises(ConfigError, match=r"^output\.(out|more)\.path: .*the input directory of input\.in"):
-        YamlApplication(Settings.from_mapping(APP, ["input.in.path=/nowhere/*"]))
+        YamlApplication(Settings.from_mapping(APP, ["input.in.path=/nowhere/{out,more}*"]))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            ["checkpoint.dir=/nowhere/cp*"],
+            r"checkpoint\.dir: found '/nowhere/cp\*', expected a path without \* \?",
+        ),
+        (
+            ["state.dir=/nowhere/checkpoint/state"],
+            r"state\.dir: found '/nowhere/checkpoint/state, which is inside /nowhere/checkpoint, the checkpoint \(ch",
+        ),
+        (
+            ["checkpoint.dir=/nowhere/state/cp"],
+            r"state\.dir: found '/nowhere/state, which contains /nowhere/state/cp",
+        ),
+        (["input.in.path=/nowhere"], r"input\.in\.path: found '/nowhere, which contains /nowhere/checkpoint"),
+        (
+            ["input.in.path=/nowhere/state/x"],
+            r"input\.in\.path: found .* is inside /nowhere/state, the state direc",
+        ),
+        (
+            ["input.in.path=/nowhere/*"],
+            r"input\.in\.path: found '/nowhere/\*, which matches /nowhere/checkpoint",
+        ),
+    ],
+)
+def test_any_two_directories_in_yaml(changes, says):
+    with pytest.raises(InputError, match=f"^{says}"):
+        YamlApplication(Settings.from_mapping(APP, changes))
+
+
+def test_two_inputs_may_share_a_directory():
+    used = [Used(Path(path), name, name, read=True) for name, path in (("a", "/d/in"), ("b", "/d/in/b"))]
+    check_overlaps(sinks(), used)
+
+
+def test_links_that_lead_nowhere(tmp_path):
+    (tmp_path / "a").symlink_to(tmp_path / "b")
+    (tmp_path / "b").symlink_to(tmp_path / "a")
+    with pytest.raises(
+        InputError, match=r"^checkpoint: found .*expected a path whose symbolic links can be followed"
+    ):
+        check_overlaps(sinks(), [Used(tmp_path / "a", "checkpoint", "the checkpoint")])

@@ -8,7 +8,7 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.processors import Aggregate, Count, TableJoin, sum_
+from taskplace.spark.processors import Aggregate, Count, PerKey, TableJoin, sum_
 from taskplace.spark.registry import Registry
 from topology import Topology, TopologyError
 
@@ -102,3 +102,62 @@ def test_a_factory_of_a_document_that_makes_none():
         InputError, match=r"^nodes\.p\.processor: found \{\}, expected an object with process"
     ):
         programs(built)
+
+
+class Declaring:
+    """A processor whose declarations get no inputs."""
+
+    def process(self, context, rows):
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("method", "function", "says"),
+    [
+        (
+            "input_columns",
+            lambda self, rows: [],
+            r"input_columns with the parameters \(rows\)', expected no parameters",
+        ),
+        (
+            "output_columns",
+            lambda self: None,
+            r"output_columns with the parameters \(\)', expected parameters for 1 inp",
+        ),
+        (
+            "check_types",
+            lambda self, a, b: None,
+            r"check_types with the parameters \(a, b\)', expected parameters for 1",
+        ),
+        ("input_time", lambda self, x: None, r"input_time with the parameters \(x\)"),
+        ("output_times", lambda self: None, r"output_times with the parameters \(\)"),
+    ],
+)
+def test_declarations_of_other_inputs(method, function, says):
+    processor = type("Declared", (Declaring,), {method: function})()
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).process(processor, name="p")
+    with pytest.raises(InputError, match=rf"^nodes\.p\.processor: found 'Declared\.{says}"):
+        programs(topo.build())
+
+
+def test_a_processor_whose_body_no_call_runs():
+    def rows_one_by_one(context, rows):
+        yield rows
+
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).process(rows_one_by_one, name="p")
+    with pytest.raises(
+        InputError, match=r"^nodes\.p\.processor: found 'a generator function', expected a function of"
+    ):
+        programs(topo.build())
+
+
+@pytest.mark.parametrize(
+    "function", [lambda key, rows: (None, []), lambda key: None, lambda key, rows, state, x: None]
+)
+def test_the_function_of_a_per_key(function):
+    with pytest.raises(
+        InputError, match=r"^PerKey\('s'\)\.function: found .*expected a function of \(key, rows, state\)"
+    ):
+        PerKey("s", function, by=BY, state=BY, output=BY)

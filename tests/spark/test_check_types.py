@@ -193,6 +193,66 @@ def test_a_column_that_the_target_keeps_for_itself(tmp_path):
     refused(build, r"^sinks\.out: found \"a column 'Batch_ID'", "k string, Batch_ID long")
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("interval day to second", r"duration\[us\]"),
+        ("time(6)", r"time64\[ns\]"),
+        ("struct<>", r"struct<>"),
+        ("array<time(6)>", r"list<.*time64\[ns\]>"),
+        ("variant", r".*; a variant would be stored as a struct of its encoding: cast it to string"),
+        ("map<string, struct<v: variant>>", r".*; a variant would be stored"),
+        ("geometry(4326)", r".*; a geometry would be stored .*: use ST_AsBinary"),
+    ],
+)
+def test_a_column_that_no_sink_can_store(kind, says):
+    ddl = f"k string, x {kind}"
+    refused(lambda topo, rows: rows.sink("out"), rf"^sinks\.out\.x: found '{says}", ddl)
+    refused(  # behind nodes that pass it on
+        lambda topo, rows: (
+            rows.process(Deduplicate("s", by=BY), name="p").repartition("k", name="r").sink("out")
+        ),
+        rf"^sinks\.out\.x: found '{says}",
+        ddl,
+    )
+    check(
+        lambda topo, rows: rows.process(Count("s", by=BY), name="p").sink("out"), ddl
+    )  # it is not passed on
+
+
+def test_columns_that_never_get_a_type():
+    refused(
+        lambda topo, rows: rows.sink("out"),
+        r"^sinks\.out\.x: found 'list<null>', expected a typed",
+        "k string, x array<void>",
+    )
+
+    def only(topo, rows):
+        rows.process(
+            PerKey("s", lambda k, r, s: (s, r), by=BY, state={"v": "long"}, output={"x": "null"})
+        ).sink("out")
+
+    refused(only, r"^sinks\.out: found .*only nulls without a type in \['x'\]")
+    check(lambda topo, rows: rows.sink("out"), "k string, x void")
+    check(
+        lambda topo, rows: rows.sink("out", schema={"k": "string", "x": "list<int>"}),
+        "k string, x array<void>",
+    )
+
+
+def test_a_type_that_only_spark_has_is_judged_by_processors():
+    refused(
+        lambda topo, rows: rows.process(Aggregate("s", by=BY, m=max_("x", "int64")), name="p"),
+        r"^node 'p', Aggregate\('s'\)\.m: found \"'x', struct<",
+        "k string, x variant",
+    )
+    refused(
+        lambda topo, rows: rows.process(Count("s", by={"x": "string"}), name="p"),
+        r"^node 'p', Aggregate\('s'\)\.by\.x: found 'struct<>'",
+        "k string, x struct<>",
+    )
+
+
 def test_what_spark_cannot_read():
     output = BY | {"took": pa.duration("us")}
     per_key = PerKey("s", lambda k, r, s: (s, r), by=BY, state={"v": "long"}, output=output)

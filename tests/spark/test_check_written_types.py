@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pytest
 
@@ -63,7 +65,7 @@ def test_a_schema_in_yaml(written, place, says):
     [
         "k string, x int NOT NULL COMMENT 'a, b: (c', y struct<a: int COMMENT \"x\", b array<long> NOT NULL>",
         "k: string, x: interval day to second, y time(3), z variant, g geometry(4326)",
-        "k string, x int DEFAULT (1 + 2), z char(3) COMMENT 'it''s', n decimal(0, 0), `a b` dec",
+        "k string, x int DEFAULT (1 + 2), z char(3) COMMENT 'it''s', `a b` dec",
     ],
 )
 def test_schemas_that_are_let_through(ddl):
@@ -86,9 +88,19 @@ def test_columns_as_they_are_written():
     assert schema.simpleString() == "struct<a:int,b`c:map<string,array<int>>,d:decimal(9,2)>"
 
 
-def test_types_that_have_no_class_are_not_known():
-    assert read_type("struct<a: interval month>") is None
-    assert struct_type([("a", "variant")]) is None
+@pytest.mark.parametrize("kind", ["interval year to month", "interval", "decimal(0,0)", "array<interval>"])
+def test_a_column_that_spark_does_not_pass_to_python(kind):
+    schema = {"k": "string", "x": kind}
+    with pytest.raises(
+        ConfigError, match=rf"^input\.in\.schema: found \"a column 'x' of type {re.escape(kind)}\", "
+    ):
+        YamlApplication(
+            Settings.from_mapping(APP | {"input": {"in": APP["input"]["in"] | {"schema": schema}}})
+        )
+
+
+def test_a_timestamp_that_is_written_out_is_not_known():
+    assert read_type("struct<a: timestamp without time zone>") is None
 
 
 @pytest.mark.parametrize("read", [read_type, parse])

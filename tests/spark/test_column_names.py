@@ -11,11 +11,24 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.driver import programs
-from taskplace.spark.processors import Aggregate, Count, Deduplicate, Tumbling, avg, count, first, max_, sum_
+from taskplace.spark.processors import (
+    Aggregate,
+    Count,
+    Deduplicate,
+    PerKey,
+    Tumbling,
+    avg,
+    count,
+    first,
+    max_,
+    sum_,
+)
 from taskplace.spark.processors.base import Context
 from taskplace.spark.sinks import ParquetSink
+from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
+from taskplace.spark.worker.schemas import declare
 from topology import TaskId, Topology
 
 #: What was once used inside, and what is now.
@@ -157,3 +170,53 @@ def test_rows_of_no_sink_are_no_matter():
     program = Program(0, (Operator("a", "source", topic="A"),), {})
     program.run(TaskId(0, 0), 0, {"A": pa.table([pa.array([1])] * 2, ["k", "K"])}, {})
     assert Context("0_0", 0, 0, {}).stores == {}
+
+
+def counted(processor, key="o"):
+    topo = Topology("t")
+    at = {"event_time": key, "delay": 0} if key != "o" else {}
+    topo.source("in", key=key, partitions=2, **at).process(processor, name="p")
+    return topo.build()
+
+
+def stored(key, value, **more):
+    return StoreSchema.of("s", {"key": key, "value": value, **more})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: programs.programs(
+            counted(
+                PerKey(
+                    "s",
+                    lambda *_: (None, []),
+                    by={"o": "string"},
+                    state={"O": "long"},
+                    output={"o": "string"},
+                )
+            )
+        ),
+        lambda: programs.programs(counted(Deduplicate("s", by={"o": "string", "O": "string"}))),
+        lambda: programs.programs(
+            counted(Deduplicate("s", by={"O": "timestamp"}, time="o", ttl="1 day"), "O")
+        ),
+        lambda: stored({"o": "string"}, {"x": "long", "O": "long"}),
+        lambda: stored({"k": "string"}, {"o": "string", "O": "long"}),
+    ],
+)
+def test_columns_of_a_store_that_spark_takes_for_one(make):
+    with pytest.raises(
+        InputError, match=r"^stores\.s: found \"columns '(o|O)' and '(o|O)', which Spark treats as one"
+    ):
+        make()
+
+
+def test_a_column_twice_in_a_schema():
+    twice = pa.schema([("a", "int64"), ("a", "string")])
+    with pytest.raises(
+        InputError, match=r"^Deduplicate\('s'\)\.by: found \['a', 'a'\], expected each column name once"
+    ):
+        Deduplicate("s", by=twice)
+    with pytest.raises(InputError, match=r"^sinks\.out\.schema: found \['a', 'a'\]"):
+        declare("out", twice)

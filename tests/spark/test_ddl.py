@@ -25,6 +25,13 @@ from taskplace.spark.ddl import struct_type
         ),
         ("map<tinyint, timestamp_ntz>", "map<tinyint,timestamp_ntz>"),
         ("void", "void"),
+        ("interval year", "interval year"),
+        ("INTERVAL DAY TO SECOND", "interval day to second"),
+        ("interval", "interval"),
+        ("time(3)", "time(3)"),
+        ("array<variant>", "array<variant>"),
+        ("geometry(4326)", "geometry(4326)"),
+        ("geography(any)", "geography(any)"),
     ],
 )
 def test_types(written, simple):
@@ -34,7 +41,17 @@ def test_types(written, simple):
 
 
 @pytest.mark.parametrize(
-    "written", ["", "inty", "array<int", "map<int>", "decimal(a)", "interval year", "geometry(1)"]
+    "written",
+    [
+        "",
+        "inty",
+        "array<int",
+        "map<int>",
+        "decimal(a)",
+        "interval day to year",
+        "interval second to day",
+        "geometry(1)",
+    ],
 )
 def test_what_is_not_known_makes_the_schema_unknown(written):
     assert struct_type([("id", "long"), ("x", written)]) is None

@@ -275,3 +275,27 @@ def test_files_have_the_permissions_that_new_files_get(tmp_path, be_executor, mo
         0o640,
         0o750,
     )
+
+
+@pytest.mark.parametrize("place", ["x.parquet", "part/x.parquet", "notes.txt", "batch_id=x/y.parquet"])
+def test_a_file_that_is_no_batch_is_refused_at_the_start(tmp_path, place):
+    sink = ParquetSink(tmp_path / "out")
+    sink.bind("mine")
+    foreign = sink.path / place
+    foreign.parent.mkdir(exist_ok=True)
+    foreign.write_bytes(b"")
+    with pytest.raises(
+        CheckpointError, match=rf"^{foreign}: found in the directory of a ParquetSink.* move it out of"
+    ):
+        sink.check("mine")
+
+
+def test_what_readers_leave_out_may_lie_beside_the_batches(tmp_path, staged):
+    sink = ParquetSink(tmp_path / "out")
+    sink.bind("mine")
+    publish(sink, 0, staged)
+    for name in ("_SUCCESS", ".x.crc", "_temporary/x.parquet", ".hidden/x.parquet", "empty/_x"):
+        (sink.path / name).parent.mkdir(exist_ok=True)
+        (sink.path / name).write_bytes(b"")
+    sink.check("mine")
+    assert read(sink.path / "batch_id=0") == list(range(10))

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 import taskplace.spark
 from taskplace.errors import ConfigError, InputError
 from taskplace.spark import sinks, targets, yaml_application
-from taskplace.spark.driver.directory_overlaps import check_overlaps
+from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from taskplace.spark.driver.publishing import Publisher, check_targets
 from taskplace.spark.sinks import ForeachBatch, ParquetSink, SinkTarget
 from taskplace.spark.yaml_application import OUTPUT, declared_topology
@@ -71,11 +71,11 @@ def built(*given) -> BuiltTopology:
 
 def test_a_directory_of_a_new_sink_is_compared_with_the_others(tmp_path):
     with pytest.raises(InputError, match=r"^sinks\.out1\.target: found .*, which is inside .* sink 'out0'"):
-        check_overlaps(built(ParquetSink(tmp_path), Csv(tmp_path / "csv")), {})
+        check_overlaps(built(ParquetSink(tmp_path), Csv(tmp_path / "csv")), [])
     with pytest.raises(
         InputError, match=r"^sinks\.out0\.target: found .*, which contains .*, the checkpoint"
     ):
-        check_overlaps(built(Csv(tmp_path)), {"the checkpoint": tmp_path / "checkpoint"})
+        check_overlaps(built(Csv(tmp_path)), [Used(tmp_path / "checkpoint", "checkpoint", "the checkpoint")])
     with pytest.raises(
         InputError, match=r"^sinks\.out1\.target: found .*csv, also the target of sink 'out0'"
     ):
@@ -85,7 +85,7 @@ def test_a_directory_of_a_new_sink_is_compared_with_the_others(tmp_path):
 def test_publish_is_all_that_a_target_needs(tmp_path):
     given = Bare(), Bare()
     topology = built(*given)
-    check_overlaps(topology, {"the checkpoint": Path("/data")})
+    check_overlaps(topology, [Used(Path("/data"), "checkpoint", "the checkpoint")])
     publisher = Publisher(tmp_path, topology)
     publisher.probe()
     publisher.check("id")
@@ -154,3 +154,27 @@ def test_an_error_about_a_directory_has_the_path_of_its_key(tmp_path):
 def test_an_unknown_key_of_output_has_the_nearest_one():
     with pytest.raises(ConfigError, match=r"^output\.o\.pth: .*did you mean 'path'"):
         yaml_application._target("output.o", {"pth": "/data"})
+
+
+@pytest.mark.parametrize(
+    ("member", "function", "says"),
+    [
+        (
+            "publish",
+            lambda self, df, batch_id: None,
+            r"\(df, batch_id\)', expected a function of \(spark, batch_id, files\)",
+        ),
+        ("bind", lambda self: None, r"\(\)', expected a function of \(checkpoint_id\)"),
+        ("check", lambda self: None, r"\(\)', expected a function of \(checkpoint_id\)"),
+        ("probe", lambda self, path: None, r"\(path\)', expected a function of \(\)"),
+    ],
+)
+def test_a_method_with_other_parameters(member, function, says):
+    class Plain:
+        def publish(self, spark, batch_id, files): ...
+
+    target = type("Target", (Plain,), {member: function})()
+    with pytest.raises(
+        InputError, match=rf"^sinks\.[a-z0-9]+\.target\.{member}: found 'a function of {says}"
+    ):
+        check_targets(built(target))

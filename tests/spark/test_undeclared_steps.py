@@ -279,8 +279,10 @@ def test_texts_that_are_one_number_are_one_key_or_refused(world):
 
 def test_a_key_that_a_task_cannot_hash_needs_a_declaration(world):
     kind = pa.decimal128(9, 2)
-    owned = Owned(node="n", store="n", columns=(("k", kind),), topics=("in",), changed_by="step")
-    check = Ownership(owned, {"in": [str(kind)]}, 0, 2)
+    owned = Owned(
+        node="n", store="n", columns=(("k", kind),), topics=("in",), partitions=2, changed_by="step"
+    )
+    check = Ownership(owned, {"in": [str(kind)]}, 0)
     with pytest.raises(
         InputError, match=r"node 'n', column 'k': .*decimal128\(9, 2\).*declare that 'step' passes"
     ):
@@ -317,3 +319,18 @@ def test_rows_of_a_batch_without_input_are_compared_with_the_types_of_batches_be
     world.batch(placed, 0, **{"in": rows(list(range(9)), pa.int32())})
     world.batch(placed, 1, **{"in": rows([], pa.int32())})
     assert world.stored(placed, "n") == [(k, 2) for k in range(9)]
+
+
+def test_the_keys_of_a_topic_are_checked_by_its_own_number_of_partitions(world):
+    """Topics that meet without state may have different numbers: the subtopology has as many tasks as the largest."""
+    topo = Topology("t")
+    few = topo.source("few", key="k", partitions=2)
+    few.merge(topo.source("many", key="k", partitions=5), name="both").sink(
+        "all", target=ParquetSink(world.folder / "all")
+    )
+    few.process(as_it_is, name="step").process(Count("n", by={"k": "int64"}), name="n").sink(
+        "o", target=ParquetSink(world.folder / "out")
+    )
+    placed = world.open(topo)
+    world.batch(placed, 0, few=rows(list(range(9)), INT64), many=rows(list(range(9)), INT64))
+    assert world.stored(placed, "n") == [(k, 1) for k in range(9)]

@@ -84,7 +84,7 @@ PROCESSORS = {
     PerKey: {"store": "s", "function": per_key, "by": KEY, "state": {"n": "int64"}, "output": {"n": "int64"},
              "ttl": None, "time": None, "event_time": None, "delay": None},
     ParquetSink: {"path": "out"},
-    ForeachBatch: {"function": len},
+    ForeachBatch: {"function": print},
     **{function: {"column": "n", "type": "int64"} for function in (sum_, min_, max_, first, last, avg)},
     count: {"column": "n"},
 }  # fmt: skip

@@ -156,6 +156,46 @@ BAD = [
     ({"output__totals": {"path": "file://nas/x"}}, "output.totals.path: found 'file://nas/x'"),
     ({"output__totals": {"path": "s3://bucket/x"}}, "output.totals.path: found 's3://bucket/x'"),
     ({"output__totals": {"foreach": f"{HERE}:shwo"}}, f"output.totals.foreach: found '{HERE}:shwo'"),
+    (
+        {"output__totals": {"foreach": f"{HERE}:longest"}},
+        "output.totals.foreach: found 'a function of (key, rows, state)', expected a function of (df, batch_id)",
+    ),
+    (
+        {
+            "topology__nodes__more": node(
+                "per-key",
+                function=f"{HERE}:show",
+                by={"id": "long"},
+                state={"n": "long"},
+                output={"id": "long"},
+            )
+        },
+        "topology.nodes.more.options.function: found 'a function of (df, batch_id)', expected a function of (key, r",
+    ),
+    (
+        {
+            "topology__nodes__more": node(
+                "per-key",
+                function=f"{HERE}:longest",
+                by={"id": "long"},
+                state={"ID": "long"},
+                output={"id": "long"},
+            )
+        },
+        "topology.nodes.more: found \"columns 'id' and 'ID', which Spark treats as one name\"",
+    ),
+    (
+        {"topology__nodes__" + "x" * 256: {"sink": "spent"}},
+        "found a sink's name of 256 bytes, expected at most 255",
+    ),
+    (
+        {
+            "input__orders__schema": "customer string, id long, cents long, x variant",
+            "topology__nodes__totals": {"sink": "once"},
+        },
+        "topology.nodes.totals, column 'x': found 'struct<value: binary not null, metadata: binary not null>', expec",
+    ),
+    ({"output__totals": {"path": "out/" + "x" * 256}}, "; a name in it has 256 bytes, over 255"),
 ]
 
 

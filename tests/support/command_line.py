@@ -64,6 +64,14 @@ class Half:
     def topology(self): ...
 
 
+class Bare(Shop):
+    def __init__(self): ...
+
+
+class Checks(Shop):
+    def check(self): ...
+
+
 lonely = 3
 """
 

@@ -69,7 +69,9 @@ class Frame:
         parts: list[list[pa.Table]] = [[] for _ in order]
         for topic, source in self.sources.items():
             keys = [source.rows[name] for name in source.key]
-            at = partition_of(keys, source.partitions) if source.rows.num_rows else np.zeros(0, int)
+            at = np.arange(source.rows.num_rows) % source.partitions  # without a key: one after the other
+            if keys and source.rows.num_rows:
+                at = partition_of(keys, source.partitions)
             for number, part in enumerate(parts):
                 part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
         tables = [pa.concat_tables(part).combine_chunks() for part in parts]

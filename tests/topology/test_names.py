@@ -128,3 +128,14 @@ def test_topics_from_outside_and_stores_without_a_changelog_collide_with_nothing
         name="p", stores=[{"name": "s", "logged": False}, {"name": "a.b"}, {"name": "a_b", "logged": False}]
     )
     assert violations(topo.build()) == ()
+
+
+def test_a_sink_has_a_directory_of_its_name() -> None:
+    for longest in ("x" * 255, "\u00fc" * 42, "/" * 85):
+        topo = Topology("t")
+        rows = topo.source("in")
+        rows.sink(longest)
+        with pytest.raises(TopologyError, match=r"found a sink's name of 25[68] bytes, expected at most 255"):
+            rows.sink(longest + longest[0])
+        with pytest.raises(TopologyError, match="bytes, expected at most 255"):
+            rows.process(name="p" * 254).sink()  # an automatic name

@@ -34,6 +34,7 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.repeated_batch import warn_if_grown
 from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.driver.sources import Fixed
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
@@ -79,6 +80,12 @@ class BatchRunner:
                 return
             with self.rebalancer.batch():
                 self._run(self._begin(df, batch_id))
+
+    def fixed(self) -> Fixed:
+        """Return what the checkpoint, or a declaration, has fixed: the schemas of sinks and the types of keys."""
+        sinks = [node.name for node in self.definition.built.nodes if node.kind == "sink"]
+        identity = self.journal.identity
+        return Fixed(self.schemas.of(sinks, identity), identity.get("keys") or {})
 
     def stop_if_fenced(self) -> None:
         """If another driver has taken over, stop visits and raise `Fenced`; see `Journal.check_epoch`."""

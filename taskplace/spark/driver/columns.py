@@ -9,7 +9,8 @@ Rules:
   timestamp or date must be a timestamp or date. An integer would be read as microseconds.
 - A repartition needs key columns of types that tasks can hash.
 - A merge needs the same columns in all inputs, with types that have a common supertype.
-- A sink needs columns that Spark can read. A sink with a declared schema needs exactly its columns, with fitting types.
+- A sink needs columns that Spark can read. A sink with a declared schema needs exactly its columns, with fitting types;
+  so does a sink whose schema the checkpoint has kept.
 
 Limit: behind a processor that does not declare its output, columns are unknown. There the task refuses the same errors,
 before it writes anything.
@@ -21,11 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 
 import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark import targets
+from taskplace.spark.driver.staging import check_typed
+from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import (
     Columns,
     InputColumn,
@@ -45,12 +49,16 @@ from topology import BuiltTopology, Node
 
 
 def check_columns(
-    built: BuiltTopology, sources: Mapping[str, Columns], utc: Callable[[], bool] = lambda: True
+    built: BuiltTopology,
+    sources: Mapping[str, Columns],
+    utc: Callable[[], bool] = lambda: True,
+    sinks: Mapping[str, SinkSchema] = MappingProxyType({}),
 ) -> dict[str, Columns]:
     """Refuse missing columns and unsuitable types. Return the columns of each topic, as far as they are known.
 
     - `sources`: by topic, its columns and their types as Spark names them; other topics are not checked
     - `utc`: whether the session's time zone is UTC. In any other, an event time without a zone is refused
+    - `sinks`: the schemas of sinks that earlier batches have fixed
 
     O(nodes x columns).
     """
@@ -68,7 +76,7 @@ def check_columns(
                         _check_zone(path, wanted.name, columns[wanted.name], utc)
             with _at(node):
                 check_types(node.processor, *parents)
-            _check_sent(node, parents)
+            _check_sent(node, parents, sinks)
             known[node.name] = _output(node, parents, topics)
             _check_declared_time(node, known[node.name])
             if node.kind == "repartition" and node.topic:
@@ -135,7 +143,7 @@ def _check_declared_time(node: Node, columns: Columns | None) -> None:
         _check(f"node {node.name!r}, event_time", InputColumn(0, time, time=True), columns)
 
 
-def _check_sent(node: Node, parents: list[Columns | None]) -> None:
+def _check_sent(node: Node, parents: list[Columns | None], sinks: Mapping[str, SinkSchema]) -> None:
     """Refuse key columns that a repartition cannot hash, and columns that a sink cannot write."""
     if node.kind not in ("repartition", "sink") or (columns := parents[0]) is None:
         return
@@ -146,7 +154,9 @@ def _check_sent(node: Node, parents: list[Columns | None]) -> None:
             _check(path, InputColumn(0, column), columns)
             _check_hashed(path, column, columns[column], types[column])
     else:
-        _check_sink(node, types)
+        _check_sink(node, types, sinks.get(node.name))
+        if node.name not in sinks and node.options.get("schema") is None:
+            _check_typed(node, columns, types)
 
 
 def _check_hashed(path: str, column: str, called: str, kind: pa.DataType) -> None:
@@ -168,8 +178,11 @@ def _check_hashed(path: str, column: str, called: str, kind: pa.DataType) -> Non
 _NOT_HASHED = ("variant", "interval", "geometry", "geography")
 
 
-def _check_sink(node: Node, types: Types) -> None:
-    """Refuse columns that are not in the declared schema, or whose type cannot be staged."""
+def _check_sink(node: Node, types: Types, kept: SinkSchema | None) -> None:
+    """Refuse columns that are not in the sink's schema, or whose type cannot be staged.
+
+    `kept`: the schema of the sink in the checkpoint.
+    """
     schema = None
     path = f"sinks.{node.name}"
     if node.options.get("schema") is not None:
@@ -192,10 +205,17 @@ def _check_sink(node: Node, types: Types) -> None:
                 hint="rename the column in a processor before the sink",
             )
     try:
-        fitted(row_of_nulls(types), node.name, schema)
+        fitted(row_of_nulls(types), node.name, schema or kept)
     except InputError as error:
         within = error.path.replace(path, f"{path}.schema", 1) if schema is not None else error.path
         raise InputError(within, found=error.found, expected=error.expected, hint=error.hint) from None
+
+
+def _check_typed(node: Node, columns: Columns, types: Types) -> None:
+    """Refuse columns of void that no batch can give a type: parts of a nested type, or all columns of the sink."""
+    known = {name: kind for name, kind in types.items() if not pa.types.is_null(kind)}
+    if known or all(called in ("void", "null") for called in columns.values()):
+        check_typed(node.name, pa.schema(known or types))
 
 
 def _output(

@@ -5,16 +5,24 @@ Errors: `InputError` with the node, what was found, and the remedy.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from typing import Any
 
+from taskplace.callables import check_function, unfit
 from taskplace.errors import InputError
 from taskplace.spark.processors.base import layouts
 from taskplace.spark.processors.traits import traits_of
 from topology import BuiltTopology, Node
 
 _FORM = "an object with process(context, *inputs), or a function of the same arguments"
+#: The optional methods of a processor that declare its columns and times, and whether they get the node's inputs.
+_DECLARING = {
+    "input_columns": False,
+    "check_types": True,
+    "output_columns": True,
+    "input_time": False,
+    "output_times": True,
+}
 
 
 def check_forms(built: BuiltTopology) -> None:
@@ -42,20 +50,25 @@ expected parameters for the context and 2 inputs: a, b
     if not callable(run):
         raise InputError(path, found=processor, expected=_FORM)
     _check_store(path, processor)
-    try:
-        signature = inspect.signature(run)
-    except (TypeError, ValueError):  # what is written in C may not say
-        return
-    try:
-        signature.bind(None, *node.parents)
-    except TypeError:
-        what = "a function" if run is processor else f"{type(processor).__name__}.process"
-        inputs = f"{len(node.parents)} input{'s' * (len(node.parents) != 1)}: {', '.join(node.parents)}"
+    what = "a function" if run is processor else f"{type(processor).__name__}.process"
+    inputs = f"{len(node.parents)} input{'s' * (len(node.parents) != 1)}: {', '.join(node.parents)}"
+    if (found := unfit(run, ["context", *node.parents])) is not None:
         raise InputError(
             path,
-            found=f"{what} with the parameters {_parameters(signature)}",
+            found=f"{what} with the parameters {found}",
             expected=f"parameters for the context and {inputs}",
-        ) from None
+        )
+    check_function(run, path, arguments=["context", *node.parents])  # a generator or an async function
+    for method, arguments in _DECLARING.items():
+        declares = getattr(processor, method, None)
+        if callable(declares):
+            given = node.parents if arguments else ()
+            if (found := unfit(declares, given)) is not None:
+                raise InputError(
+                    path,
+                    found=f"{type(processor).__name__}.{method} with the parameters {found}",
+                    expected=f"parameters for {inputs}" if arguments else "no parameters",
+                )
 
 
 def _check_store(path: str, processor: Any) -> None:
@@ -69,9 +82,3 @@ def _check_store(path: str, processor: Any) -> None:
             found=store,
             expected=f"the name of its store, since its class states traits of one: one of {sorted(declared)}",
         )
-
-
-def _parameters(signature: inspect.Signature) -> str:
-    """Return the parameters of a signature, without their types."""
-    bare = [p.replace(annotation=p.empty) for p in signature.parameters.values()]
-    return str(signature.replace(parameters=bare, return_annotation=signature.empty))

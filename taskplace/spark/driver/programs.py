@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import reduce
 
@@ -16,7 +16,7 @@ from taskplace.spark import targets
 from taskplace.spark.driver.changes import check_changes
 from taskplace.spark.driver.node_options import EVENT_TIME_OPTIONS, check_options
 from taskplace.spark.driver.processor_forms import check_forms
-from taskplace.spark.driver.sources import check_sources, hashable, source_key
+from taskplace.spark.driver.sources import NOTHING, Fixed, check_sources, hashable, source_key
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, owned, splits
@@ -42,7 +42,7 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     check_changes(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
-    found = tuple(_program(sub, tags, times, built.copartition_groups) for sub in built.subtopologies)
+    found = tuple(_program(sub, built, tags, times) for sub in built.subtopologies)
     forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         raise InputError(
@@ -107,10 +107,7 @@ def watermark(
 
 
 def _program(
-    sub: Subtopology,
-    tags: Mapping[str, int],
-    times: Mapping[str, EventTime],
-    groups: Sequence[Sequence[str]],
+    sub: Subtopology, built: BuiltTopology, tags: Mapping[str, int], times: Mapping[str, EventTime]
 ) -> Program:
     keys = {node.topic: node.key for node in sub.sources if node.topic and node.key}
     operators = tuple(
@@ -146,12 +143,11 @@ def _program(
         },
         groups=tuple(
             tuple((topic, keys[topic]) for topic in group if topic in keys)
-            for group in groups
+            for group in built.copartition_groups
             if sum(topic in keys for topic in group) > 1
         ),
         splits=splits(sub, keys_of_stores),
-        owned=owned(sub, keys_of_stores),
-        partitions=sub.partitions,
+        owned=owned(sub, keys_of_stores, built.partitions),
     )
 
 
@@ -193,11 +189,11 @@ def _check_own_stores(sub: Subtopology) -> None:
             )
 
 
-def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
+def unite(built: BuiltTopology, sources: Mapping[str, DataFrame], fixed: Fixed = NOTHING) -> DataFrame:
     """Return one data frame with the rows of all sources: a tag, the partition, and one struct per source.
 
     So one streaming query can read any number of sources, with one shuffle. A null key belongs to one fixed partition.
-    The rows of a source without a key are spread by all its columns.
+    The rows of a source without a key are spread by all its columns. `fixed`: what the checkpoint has fixed.
     Errors: `InputError` for a source that is missing, unknown or does not fit the topology (`check_sources`).
     """
     tags = external_topics(built)
@@ -211,7 +207,7 @@ def unite(built: BuiltTopology, sources: Mapping[str, DataFrame]) -> DataFrame:
             "sources", found=sorted(sources), expected=f"data frames for {sorted(missing)} as well"
         )
     schemas = {topic: df.schema for topic, df in sources.items()}
-    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get)
+    check_sources(built, schemas, next(iter(sources.values())).sparkSession.conf.get, fixed)
     types = {topic: StructType(schema.fields) for topic, schema in schemas.items()} if len(tags) > 1 else {}
     tagged = []
     for topic, tag in tags.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
+from taskplace.callables import check_function
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
 from taskplace.spark.driver import schemaless_output
@@ -21,7 +23,10 @@ log = logging.getLogger(__name__)
 
 
 def check_targets(built: BuiltTopology) -> None:
-    """Refuse an object that is not a target, and one target for two sinks. O(sinks). Errors: `InputError`."""
+    """Refuse an object that is not a target, methods with other parameters, and one target for two sinks. O(sinks).
+
+    Errors: `InputError`.
+    """
     given: dict[object, str] = {}
     for node in (node for sub in built.subtopologies for node in sub.sinks):
         name, target = node.name, node.target
@@ -33,8 +38,10 @@ def check_targets(built: BuiltTopology) -> None:
                 found=target,
                 expected="an object with publish(spark, batch_id, files), such as a ParquetSink",
             )
+        for member, arguments in targets.members(target).items():
+            check_function(getattr(target, member), f"sinks.{name}.target.{member}", arguments=arguments)
         directory = targets.of(target).directory
-        where = id(target) if directory is None else directory.resolve()
+        where = id(target) if directory is None else Path(os.path.realpath(directory))
         if where in given:
             raise InputError(
                 f"sinks.{name}.target",
@@ -69,6 +76,19 @@ class Publisher:
         for target in self._targets.values():
             targets.of(target).bind(checkpoint_id)
 
+    def check_pending(self, manifest: Manifest) -> None:
+        """Refuse to drop the output of a batch that may not be published: that of a sink that is gone.
+
+        Errors: `CheckpointError` with the sink and the way out.
+        """
+        if gone := sorted(
+            sink for sink, files in manifest.sinks.items() if files and sink not in self._targets
+        ):
+            raise CheckpointError(
+                f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
+                f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"
+            )
+
     def publish(
         self, spark: SparkSession, manifest: Manifest, before_each: Callable[[], None] = lambda: None
     ) -> None:
@@ -77,11 +97,7 @@ class Publisher:
         Errors: `CheckpointError` for a missing or damaged staged file, and for output of a sink that the
         topology no longer has; the exception of a target, with a note that the batch is still to be published.
         """
-        if gone := sorted(set(manifest.sinks) - set(self._targets)):
-            raise CheckpointError(
-                f"{self._checkpoint}: batch {manifest.batch} is committed and may have unpublished output for sink "
-                f"{gone[0]!r}, which the topology no longer has; start the previous topology once to publish it"
-            )
+        self.check_pending(manifest)
         for name, target in self._targets.items():
             if target is None:
                 continue

@@ -4,19 +4,22 @@
 in `taskplace run --check`, without Spark. A source with an unknown schema is not checked.
 
 Refused:
-- columns whose names Spark cannot tell apart
+- columns whose names Spark cannot tell apart, and columns of types that Spark does not pass to Python
 - key columns that are missing, have a collation, or differ in type between co-partitioned topics
 - a state key whose cast would merge different key values
 - columns that a node reads and no source has, or whose type does not suit the node (`taskplace.spark.driver.columns`)
 - event times without a zone, if the session's time zone is not UTC
 - a source without a key that has no column to spread its rows by
+- columns of a sink, and keys of a repartition, that do not fit those of earlier batches
 
 Errors: `InputError` with the source or node, the value found, and the values expected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkTypeError
@@ -28,8 +31,9 @@ from taskplace.spark.driver.columns import check_columns
 from taskplace.spark.driver.key_types import check_group
 from taskplace.spark.driver.stores import stores_of
 from taskplace.spark.key_checks import alike, splits
+from taskplace.spark.messages import SinkSchema
 from taskplace.spark.processors.columns import Types, arrow_types
-from taskplace.spark.worker.hashing import hashed_as
+from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.splits import check_splits
 from taskplace.validation import nearest
 from topology import BuiltTopology
@@ -38,23 +42,38 @@ CASE, ZONE = "spark.sql.caseSensitive", "spark.sql.session.timeZone"
 _UTC = ("utc", "z", "gmt", "etc/utc", "etc/gmt", "uct", "zulu", "+00:00", "utc+00:00", "gmt+00:00")
 
 
+class Fixed(NamedTuple):
+    """What earlier batches have fixed: the schemas of sinks, and the key types of topics as tasks name them."""
+
+    sinks: Mapping[str, SinkSchema] = MappingProxyType({})
+    keys: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
+NOTHING = Fixed()
+
+
 def check_sources(
     built: BuiltTopology,
     schemas: Mapping[str, StructType],
     conf: Callable[[str], str | None] = lambda key: None,
+    fixed: Fixed = NOTHING,
 ) -> None:
     """Refuse sources that do not fit the topology. O(nodes x columns).
 
     - `schemas`: by topic, the known schemas
     - `conf`: returns a setting of the session; None if it is not known. Called only where the setting matters
+    - `fixed`: what earlier batches have fixed
     """
     for topic, schema in schemas.items():
         _check_names(topic, schema, conf)
+        _check_passed(topic, schema)
         _check_key(topic, source_key(built, topic), schema)
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
-    known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)))
-    _check_internal_keys(built, {topic: arrow_types(found) for topic, found in known.items()})
+    known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)), fixed.sinks)
+    types = {topic: arrow_types(found) for topic, found in known.items()}
+    _check_internal_keys(built, types)
+    _check_kept_keys(built, types, fixed.keys)
     for topic in schemas:
         source_key(built, topic) or hashable(topic, columns[topic])
 
@@ -103,6 +122,18 @@ def _check_names(topic: str, schema: StructType, conf: Callable[[str], str | Non
                 found=f"columns {other!r} and {name!r}, which Spark treats as one name",
                 expected="column names that differ by more than case",
                 hint="rename or drop one of them in the source",
+            )
+
+
+def _check_passed(topic: str, schema: StructType) -> None:
+    """Refuse columns that Spark cannot pass to a task: all columns of a source are passed."""
+    for field in schema:
+        if _as_arrow(field.dataType) is None:
+            raise InputError(
+                f"sources.{topic}",
+                found=f"a column {field.name!r} of type {field.dataType.simpleString()}",
+                expected="types that Spark passes to Python",
+                hint="cast the column to another type in the source, such as string, or drop it",
             )
 
 
@@ -165,9 +196,30 @@ def _check_internal_keys(built: BuiltTopology, types: Mapping[str, Types]) -> No
         check_group(kinds, f"node {writer!r}, key" if writer else "sources")
 
 
+def _check_kept_keys(
+    built: BuiltTopology, types: Mapping[str, Types], kept: Mapping[str, Sequence[str]]
+) -> None:
+    """Refuse keys of repartitions with other types than the checkpoint's: their rows would reach other tasks."""
+    for node in built.nodes:
+        topic = node.topic or ""
+        before = kept.get(topic)
+        if node.kind != "repartition" or before is None or topic not in types:
+            continue
+        now = [hashed_as(types[topic][column]) for column in node.key]
+        if len(now) != len(before) or any(
+            UNTYPED not in pair and pair[0] != pair[1] for pair in zip(now, before, strict=True)
+        ):
+            raise InputError(
+                f"node {node.name!r}, key",
+                found=f"a key of types {now}",
+                expected=f"{list(before)}, as in the checkpoint: with other types, keys reach other tasks",
+                hint="cast the key before the repartition, or start a new checkpoint",
+            )
+
+
 def _as_arrow(kind: DataType) -> pa.DataType | None:
     """Return the type in which a task gets a column; None if Arrow does not have it."""
     try:
         return to_arrow_type(kind, timezone="UTC")
-    except PySparkTypeError:
+    except (PySparkTypeError, ValueError):  # ValueError: a decimal without digits
         return None

@@ -28,8 +28,10 @@ from taskplace.spark.driver.journal import Journal
 SPARK_CHECKPOINT = "spark"
 
 
-def check_spark_checkpoint(root: Path, journal: Journal) -> None:
-    """Refuse a checkpoint if one of its two parts is missing or behind. Errors: `CheckpointError` naming both.
+def check_spark_checkpoint(root: Path, journal: Journal) -> int:
+    """Return the batch that Spark will run next. Refuse a checkpoint if one of its two parts is missing or behind.
+
+    If this is the last committed batch, that batch may not be published yet. Errors: `CheckpointError` naming both.
 
     O(files in Spark's logs).
     """
@@ -43,7 +45,7 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> None:
                 f"{root}: found Spark's checkpoint ({root / SPARK_CHECKPOINT}) at batch {upcoming}, but no committed "
                 f"batch of the placed state ({root / 'manifests'}); {keep}"
             )
-        return
+        return upcoming
     bound = journal.identity.get("query")
     if query is None:
         raise CheckpointError(
@@ -60,6 +62,7 @@ def check_spark_checkpoint(root: Path, journal: Journal) -> None:
             f"{root}: Spark's checkpoint ({root / SPARK_CHECKPOINT}) is at batch {upcoming}, the placed state at "
             f"batch {after}; {keep}"
         )
+    return upcoming
 
 
 def _query_id(root: Path) -> str | None:

@@ -154,6 +154,15 @@ def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | N
     )
     if fixed is not None:  # all tasks staged under this schema, except for columns that had no type
         found = pa.schema([found.field(name) for name, _ in fixed.columns])
+    check_typed(sink, found)
+    return found
+
+
+def check_typed(sink: str, found: pa.Schema) -> None:
+    """Refuse columns that no file can have: a nested one with a part without a type, or only nulls in all columns.
+
+    Errors: `InputError` with the remedy.
+    """
     for field in found:
         if untyped(field.type) and not pa.types.is_null(field.type):
             raise InputError(
@@ -169,7 +178,6 @@ def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | N
             expected="at least one column with a type in the sink's first batch",
             hint=f"cast a column in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
         )
-    return found
 
 
 def _settled_file(root: Path, sink: str, file: StagedFile, columns: Columns, schema: pa.Schema) -> StagedFile:

@@ -26,7 +26,8 @@ class Takeover:
         """Take the checkpoint over, unless this driver has done so. `look` first checks the batch's data frame.
 
         Errors: `CheckpointError` if the checkpoint belongs to another query, if Spark's checkpoint is at another batch,
-        or if another driver has changed the declaration since this driver started; any error of `look`.
+        if the batch has output for a sink that is gone, or if another driver has changed the declaration since this
+        driver started; any error of `look`.
         """
         self._journal.bind("query", query)
         if self.taken:
@@ -39,6 +40,8 @@ class Takeover:
                     "create a new Placed"
                 )
             self.check_batch(batch_id)
+            if self._journal.last is not None and batch_id == self._journal.last.batch:
+                self._publisher.check_pending(self._journal.last)
 
         if not self._journal.epoch:
             look()

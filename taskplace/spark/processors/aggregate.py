@@ -136,8 +136,9 @@ class Aggregate:
     aggregate.
 
     Each value is cast to the aggregate's type before aggregation: `max_("w", "int64")` of the texts "9" and "10" is 10.
-    Floats take the nearest value; in other types, a value that does not fit is an error. So results do not depend on
-    batch boundaries, except for the rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
+    A value that does not fit is an error: an integer beyond 2^53 that a float64 does not hold, for example. Of a float,
+    decimal or text, a float takes the nearest value. So results do not depend on batch boundaries, except for the
+    rounding of floats (`sum_`). 0.0 and -0.0 are one value, 0.0.
 
     Behind a node that emits changes, such as a running count, an aggregate that would count intermediate rows is
     refused at the start. With `over_changes`, each change is a row of its own (`taskplace.spark.processors.changes`).
@@ -453,8 +454,8 @@ class Aggregate:
     ) -> pa.ChunkedArray:
         """Return the values to aggregate: in the stored type, or for sums in a type that is wide enough.
 
-        Values are cast before they are compared or added, so the result is the same as for single rows. Floats take the
-        nearest value. Errors: `InputError` for a value that does not fit.
+        Values are cast before they are compared or added, so the result is the same as for single rows. Errors:
+        `InputError` for a value that does not fit, such as 2^53 + 1 in a float64.
         """
         path = f"Aggregate({self.store!r}).{name}"
         values = column_of(rows, column, path)
@@ -465,14 +466,17 @@ class Aggregate:
             if function == "sum":
                 return addable(values, kind)
             if values.type != kind:
-                values = cast(values, kind, nearest=True)
+                values = cast(values, kind)
             if pa.types.is_floating(kind):
                 nulls = values.is_null().to_numpy(zero_copy_only=False)
                 values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
             return values
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
             raise InputError(
-                path, found=f"{column!r}, {values.type}", expected=f"{kind} ({refused})"
+                path,
+                found=f"{column!r}, {values.type}",
+                expected=f"{kind} ({refused})",
+                hint=_remedy(values.type, kind),
             ) from None
 
     def _fitted(
@@ -513,6 +517,13 @@ class Aggregate:
         known = pc.if_else(pc.equal(counts, 0), None, counts)
         sums = batch[f"{name}_sum"].cast(pa.float64(), safe=False)
         return pc.divide(sums, known.cast(pa.float64(), safe=False))
+
+
+def _remedy(found: pa.DataType, kind: pa.DataType) -> str:
+    """Return the remedy for an integer that a float does not hold; nothing for other types."""
+    if not (pa.types.is_integer(found) and pa.types.is_floating(kind)):
+        return ""
+    return "keep it as 'int64', which needs a new store; or, if it may be rounded, cast the column to a float before"
 
 
 class Count(Aggregate):

@@ -47,12 +47,18 @@ def sum_(column: str, type: str = "float64") -> Aggregation:
 
 
 def min_(column: str, type: str = "float64") -> Aggregation:
-    """Keep the least value of `column`, in the order of `type`; NaN is the greatest float, as in Spark."""
+    """Keep the least value of `column`, in the order of `type`; NaN is the greatest float, as in Spark.
+
+    Use the column's own type. As a float64, an integer beyond 2^53 that it does not hold is an error.
+    """
     return Aggregation("min", column, type, "min")
 
 
 def max_(column: str, type: str = "float64") -> Aggregation:
-    """Keep the greatest value of `column`, in the order of `type`; NaN is the greatest float, as in Spark."""
+    """Keep the greatest value of `column`, in the order of `type`; NaN is the greatest float, as in Spark.
+
+    Use the column's own type. As a float64, an integer beyond 2^53 that it does not hold is an error.
+    """
     return Aggregation("max", column, type, "max")
 
 

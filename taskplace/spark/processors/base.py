@@ -23,6 +23,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from taskplace.callables import check_function
 from taskplace.durations import milliseconds
 from taskplace.errors import InputError, shown
 from taskplace.spark.processors.columns import (
@@ -214,8 +215,7 @@ class PerKey:
         self.event_time, self.delay = event_time, delay
         path = f"PerKey({store!r})"
         self._forgetting = forgetting(path, ttl, time)
-        if not callable(function):
-            raise InputError(f"{path}.function", found=function, expected="a function of (key, rows, state)")
+        check_function(function, f"{path}.function", arguments=["key", "rows", "state"])
         self._function = function
         self._by, self._state = columns_of(by, f"{path}.by"), columns_of(state, f"{path}.state")
         self._output = arrow_schema(columns_of(output, f"{path}.output", empty=True), f"{path}.output")

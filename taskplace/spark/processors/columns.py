@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from taskplace.spark.state.column_types import parse
+from taskplace.spark.state.column_types import of_spark
 from taskplace.spark.state.rows import arrow_schema
 
 #: By column name, the type as Spark or Arrow names it; `UNKNOWN` for a type that is not known.
@@ -80,7 +80,7 @@ def arrow_types(columns: Columns) -> dict[str, pa.DataType]:
 
 
     >>> arrow_types({"id": "bigint", "took": "interval day to second"})
-    {'id': DataType(int64), 'took': DataType(null)}
+    {'id': DataType(int64), 'took': DurationType(duration[us])}
     """
     return {name: _arrow_type(kind) for name, kind in columns.items()}
 
@@ -88,7 +88,7 @@ def arrow_types(columns: Columns) -> dict[str, pa.DataType]:
 @lru_cache(maxsize=1024)
 def _arrow_type(kind: str) -> pa.DataType:
     try:
-        return parse(kind)
+        return of_spark(kind)
     except ValueError:
         return pa.null()
 

@@ -1,9 +1,10 @@
 """Casts columns without loss, and decides which casts keep different values different.
 
 **Idea of `cast`.** Arrow checks most casts, but not all: it turns 1e300 into infinity as float32, 2 into true, and a
-timestamp into a time of day. Here a value that the type cannot hold is an error, for any two types. A conversion that
-the type itself asks for is not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a
-float to its digits, a date takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
+timestamp into a time of day. It also refuses integers that a float does hold, such as 2^60 in a float64. Here a value
+that the type cannot hold is an error, and no other, for any two types. A conversion that the type itself asks for is
+not a loss: a float takes the nearest value of a float, decimal or text, a decimal rounds a float to its digits, a date
+takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is 7).
 
 **Idea of `keeps_apart`.** Rows are split over tasks by columns with the types of the input, and state is kept by a key
 with declared types. All rows of one key are in one task only if the cast never merges different values: `int32` to
@@ -29,8 +30,8 @@ from pyarrow import types as of
 Column = TypeVar("Column", pa.Array, pa.ChunkedArray)
 
 
-def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
-    """Return a column as another type. With `nearest`, floats take the nearest value of an integer too. O(rows).
+def cast(column: Column, kind: pa.DataType) -> Column:
+    """Return a column as another type. O(rows).
 
     Errors: Arrow's, for a value that the type does not hold, and for types between which there is no cast.
 
@@ -55,11 +56,27 @@ def cast(column: Column, kind: pa.DataType, *, nearest: bool = False) -> Column:
         column = column.cast(
             pa.timestamp(column.type.unit, tz="UTC")
         )  # the day in UTC, for any zone of the column
-    made = column.cast(kind, safe=not (nearest and of.is_floating(kind)))
+    if of.is_integer(column.type) and of.is_floating(kind):
+        return _as_float(column, kind)
+    made = column.cast(kind)
     if of.is_floating(kind):
         _refuse(column, _overflown(column, made), f"is beyond what {kind} holds")
     elif of.is_boolean(kind) and not _is_text(column.type):
         _refuse(column, pc.not_equal(made.cast(column.type), column), f"is neither true nor false, as {kind}")
+    return made
+
+
+def _as_float(column: Column, kind: pa.DataType) -> Column:
+    """Return integers as floats. Arrow judges whole ranges; here each value is judged that is beyond them."""
+    try:
+        return column.cast(kind)
+    except pa.ArrowInvalid:
+        made = column.cast(kind, safe=False)
+    wide = made.cast(pa.float64())
+    end = 2.0 ** (column.type.bit_width - of.is_signed_integer(column.type))
+    inside = pc.less(wide, end)
+    back = pc.if_else(inside, wide, 0.0).cast(column.type)
+    _refuse(column, pc.or_(pc.invert(inside), pc.not_equal(back, column)), f"is not a value of {kind}")
     return made
 
 

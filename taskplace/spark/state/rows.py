@@ -40,12 +40,15 @@ WIDE = 128
 def arrow_schema(columns: pa.Schema | Mapping[str, object], path: str = "store") -> pa.Schema:
     """Return the Arrow schema of `columns` (name -> type or type name).
 
-    The names are those of a sink's schema (`column_types.parse`). Errors: `InputError` with the nearest name.
+    The names are those of a sink's schema (`column_types.parse`). Errors: `InputError` with the nearest name, or for
+    a column that a schema has twice.
 
     >>> arrow_schema({"tailnum": "string", "at": "timestamp"}).types
     [DataType(string), TimestampType(timestamp[us, tz=UTC])]
     """
     if isinstance(columns, pa.Schema):
+        if len(set(columns.names)) != len(columns):  # a mapping would keep only the last one
+            raise InputError(path, found=columns.names, expected="each column name once")
         return columns
     if not isinstance(columns, Mapping):
         raise InputError(path, found=columns, expected="columns with their types, such as {'id': 'int64'}")

@@ -56,7 +56,8 @@ class StoreSchema:
         """Return the schema of a topology's store from its options.
 
         Options: `key` and `value`, name -> type; for expiry, `retention_ms` and `time`; optionally `meaning`,
-        text -> text. Errors: `InputError` naming the store if an option is missing, or a type is unknown or not flat.
+        text -> text. Errors: `InputError` naming the store if an option is missing, if a type is unknown or not flat,
+        or if two columns differ only by case: the store could not be read as a data frame.
 
         >>> columns = {"key": {"k": "string"}, "value": {"total": "int64"}}
         >>> StoreSchema.of("s", columns | {"meaning": {"total": "sum"}}).meaning
@@ -76,6 +77,7 @@ class StoreSchema:
             raise InputError(
                 f"stores.{name}", found=sorted(shared), expected="no column in both key and value"
             )
+        _check_names(name, [*schemas["key"].names, *schemas["value"].names])
         meaning = _meaning(options.get("meaning"), f"stores.{name}.meaning")
         time, ttl = options.get("time"), options.get("retention_ms")
         if (time is None) != (ttl is None):
@@ -115,6 +117,18 @@ class StoreSchema:
         side = keys if self.time in self.key.names else values
         path = f"stores.{self.name}.{self.time}"
         return expiry.expired(column_of(side, self.time, path), self.ttl, watermark, path)
+
+
+def _check_names(store: str, names: Iterable[str]) -> None:
+    seen: dict[str, str] = {}
+    for name in names:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            raise InputError(
+                f"stores.{store}",
+                found=f"columns {other!r} and {name!r}, which Spark treats as one name",
+                expected="column names that differ by more than case",
+                hint="rename one of them",
+            )
 
 
 def _meaning(raw: object, path: str) -> tuple[tuple[str, str], ...]:

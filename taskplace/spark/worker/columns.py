@@ -17,7 +17,8 @@ Arrow type is staged. `text` returns the name of such a type in declarations, ma
 | lists, maps, structs with fields | the same, of such types |
 | null | null: no type yet |
 
-Refused: times of day, durations, intervals, unions, decimals of more digits, structs without fields.
+Refused: times of day, durations, intervals, unions, decimals of more digits, structs without fields; variants and
+geometries, which would be stored as structs of their encoding.
 
 >>> text(readable(pa.dictionary(pa.int32(), pa.large_string()))), text(readable(pa.uint64()))
 ('string', 'decimal(20, 0)')
@@ -30,6 +31,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from taskplace.spark.state.column_types import MARKS
 from taskplace.spark.worker.unify import is_list, plain
 
 T = pa.types
@@ -78,9 +80,23 @@ def readable(kind: pa.DataType) -> pa.DataType:
     if T.is_map(kind):
         return pa.map_(readable(kind.key_type), readable(kind.item_type))
     if T.is_struct(kind):
+        _check_marks(kind)
         check_names([field.name for field in kind], "a struct's fields")
         return pa.struct([(field.name, readable(field.type)) for field in kind])
     raise Unreadable(f"Spark cannot read {kind} from Parquet: cast the column to int64 or string")
+
+
+def _check_marks(kind: pa.StructType) -> None:
+    """Refuse a struct that is the encoding of a variant or a geometry. Errors: `Unreadable`."""
+    marks = {mark for field in kind for mark in MARKS if mark in (field.metadata or {})}
+    if marks:
+        what = marks.pop().decode()
+        cast = (
+            "cast it to string, or take its fields with variant_get"
+            if what == "variant"
+            else "use ST_AsBinary"
+        )
+        raise Unreadable(f"a {what} would be stored as a struct of its encoding: {cast}, in the source")
 
 
 def check_names(names: Sequence[str], what: str = "columns") -> None:

@@ -35,6 +35,8 @@ class Owned:
 
     - `columns`: those that rows are split by, in the order of the topics' key, with the store's types
     - `topics`: where the rows come from; their keys have equal types
+    - `partitions`: how many each of these topics has, 0 if it is not known; another topic of the subtopology may have
+      more
     - `changed_by`: the node that may have changed the columns
     """
 
@@ -42,6 +44,7 @@ class Owned:
     store: str
     columns: tuple[tuple[str, pa.DataType], ...]
     topics: tuple[str, ...]
+    partitions: int
     changed_by: str
 
 
@@ -51,10 +54,8 @@ class Ownership:
     `hashed`: by topic, the types as which its key columns are hashed (`hashed_as`), as far as they are known.
     """
 
-    def __init__(
-        self, owned: Owned, hashed: Mapping[str, Sequence[str]], partition: int, partitions: int
-    ) -> None:
-        self._owned, self._partition, self._partitions = owned, partition, partitions
+    def __init__(self, owned: Owned, hashed: Mapping[str, Sequence[str]], partition: int) -> None:
+        self._owned, self._partition = owned, partition
         known = [hashed[topic] for topic in owned.topics if topic in hashed]
         schema = pa.schema(list(owned.columns))
         self._codec = RowCodec(schema, f"stores.{owned.store}.key")
@@ -86,14 +87,14 @@ class Ownership:
                     name,
                     f"values of type {rows[name].type} that {wanted} does not have, by which the rows were split",
                 ) from None
-        other = np.flatnonzero(partition_of(columns, self._partitions) != self._partition)
+        other = np.flatnonzero(partition_of(columns, self._owned.partitions) != self._partition)
         if len(other):
             names = ", ".join(name for name, _ in self._owned.columns)
             types = ", ".join(str(rows[name].type) for name, _ in self._owned.columns)
             raise self._refused(
                 names,
                 f"{len(other)} of {rows.num_rows} keys ({types}) that belong to other tasks than {self._partition} of "
-                f"{self._partitions}, so the rows of one key reach several tasks",
+                f"{self._owned.partitions}, so the rows of one key reach several tasks",
             )
 
     def _refused(self, column: str, found: str, hint: str = "") -> InputError:

@@ -58,8 +58,6 @@ class Program:
     splits: tuple[Split, ...] = ()
     #: The stores whose keys a task checks, because a node may have changed the columns that rows are split by.
     owned: tuple[Owned, ...] = ()
-    #: The number of tasks; 0 if it is not known.
-    partitions: int = 0
 
     def check_keys(self, inputs: Mapping[str, pa.Table]) -> None:
         """Check that all rows of a state key reach this task.
@@ -197,12 +195,13 @@ class Program:
         self, task: TaskId, inputs: Mapping[str, pa.Table], bound: Mapping[str, Sequence[str]]
     ) -> dict[tuple[str, str], Ownership]:
         """Return the checks of keys, by node and store."""
-        if not self.owned or self.partitions < 2:
+        if not self.owned:
             return {}
         hashed = self.hashed(inputs, bound)
         return {
-            (owned.node, owned.store): Ownership(owned, hashed, task.partition, self.partitions)
+            (owned.node, owned.store): Ownership(owned, hashed, task.partition)
             for owned in self.owned
+            if owned.partitions > 1
         }
 
     def _called(
@@ -226,6 +225,13 @@ class Program:
             late_watermark=as_datetime(late),
         )
         found = call(operator.processor, context, *parents)
+        if found.num_rows and len(set(found.column_names)) != found.num_columns:
+            raise InputError(
+                f"node {operator.name!r}",
+                found=f"columns {found.column_names}",
+                expected="each column name once: nodes find columns by their names",
+                hint="rename or drop one of them in the processor",
+            )
         if operator.event_time and found.num_rows:
             kind = (
                 found.schema.field(operator.event_time).type

@@ -42,26 +42,30 @@ def declare(sink: str, given: object) -> SinkSchema:
     path = f"sinks.{sink}.schema"
     expected = "columns, such as {'k': 'string', 'n': 'int64'}"
     if isinstance(given, pa.Schema):
-        given = dict(zip(given.names, given.types, strict=True))
-    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        # Not a mapping, which would hide a name that is there twice.
+        found = list(zip(given.names, given.types, strict=True))
+    elif isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        found = list(given.items())
+    else:
         raise InputError(path, found=given, expected=expected)
+    names = [name for name, _ in found]
     try:
-        check_names(list(given))
+        check_names(names)
     except Unreadable as error:
-        raise InputError(path, found=list(given), expected=expected, hint=str(error)) from None
+        raise InputError(path, found=names, expected=expected, hint=str(error)) from None
     columns = []
-    for name, kind in given.items():
+    for name, kind in found:
         try:
             given_as = kind if isinstance(kind, pa.DataType) else parsed(str(kind), f"{path}.{name}", _A_TYPE)
-            found = readable(given_as)
-            if untyped(found):
+            staged = readable(given_as)
+            if untyped(staged):
                 raise InputError(f"{path}.{name}", found=str(kind), expected=_A_TYPE)
         except Unreadable as error:
             at = f"{path}.{name}"
             raise InputError(
                 at, found=str(kind), expected="a type that Spark reads", hint=str(error)
             ) from None
-        columns.append((name, text(found)))
+        columns.append((name, text(staged)))
     return SinkSchema(tuple(columns), declared=True)
 
 

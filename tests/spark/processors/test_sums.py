@@ -102,15 +102,31 @@ def test_integers_are_summed_as_decimals_if_that_is_how_they_are_kept(bench, tmp
         run.run(of_one_key(pa.int64(), *[2**62] * 22))
 
 
-@pytest.mark.parametrize("function", [sum_, avg, min_, max_, first, last])
+@pytest.mark.parametrize("function", [sum_, avg])
 @pytest.mark.parametrize("kind", ["float64", "float32"])
-def test_floats_take_large_integers_as_near_as_they_can(bench, tmp_path, function, kind):
+def test_sums_as_floats_take_large_integers_as_near_as_they_can(bench, tmp_path, function, kind):
     held = np.dtype(kind).type
     for value in (2**53 + 1, 2**62 + 1, 2**63 - 1):
         run = bench(tmp_path / str(value), only(kind, function))
         for _ in range(2):
             (found,) = run.run(of_one_key(pa.int64(), value))["x"].to_pylist()
         assert found == held(held(value) + held(value) if function is sum_ else held(value))
+
+
+@pytest.mark.parametrize("function", [min_, max_, first, last])
+@pytest.mark.parametrize(("kind", "digits"), [("float64", 53), ("float32", 24)])
+def test_an_integer_that_a_float_does_not_hold_is_no_other_value(bench, tmp_path, function, kind, digits):
+    run = bench(tmp_path, only(kind, function))
+    for value in (2**digits + 1, 2**62 + 1, 2**63 - 1, -(2**digits) - 1):
+        with pytest.raises(
+            InputError, match=rf"\.x: found .*{value} is not a value of .*; keep it as 'int64'"
+        ):
+            run.run(of_one_key(pa.int64(), 1, value))
+    for value in (2**digits - 1, 2**digits, 2**62, -(2**63)):
+        kept = bench(tmp_path / str(value), only(kind, function))
+        assert kept.run(of_one_key(pa.int64(), value))["x"].to_pylist() == [value]
+    with pytest.raises(InputError, match="is not a value of"):
+        run.run(of_one_key(pa.uint64(), 2**64 - 1))
 
 
 def test_sums_of_integers_as_floats(bench, tmp_path):

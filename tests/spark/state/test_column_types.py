@@ -6,10 +6,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as spark
+from pyspark.sql.pandas.types import to_arrow_type
 
 from taskplace.errors import InputError
-from taskplace.spark.state.column_types import parse
-from taskplace.spark.worker.columns import readable, text
+from taskplace.spark.state.column_types import of_spark, parse
+from taskplace.spark.worker.columns import Unreadable, readable, text
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.spark.worker.unify import INTEGERS, common, converted
 from topology import TaskId
@@ -97,3 +99,45 @@ def test_a_merge_takes_what_one_type_holds():
 def test_a_merge_of_integers_and_floats_is_refused():
     with pytest.raises(InputError, match=r"all, column 'n': found 'double from b, int64 from a'.*pandas"):
         merged(pa.table({"n": [1]}), pa.table({"n": [1.0, None]}))
+
+
+OF_SPARK = [
+    *(
+        "DayTimeIntervalType",
+        "VariantType",
+        "NullType",
+        "TimeType",
+        "LongType",
+        "TimestampType",
+        "TimestampNTZType",
+    ),
+    *("DateType", "BinaryType", "BooleanType", "ByteType", "FloatType"),
+]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(getattr(spark, name)() for name in OF_SPARK),
+        *(
+            spark.GeometryType(4326),
+            spark.GeographyType("ANY"),
+            spark.StringType("UTF8_LCASE"),
+            spark.StructType([]),
+        ),
+        *(spark.DecimalType(9, 2), spark.ArrayType(spark.TimeType(0)), spark.DayTimeIntervalType(1, 1)),
+        spark.MapType(spark.StringType(), spark.StructType([spark.StructField("v", spark.VariantType())])),
+    ],
+    ids=str,
+)
+def test_a_type_of_spark_is_what_a_task_gets(kind):
+    assert of_spark(kind.simpleString()).equals(to_arrow_type(kind, timezone="UTC"))
+
+
+@pytest.mark.parametrize("name", ["variant", "geometry", "geography"])
+def test_the_encoding_of_a_value_of_spark_is_no_struct(name):
+    kind = getattr(spark, f"{name.capitalize()}Type")(*([] if name == "variant" else ["ANY"]))
+    for nested in (kind, spark.ArrayType(kind), spark.StructType([spark.StructField("v", kind)])):
+        for found in (to_arrow_type(nested, timezone="UTC"), of_spark(nested.simpleString())):
+            with pytest.raises(Unreadable, match=f"^a {name} would be stored as a struct of its encoding"):
+                readable(found)

@@ -1,0 +1,105 @@
+"""Random nodes by which rows and state meet on other ways: casts, shared stores, and functions that read a store."""
+
+from __future__ import annotations
+
+from tests.differential.case import Case, Node, Shape, options_by, stateful, store_of
+from tests.differential.draw_nodes import NodeDrawing
+from tests.differential.drawing import CASTS
+from tests.differential.routing import Routes, routes
+
+
+class WayDrawing(NodeDrawing):
+    """Draws casts, shared stores and lookups, too."""
+
+    def _cast(self, name: str) -> Node | None:
+        """Cast a column: as another stream of the same columns has it, or by chance; maybe repartition by it."""
+        before = self.shapes[name]
+        found = {
+            c: CASTS[kind]
+            for c, kind in before.columns.items()
+            if kind in CASTS and c != "i" and c not in before.times and not c.startswith(("at", "window"))
+        }
+        if not found:
+            return None
+        column = self._column_of(name, [*found])
+        alike = [
+            other.columns[column]
+            for other in self.shapes.values()
+            if other.columns.keys() == before.columns.keys() and other.columns[column] in found[column]
+        ]
+        kind = self.draw.choice(alike or found[column])
+        options = {"kinds": {column: kind}, **self._declared(name), **self._form()}
+        cast = Node(self._name("cast"), "cast", [name], options)
+        if alike or self.maybe(0.5) or not self._fits(cast):
+            return cast
+        self._add(cast)
+        options = {"key": [column], "partitions": self.draw.randint(1, 5)}
+        return Node(self._name("by"), "repartition", [cast.name], options)
+
+    def _share(self, _: str) -> Node | None:
+        """Keep the state of a node in the store of another one that has the same options."""
+        found = [node for node in self.nodes if stateful(node)]
+        if not found:
+            return None
+        owner = self.draw.choice(found)
+        if owner.options.get("window") and not self.daring:
+            return None
+        one = self.shapes[owner.inputs[0]]
+        others = [name for name, other in self.shapes.items() if self._serves(owner, one, other, name)]
+        if not others:
+            return None
+        options = {**owner.options, "store": store_of(owner)}
+        inputs = [self.draw.choice(others), *owner.inputs[1:]]
+        return Node(self._name("shares"), owner.op, inputs, options)
+
+    def _serves(self, owner: Node, one: Shape, other: Shape, name: str) -> bool:
+        """Return whether a stream has all that a node reads, and the same times; it may be the node's own."""
+        if owner.op == "join" and (
+            other.columns.keys() & {*owner.options["columns"]} or name == owner.inputs[1]
+        ):
+            return False
+        return (
+            (other.key == one.key or self.daring)
+            and other.times == one.times
+            and other.columns == one.columns
+            and other.changes == one.changes
+            and (other.orders(options_by(owner)) or owner.op == "per_key")
+        )
+
+    def _lookup(self, name: str) -> Node | None:
+        """Look up what another node keeps by the columns that these rows are split by, too."""
+        before, draw = self.shapes[name], self.draw
+        here = {way.split() for way in self._routes()[name]}
+        found = []
+        for node in self.nodes:
+            if not stateful(node) or node.options.get("window") or node.options.get("kept"):
+                continue
+            table, by = self.shapes[node.inputs[-1]], options_by(node)
+            there = {way.split() for i in node.inputs for way in self._routes()[i]}
+            alike = all(before.columns.get(c) == table.columns[c] for c in by)
+            if alike and here == there and len(here) == 1 and before.times == table.times:
+                columns = {"seen_in_batch": "int64"} if node.op == "deduplicate" else {}
+                columns |= {c: table.columns[c] for c in node.options.get("columns", ())}
+                columns |= {"n": "int64"} if node.op == "per_key" else {}
+                columns |= {
+                    c: kind
+                    for c, (function, _, kind) in node.options.get("aggregates", {}).items()
+                    if function != "avg"
+                }
+                found += [(node, c, kind) for c, kind in columns.items()]
+        if not found:
+            return None
+        node, column, kind = draw.choice(found)
+        options = {
+            "by": options_by(node),
+            "store": store_of(node),
+            "column": column,
+            "new": f"f{len(self.nodes)}",
+            "kind": kind,
+            **self._declared(name),
+            **self._form(),
+        }
+        return Node(self._name("lookup"), "lookup", [name], options)
+
+    def _routes(self) -> dict[str, Routes]:
+        return routes(Case(self.sources, self.nodes, []))
