@@ -318,8 +318,8 @@ class Journal:
                 ) from None
             else:
                 raise Fenced(
-                    f"{path}: another driver has committed this batch; this driver stops. If no other driver runs, start "
-                    "the application again: it continues after this batch"
+                    f"{path}: another driver has committed this batch; this driver stops. If no other driver runs, "
+                    "start the application again: it continues after this batch"
                 ) from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # no driver reads it, and the next pruning would remove it
