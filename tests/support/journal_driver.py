@@ -72,11 +72,13 @@ class Driver:
 
         The older one was just creating it when this one took over. So this one has to be started again.
         """
-        path = self.journal._manifest(self.journal.last_batch + 1)
+        batch = self.journal.last_batch + 1
         return (
             isinstance(error, Fenced)
-            and str(error).startswith(f"{path}: another driver has committed this batch;")
-            and self.journal._read(path).epoch < self.journal.epoch
+            and str(error).startswith(
+                f"{self.journal._manifest(batch)}: another driver has committed this batch;"
+            )
+            and self.journal._read(batch).epoch < self.journal.epoch
         )
 
     def _run(self, batch: Batch) -> None:
