@@ -64,6 +64,13 @@ PACKAGES = {
         "taskplace/spark/driver/processor_forms.py",
         "taskplace/spark/processors/columns.py",
         "taskplace/spark/processors/traits.py",
+        "taskplace/spark/key_flow.py",
+        "taskplace/spark/worker/ownership.py",
+        "taskplace/spark/processors/changes.py",
+        "taskplace/spark/driver/changes.py",
+        "taskplace/spark/driver/key_types.py",
+        "taskplace/spark/driver/bins.py",
+        "taskplace/spark/worker/external.py",
     ),
 }
 # About the project and not about the code that is changed, or too slow.

@@ -7,6 +7,8 @@ The calls beyond the public API, and their reasons:
 - `Dataset.toArrowBatchRdd()`, glommed and zipped with the pinned RDD: brings a shuffle's output to the pinned
   partition as Arrow bytes, without another copy.
 - `ShuffleExchangeLike.submitShuffleJob`: runs the map side first, and returns which partitions have rows.
+- `ShuffleExchangeLike.getShuffleRDD` with `CoalescedPartitionSpec`, and `SparkSession.internalCreateDataFrame`: reads a
+  range of the shuffle in one Spark partition, for one bin of tasks.
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: the executors;
   `TaskScheduler.getExecutorDecommissionState`: the executors that are being decommissioned.
 - `PythonUtils.getBroadcastThreshold`: from which size on PySpark itself makes a broadcast of a function.
@@ -32,6 +34,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark import RDD, InheritableThread
 from pyspark.serializers import BatchedSerializer, CPickleSerializer, NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 from pyspark.sql.datasource import DataSource, DataSourceRegistration
 from pyspark.sql.pandas.types import to_arrow_schema
 
@@ -57,6 +60,14 @@ class Pinned:
 
     rdd: RDD[Any]
     function: Callable[[Iterator[Any]], Iterable[Any]]
+
+
+@dataclass(frozen=True)
+class _Shuffle:
+    """A shuffled data frame, and the node of its plan whose map side has run."""
+
+    df: DataFrame
+    exchange: Any
 
 
 class Bridge:
@@ -120,6 +131,7 @@ class Bridge:
             (sc._jsc.sc(), "taskScheduler"),
             (sc._jsc.sc().taskScheduler(), "getExecutorDecommissionState"),
             (frame, "toArrowBatchRdd"),
+            (self._spark._jsparkSession, "internalCreateDataFrame"),
         ):
             names = {m.getName() for m in owner.getClass().getMethods()}
             if method not in names:
@@ -180,36 +192,69 @@ class Bridge:
         """Return the id of the streaming query on whose thread this is called."""
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
-    def arrow_input(self, df: DataFrame, partitions: int, partition_id: str) -> ArrowInput:
-        """Return `df`'s rows by partition. The column `partition_id` (0 .. partitions-1) has the partition of a row.
+    def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
+        """Shuffle `df`'s rows by partition. The column `partition_id` (0 .. n-1) has the partition of a row.
 
-        Runs the map side of the shuffle, so the job that reads the RDD need not run it.
+        `order` has all partitions, by position in the shuffle. Runs the map side, so that jobs only read.
         """
-        session = df.sparkSession
-        # AQE would run the shuffle during planning.
-        with _Conf(
+        position = {partition: at for at, partition in enumerate(order)}
+        by = f"`{partition_id}`"
+        if any(partition != at for at, partition in enumerate(order)):
+            listed = ",".join(str(position[partition]) for partition in range(len(order)))
+            by = f"element_at(array({listed}), {by} + 1)"
+        with self._planning(df.sparkSession):
+            placed = df.repartitionById(len(order), F.expr(by))
+            exchange = self._exchange(placed)
+        sizes = self._shuffled(exchange, len(order))
+        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
+        schema = to_arrow_schema(placed.schema, timezone="UTC").serialize().to_pybytes()
+        by_partition = tuple(sizes[position[partition]] for partition in range(len(order)))
+        return ArrowInput(_Shuffle(placed, exchange), schema, tuple(order), by_partition)
+
+    def _planning(self, session: SparkSession) -> _Conf:
+        """Set what this module needs while Spark plans. AQE would run the shuffle during planning."""
+        return _Conf(
             session,
             {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
-        ):
-            placed = df.repartitionById(partitions, partition_id).drop(partition_id)
-            sizes = self._shuffled(placed, partitions)
-            batches = placed._jdf.toArrowBatchRdd().toJavaRDD().glom()
-        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
-        schema = to_arrow_schema(placed.schema, timezone="UTC")
-        pickled = self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
-        return ArrowInput(pickled, schema.serialize().to_pybytes(), sizes)
+        )
 
-    def _shuffled(self, df: DataFrame, partitions: int) -> tuple[int, ...]:
-        """Run the map side of `df`'s last shuffle, and return the size of each partition in bytes."""
+    def _exchange(self, df: DataFrame) -> Any:
         plan = df._jdf.queryExecution().executedPlan()
         while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
             plan = plan.children().head()
+        return plan
+
+    def _shuffled(self, exchange: Any, partitions: int) -> tuple[int, ...]:
+        """Run the map side of a shuffle, and return the decoded size of each partition in bytes, as an estimate."""
         done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
-            plan.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
+            exchange.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
         )
         if done is None:  # the input has no map task
             return (0,) * partitions
-        return tuple(json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId())))
+        written = json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId()))
+        decoded = exchange.metrics().apply("dataSize").value()
+        scale = max(1.0, decoded / (sum(written) or 1))
+        return tuple(int(size * scale) for size in written)
+
+    def _ranges(self, shuffle: _Shuffle, ranges: Sequence[tuple[int, int]]) -> Any:
+        """Return a Java RDD with one list of Arrow batches for each range of a shuffle."""
+        classes = self._jvm.java.lang.Class
+        specs = self._jvm.java.lang.reflect.Array.newInstance(
+            classes.forName("org.apache.spark.sql.execution.ShufflePartitionSpec"), len(ranges)
+        )
+        spec, unknown = self._jvm.org.apache.spark.sql.execution.CoalescedPartitionSpec, self._none()
+        for i, (start, end) in enumerate(ranges):
+            specs[i] = spec(start, end, unknown)
+        session = shuffle.df.sparkSession
+        with self._planning(session):
+            rows = session._jsparkSession.internalCreateDataFrame(
+                shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
+            )
+            batches = rows.toArrowBatchRdd().toJavaRDD().glom()
+        return self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
+
+    def _none(self) -> Any:
+        return self._jvm.scala.Option.empty()
 
     def pinned(
         self,
@@ -217,10 +262,12 @@ class Bridge:
         locations: Sequence[str | None],
         function: Callable[[Iterator[Any]], Iterable[Any]],
         arrow: ArrowInput | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> Pinned:
         """Return a job with one partition per element, pinned to its location, mapped by `function`.
 
-        `function` gets the elements; with `arrow`, pairs of an element and the partition's Arrow batches.
+        `function` gets the elements; with `arrow`, pairs of an element and the Arrow batches of its range of the
+        shuffle. `ranges` has one range per element: positions from, to (exclusive).
         """
         self.check_running()
         # Each attribute of a JVM object is a call, so each is looked up once.
@@ -242,7 +289,7 @@ class Bridge:
         pinned = self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
         if arrow is None:
             return Pinned(RDD(pinned, self.sc, NoOpSerializer()), function)
-        zipped = pinned.zip(arrow.rdd)
+        zipped = pinned.zip(self._ranges(arrow.rows, ranges))
         serializer = PairDeserializer(NoOpSerializer(), BatchedSerializer(CPickleSerializer()))
         return Pinned(RDD(zipped, self.sc, serializer), function)
 

@@ -40,13 +40,17 @@ class Executor:
 
 @dataclass(frozen=True)
 class ArrowInput:
-    """A data frame's rows on their way to pinned tasks: a Java RDD with one list of Arrow batches per partition.
+    """A data frame's rows in a shuffle whose map side has run. Pinned tasks read ranges of it, any number of times.
 
-    `sizes`: the bytes of each partition in the shuffle; 0: no rows.
+    - `rows`: the shuffle, as the cluster reads it
+    - `schema`: the serialised Arrow schema of the rows; one column has the partition of each row
+    - `order`: all partitions, by position in the shuffle
+    - `sizes`: by partition, the bytes of its rows after decoding, as an estimate; 0: no rows
     """
 
-    rdd: Any
+    rows: Any
     schema: bytes
+    order: tuple[int, ...]
     sizes: tuple[int, ...]
 
 
@@ -98,8 +102,8 @@ class Cluster(Protocol):
     def query_id(self) -> str | None:
         """Return the id of the streaming query on whose thread this is called."""
 
-    def arrow_input(self, df: DataFrame, partitions: int, partition_id: str) -> ArrowInput:
-        """Return `df`'s rows by partition, as the column `partition_id` has it. Runs the map side of a shuffle."""
+    def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
+        """Shuffle `df`'s rows by the column `partition_id`; `order` has all partitions. Runs the map side."""
 
     def pinned(
         self,
@@ -107,8 +111,12 @@ class Cluster(Protocol):
         locations: Sequence[str | None],
         function: Callable[[Iterator[Any]], Iterable[Any]],
         arrow: ArrowInput | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> Any:
-        """Return a job with one partition per element, pinned to its location, mapped by `function`."""
+        """Return a job with one partition per element, pinned to its location, mapped by `function`.
+
+        With `arrow`, each element comes with the rows of its range of the shuffle: positions from, to (exclusive).
+        """
 
     def run(
         self,

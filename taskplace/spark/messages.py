@@ -232,7 +232,8 @@ class Listing(Message, frozen=True):
 class Setting(Message, frozen=True):
     """The values that all attempts of a stage share. Sent pickled, with the function that the stage runs.
 
-    - `schema`: the serialised schema of the external input, united if there are several sources; None without any
+    - `schema`: the serialised schema of the external input, united if there are several sources, with the partition of
+      each row; None without any
     - `inputs`: the file that lists the boundaries of internal topics; None without any
     - `run`: the id of this run of the stage. A restarted query repeats a batch with the same epoch, so batch and epoch
       alone do not identify a run
@@ -272,6 +273,12 @@ class AttemptDescriptor(Message, frozen=True):
     instance: str
     history: History
     held: Mapping[str, Watermark] = {}
+
+
+class Bin(Message, frozen=True):
+    """The tasks that one Spark task runs, one after the other. All of them were planned for one instance."""
+
+    descriptors: tuple[AttemptDescriptor, ...]
 
 
 class Recovery(Tally):

@@ -43,7 +43,7 @@ from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT, check_spar
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
-from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.external import PARTITION, TAG
 from topology import BuiltTopology, TaskId, Topology
 
 
@@ -192,7 +192,7 @@ class Placed:
     def _united(self, df: DataFrame) -> DataFrame:
         """Return the united rows of a batch; `df` has them, or the rows of the single source. Errors: `InputError`."""
         topics = make.external_topics(self.built)
-        if df.columns[:2] == [TAG, make.PARTITION] and set(df.columns[2:]) == set(topics):
+        if df.columns[:2] == [TAG, PARTITION] and set(df.columns[2:]) == set(topics):
             return df
         if len(topics) != 1:
             raise InputError(

@@ -27,7 +27,7 @@ from taskplace.spark.processors import (
 from taskplace.spark.processors.base import Context, call
 from taskplace.spark.sinks import ParquetSink
 from taskplace.spark.state.store import StoreSchema
-from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.spark.worker.schemas import declare
 from topology import TaskId, Topology
@@ -143,7 +143,7 @@ def test_a_column_that_is_called_like_the_tag_does_not_pass_for_it():
     united: list = []
     placed = SimpleNamespace(built=topo.build(), unite=lambda sources: united.append(sources) or "united")
     assert Placed._united(placed, SimpleNamespace(columns=["k", TAG])) == "united"
-    assert Placed._united(placed, (done := SimpleNamespace(columns=[TAG, programs.PARTITION, "in"]))) is done
+    assert Placed._united(placed, (done := SimpleNamespace(columns=[TAG, PARTITION, "in"]))) is done
 
 
 @pytest.mark.parametrize(

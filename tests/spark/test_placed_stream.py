@@ -10,8 +10,9 @@ import pytest
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.codec import unsealed
-from taskplace.spark.driver.programs import PARTITION, unite
+from taskplace.spark.driver.programs import unite
 from taskplace.spark.state.copy import Copy
+from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId
 
@@ -123,6 +124,7 @@ class Misplaced:
 
     def __init__(self, planned, actual):
         self.instance, self.id, self.location = planned.instance, planned.id, actual.location
+        self.cores = actual.cores
 
 
 def test_two_attempts_of_one_task_count_once(pipeline, monkeypatch):

@@ -21,7 +21,8 @@ from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.state.view import View
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.attempt import TAG, run_attempt
+from taskplace.spark.worker.attempt import run_attempt
+from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
 from taskplace.spark.worker.follow import visit_all
 from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId, Topology
@@ -129,17 +130,19 @@ def counted(runtime, store, ids, tasks, type, spark_type):
     topo = Topology("t")
     topo.source("events", key=["id"], partitions=4).process(Aggregate("n", by={"id": type}, seen=count()))
     (program,) = programs(topo.build())
-    united = pa.schema([(TAG, pa.int32()), ("events", pa.struct([("id", ids.type)]))])
+    united = pa.schema(
+        [(TAG, pa.int32()), (PARTITION, pa.int32()), ("events", pa.struct([("id", ids.type)]))]
+    )
     for partition in range(4):
         rows = [
-            {TAG: 0, "events": {"id": i}}
+            {TAG: 0, PARTITION: p, "events": {"id": i}}
             for i, p in zip(ids.to_pylist(), tasks, strict=True)
             if p == partition
         ]
-        batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
-        change = run_attempt(program, setting, task, batches).change
+        batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
+        change = run_attempt(program, setting, task, ExternalRows(setting, {partition}, batches)).change
         runtime.history[task.task] = History((change,) if change else ())
     there = {0: tuple(runtime.history)}
     return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})

@@ -29,7 +29,7 @@ from taskplace.spark.driver import programs, rebalancer
 from taskplace.spark.messages import Owner
 from taskplace.spark.placed import Placed
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Program
 from topology import Topology
@@ -56,7 +56,7 @@ class Frame:
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         self.sources = sources
-        self.columns = [TAG, programs.PARTITION, *sources]
+        self.columns = [TAG, PARTITION, *sources]
 
     def part(self, program: Program) -> Frame:
         return Frame({topic: self.sources[topic] for topic in program.external})
@@ -64,9 +64,9 @@ class Frame:
     def count(self) -> int:
         return sum(source.rows.num_rows for source in self.sources.values())
 
-    def by_partition(self, partitions: int) -> ArrowInput:
+    def shuffled(self, order: Sequence[int]) -> ArrowInput:
         """Return the rows as Spark would deliver them: untagged from a single source, tagged from several."""
-        parts: list[list[pa.Table]] = [[] for _ in range(partitions)]
+        parts: list[list[pa.Table]] = [[] for _ in order]
         for topic, source in self.sources.items():
             keys = [source.rows[name] for name in source.key]
             at = np.arange(source.rows.num_rows) % source.partitions  # without a key: one after the other
@@ -75,10 +75,15 @@ class Frame:
             for number, part in enumerate(parts):
                 part.append(self._tagged(topic, source.rows.filter(pa.array(at == number))))
         tables = [pa.concat_tables(part).combine_chunks() for part in parts]
+        tables = [
+            table.append_column(PARTITION, pa.array([number] * len(table), pa.int32()))
+            for number, table in enumerate(tables)
+        ]
         return ArrowInput(
-            [[b.serialize().to_pybytes() for b in table.to_batches() if b.num_rows] for table in tables],
+            [[b.serialize().to_pybytes() for b in tables[p].to_batches() if b.num_rows] for p in order],
             tables[0].schema.serialize().to_pybytes(),
-            tuple(table.num_rows for table in tables),
+            tuple(order),
+            tuple(table.nbytes for table in tables),
         )
 
     def _tagged(self, topic: str, rows: pa.Table) -> pa.Table:
@@ -102,6 +107,7 @@ class Job:
     locations: Sequence[str | None]
     function: Callable[[Iterable[Any]], Iterable[str]]
     arrow: ArrowInput | None
+    ranges: Sequence[tuple[int, int]]
 
 
 class NeverRuns(threading.Thread):
@@ -222,8 +228,8 @@ class World:
     def wait_for_executors(self, seconds: float) -> list[Executor]:
         return self.executors()
 
-    def arrow_input(self, frame: Frame, partitions: int, _: str) -> ArrowInput:
-        return frame.by_partition(partitions)
+    def arrow_input(self, frame: Frame, order: Sequence[int], _: str) -> ArrowInput:
+        return frame.shuffled(order)
 
     def pinned(
         self,
@@ -231,8 +237,9 @@ class World:
         locations: Sequence[str | None],
         function: Callable[[Iterable[Any]], Iterable[str]],
         arrow: ArrowInput | None = None,
+        ranges: Sequence[tuple[int, int]] = (),
     ) -> Job:
-        return Job(elements, locations, function, arrow)
+        return Job(elements, locations, function, arrow, ranges)
 
     def keep(self, name: str, value: object) -> SimpleNamespace:
         return SimpleNamespace(to=lambda function: partial(function, value))
@@ -276,9 +283,11 @@ class World:
         """Run a task on an executor. Return None if the executor has died."""
         before, self.running = self.running, where
         try:
-            return list(
-                job.function([job.elements[i] if job.arrow is None else (job.elements[i], job.arrow.rdd[i])])
-            )
+            element: Any = job.elements[i]
+            if job.arrow is not None:
+                read = job.arrow.rows[slice(*job.ranges[i])]
+                element = element, [batch for part in read for batch in part]
+            return list(job.function([element]))
         except Died:
             return None
         finally:

@@ -18,7 +18,8 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, encode_changes, write_file
 from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker import boundary
-from taskplace.spark.worker.attempt import TAG, run_stage
+from taskplace.spark.worker.attempt import run_attempt
+from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
@@ -88,7 +89,7 @@ class Runtime:
     TASKS = (2, 3)
     FLIGHT = pa.struct([("tailnum", pa.string()), ("delay", pa.int64())])
     PLANE = pa.struct([("tailnum", pa.string()), ("seats", pa.int64())])
-    UNITED = pa.schema([(TAG, pa.int32()), ("flights", FLIGHT), ("planes", PLANE)])
+    UNITED = pa.schema([(TAG, pa.int32()), (PARTITION, pa.int32()), ("flights", FLIGHT), ("planes", PLANE)])
 
     def __init__(self, folder: Path, be_executor: Callable[[str], None]) -> None:
         self.checkpoint, self.state = folder / "checkpoint", folder / "state"
@@ -164,7 +165,8 @@ class Runtime:
         rows = [{TAG: 0, "flights": dict(zip(self.FLIGHT.names, row, strict=True))} for row in flights]
         rows += [{TAG: 1, "planes": dict(zip(self.PLANE.names, row, strict=True))} for row in planes]
         keys = pa.array([(row.get("flights") or row["planes"])["tailnum"] for row in rows], pa.string())
-        mine = [r for r, p in zip(rows, partition_of([keys], self.TASKS[0]), strict=True) if p == partition]
+        at = partition_of([keys], self.TASKS[0])
+        mine = [{**r, PARTITION: int(p)} for r, p in zip(rows, at, strict=True) if p == partition]
         half = len(mine) // 2  # two Arrow batches, because Spark may split rows
         parts = [part for part in (mine[:half], mine[half:]) if part]
         return [
@@ -190,11 +192,11 @@ class Runtime:
         descriptor = AttemptDescriptor(
             task, planned or f"executor-{executor}", self.history.get(task, History())
         )
-        element: Any = descriptor.encode()
+        of_stage = self.setting(program, reports, **setting)
+        rows = None
         if program.external:
-            element = (element, self.input(partition, flights, planes))
-        (answer,) = run_stage(program, self.setting(program, reports, **setting), [element])
-        return Report.decode(answer)
+            rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
+        return Report.decode(run_attempt(program, of_stage, descriptor, rows).encode())
 
     def commit(self, *reports: Report) -> None:
         """Add the attempts of a batch to the history, and continue with the next batch."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -10,15 +10,16 @@ from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
 from taskplace.spark.driver import stages
-from taskplace.spark.messages import Report
+from taskplace.spark.messages import Bin, Report
 from topology import TaskId
 
 
 @dataclass
 class Job:
-    """A started job: the function of its tasks, and its cancellation."""
+    """A started job: the function and the tasks of each bin, and its cancellation."""
 
-    attempt: Callable[[int], list[bytes]]
+    attempt: Callable[[int], Iterator[bytes]]
+    tasks: Callable[[int], list[TaskId]]
     on_lost: Callable[[], None] | None = None
 
 
@@ -58,7 +59,8 @@ class Sparkless:
         arrow = None
         if program.external:
             rows = [runtime.input(p, flights, planes) for p in range(runtime.TASKS[subtopology])]
-            arrow = ArrowInput(rows, setting.schema, tuple(map(len, rows)))
+            sizes = tuple(sum(map(len, batches)) for batches in rows)
+            arrow = ArrowInput(rows, setting.schema, tuple(range(len(rows))), sizes)
         return stages.run(
             self,  # type: ignore[arg-type]
             program,
@@ -67,6 +69,7 @@ class Sparkless:
             arrow,
             self._tasks,
             frozenset(),
+            arrow.sizes if arrow is not None else (1,) * len(self._tasks),
             runtime.history,
             lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
             lambda: self.rounds + 1,
@@ -82,12 +85,20 @@ class Sparkless:
         locations: Sequence[str],
         function: Callable[[list[Any]], Any],
         arrow: ArrowInput | None,
+        ranges: Sequence[tuple[int, int]],
     ) -> Job:
-        def attempt(i: int) -> list[bytes]:
-            self.runtime.be(self.elsewhere or locations[i].rpartition("_")[2])
-            return list(function([elements[i] if arrow is None else (elements[i], arrow.rdd[i])]))
+        def attempt(i: int) -> Iterator[bytes]:
+            element: Any = elements[i]
+            if arrow is not None:
+                element = element, [batch for part in arrow.rows[slice(*ranges[i])] for batch in part]
+            reports = iter(function([element]))
+            while True:
+                self.runtime.be(self.elsewhere or locations[i].rpartition("_")[2])
+                if (report := next(reports, None)) is None:
+                    return
+                yield report
 
-        return Job(attempt)
+        return Job(attempt, lambda i: [d.task for d in Bin.decode(elements[i]).descriptors])
 
     def run(
         self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any
@@ -97,7 +108,9 @@ class Sparkless:
         self.rounds += 1
         done = []
         for i in partitions:
-            self.attempted.append(self._tasks[i])
-            self.before_attempt(self._tasks[i])
-            done += job.attempt(i)
+            reports = job.attempt(i)
+            for task in job.tasks(i):
+                self.attempted.append(task)
+                self.before_attempt(task)
+                done.append(next(reports))
         return done

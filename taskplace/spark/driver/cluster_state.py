@@ -183,6 +183,16 @@ class ClusterState:
             owners.update(dict.fromkeys(roles.active, member.executor if member else None))
         return owners
 
+    def hosts(self) -> dict[TaskId, tuple[str, ...]]:
+        """Return the instances that have each task: its owner, then its standbys by name."""
+        hosts: dict[TaskId, tuple[str, ...]] = {}
+        for name, roles in self.assignment.items():
+            hosts |= dict.fromkeys(roles.active, (name,))
+        for name, roles in sorted(self.assignment.items()):
+            for task in roles.standby:
+                hosts[task] = (*hosts.get(task, ()), name)
+        return hosts
+
     def behind(self) -> frozenset[TaskId]:
         """Return the tasks whose active copy is not known to be at the end of its changelog."""
         complete = {

@@ -70,12 +70,12 @@ class IdleTasks:
         self._pending = {}
 
 
-def rows_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
-    """Return the number of rows that the internal `topics` bring to each partition, without empty partitions."""
-    rows: dict[int, int] = {}
+def bytes_by_partition(reports: Iterable[Report], topics: Iterable[str]) -> dict[int, int]:
+    """Return the bytes that the internal `topics` bring to each partition, without partitions that get no rows."""
+    sizes: dict[int, int] = {}
     for report in reports:
         for topic in topics:
             boundary = report.boundaries.get(topic)
             for partition, piece in boundary.slices.items() if boundary is not None else ():
-                rows[partition] = rows.get(partition, 0) + piece.rows
-    return rows
+                sizes[partition] = sizes.get(partition, 0) + piece.length
+    return sizes

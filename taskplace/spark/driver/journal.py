@@ -317,7 +317,10 @@ class Journal:
                     "restart the application, it continues after this batch"
                 ) from None
             else:
-                raise Fenced(f"{path}: another driver has committed this batch; this driver stops") from None
+                raise Fenced(
+                    f"{path}: another driver has committed this batch; this driver stops. If no other driver runs, "
+                    "start the application again: it continues after this batch"
+                ) from None
         if self._epochs.newest() != self.epoch and self._is_over(manifest.batch):
             path.unlink(missing_ok=True)  # no driver reads it, and the next pruning would remove it
             raise Fenced(f"{path}: other drivers have committed this batch and later ones; this driver stops")

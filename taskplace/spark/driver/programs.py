@@ -22,12 +22,10 @@ from taskplace.spark.driver.times import with_times
 from taskplace.spark.key_checks import check_keys, owned, splits
 from taskplace.spark.processors.traits import traits_of
 from taskplace.spark.state.meta import MAX_STORES
-from taskplace.spark.worker.attempt import TAG
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.program import Operator, Program
 from taskplace.validation import named
 from topology import BuiltTopology, Node, Subtopology
-
-PARTITION = "__partition"
 
 
 def external_topics(built: BuiltTopology) -> dict[str, int]:

@@ -83,6 +83,11 @@ class Rebalancer:
         with self.lock:
             return self.state.owners()
 
+    def hosts(self) -> dict[TaskId, tuple[str, ...]]:
+        """Return the instances that have each task: its owner first, then its standbys."""
+        with self.lock:
+            return self.state.hosts()
+
     def behind(self) -> frozenset[TaskId]:
         """Return the tasks whose active copy is not known to be at the end of its changelog."""
         with self.lock:

@@ -5,20 +5,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 from taskplace.spark.cluster import ArrowInput
-from taskplace.spark.driver import programs, stages
+from taskplace.spark.driver import bins, programs, stages
 from taskplace.spark.driver.batch import Batch
 from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.idle_tasks import IdleTasks, rows_by_partition
+from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.listeners import Listeners
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.messages import Boundary, History, Report, Setting
+from taskplace.spark.worker.external import PARTITION
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 
@@ -45,7 +45,8 @@ class StageRunner:
         arrow = self._external_rows(batch, program)
         boundaries = {topic: list(_boundaries(batch, topic)) for topic in program.internal}
         setting = self._setting(batch, program, arrow)
-        idle = self._idle_tasks(batch, setting, program, arrow)
+        sizes = _sizes(batch, program, len(tasks), arrow)
+        idle = self._idle_tasks(setting, program, sizes)
         self.listeners.stage_starts(batch.id, subtopology)
         reports = stages.run(
             bridge=self.rebalancer.bridge,
@@ -55,6 +56,7 @@ class StageRunner:
             arrow=arrow,
             tasks=tasks,
             idle=idle,
+            sizes=sizes,
             histories=self.rebalancer.journal.history,
             where=self.rebalancer.owners,
             generation=lambda: self.rebalancer.loop.generation,
@@ -72,9 +74,11 @@ class StageRunner:
         if not program.external:
             return None
         rows = programs.stage_input(batch.input, program)
-        return self.rebalancer.bridge.arrow_input(
-            rows, len(self.definition.tasks[program.subtopology]), programs.PARTITION
+        hosts = self.rebalancer.hosts()
+        order = bins.shuffle_order(
+            [hosts.get(task, ()) for task in self.definition.tasks[program.subtopology]]
         )
+        return self.rebalancer.bridge.arrow_input(rows, order, PARTITION)
 
     def _setting(self, batch: Batch, program: Program, arrow: ArrowInput | None) -> Setting:
         return Setting(
@@ -96,16 +100,12 @@ class StageRunner:
     def _bound(self) -> Mapping[str, Sequence[str]]:
         return self.rebalancer.journal.identity.get("keys") or {}
 
-    def _idle_tasks(
-        self, batch: Batch, setting: Setting, program: Program, arrow: ArrowInput | None
-    ) -> frozenset[TaskId]:
+    def _idle_tasks(self, setting: Setting, program: Program, sizes: Sequence[int]) -> frozenset[TaskId]:
         """Return the tasks without work in this batch."""
-        brought = Counter(rows_by_partition(batch.reports.values(), program.internal))
-        brought.update(dict(enumerate(arrow.sizes if arrow else ())))
         return self.idle.tasks(
             program,
             self.definition.tasks[program.subtopology],
-            rows=lambda partition: brought[partition] > 0,
+            rows=lambda partition: sizes[partition] > 0,
             watermarks=setting.watermarks,
             behind=self.rebalancer.behind(),
         )
@@ -120,6 +120,14 @@ class StageRunner:
                     else self.rebalancer.journal.history.get(report.task, History()).end
                 )
                 self.rebalancer.state.moved(report.instance, report.task, end)
+
+
+def _sizes(batch: Batch, program: Program, partitions: int, arrow: ArrowInput | None) -> list[int]:
+    """Return the bytes of input of each partition."""
+    sizes = list(arrow.sizes) if arrow is not None else [0] * partitions
+    for partition, size in bytes_by_partition(batch.reports.values(), program.internal).items():
+        sizes[partition] += size
+    return sizes
 
 
 def _boundaries(batch: Batch, topic: str) -> Iterable[Boundary]:

@@ -1,6 +1,7 @@
 """Runs the job of one subtopology: sends descriptors, collects reports, and continues after the loss of an executor.
 
-A stage ends when every task has a report. If an executor that a missing task was pinned to is lost, the job is
+The tasks run in bins (`taskplace.spark.driver.bins`), one Spark task per bin. A stage ends when every task has a
+report. If an executor that a missing task was pinned to is lost, the job is
 cancelled, and the reports of finished attempts are read from their files. Then the caller plans again, and a new job
 runs only the missing tasks, pinned to their new executors. A report has the id of its run of the stage; reports of
 other runs are ignored.
@@ -18,19 +19,19 @@ from msgspec.structs import replace
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
+from taskplace.spark.driver import bins
 from taskplace.spark.messages import (
     AttemptDescriptor,
+    Bin,
     Boundary,
     History,
     Report,
     Setting,
     cancellation_mark,
     inputs_file,
-    reports_dir,
-    task_of,
 )
 from taskplace.spark.state.files import private_directory
-from taskplace.spark.worker.attempt import run_stage
+from taskplace.spark.worker.bins import finished, run_stage
 from taskplace.spark.worker.boundary import write_listing
 from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.program import Program
@@ -52,6 +53,7 @@ def run(
     arrow: ArrowInput | None,
     tasks: Sequence[TaskId],
     idle: frozenset[TaskId],
+    sizes: Sequence[int],
     histories: Mapping[TaskId, History],
     where: Where,
     generation: Callable[[], int],
@@ -63,6 +65,7 @@ def run(
     - `boundaries`: by internal topic that the stage reads; sent in a file, because there may be many
     - `tasks`: all tasks of the subtopology, sorted by partition
     - `idle`: the tasks that do not run
+    - `sizes`: by partition, the bytes of input
     - `where`: returns the executor of each task
     - `generation`: returns the generation of that assignment; copies refuse attempts of older generations
     - `held`: returns the watermarks of a task's stores in the previous batch that differ from `setting`
@@ -71,6 +74,11 @@ def run(
     Errors: the errors of attempts; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[TaskId, Report] = {}
+    order = arrow.order if arrow is not None else range(len(tasks))
+
+    def descriptor(task: TaskId, owner: Executor | None) -> AttemptDescriptor:
+        return AttemptDescriptor(task, _instance(owner), histories.get(task, History()), held(task))
+
     setting = replace(setting, run=uuid.uuid4().hex)
     root = Path(setting.checkpoint)
     if boundaries and len(idle) < len(tasks):
@@ -78,26 +86,25 @@ def run(
             file = inputs_file(setting, program.subtopology)
             setting = replace(setting, inputs=write_listing(root, file, boundaries))
     for round_ in range(MAX_LOSSES):
-        owners = where()
-        missing = [i for i, task in enumerate(tasks) if task not in reports and task not in idle]
+        missing = [p for p, task in enumerate(tasks) if task not in reports and task not in idle]
         if not missing:
             break
-        descriptors = [
-            AttemptDescriptor(task, _instance(owners.get(task)), histories.get(task, History()), held(task))
-            for task in tasks
+        owners = where()
+        cut = bins.cut(order, {p: owners.get(tasks[p]) for p in missing}, sizes, running=missing)
+        elements = [
+            Bin(tuple(descriptor(tasks[p], bin_.owner) for p in bin_.partitions)).encode() for bin_ in cut
         ]
-        locations = [
-            owner.location if (owner := owners.get(task)) and not bridge.local else None for task in tasks
-        ]
+        locations = [bin_.owner.location if bin_.owner and not bridge.local else None for bin_ in cut]
+        ranges = [(bin_.start, bin_.end) for bin_ in cut]
         setting = replace(setting, round=round_, generation=generation())
         attempts = bridge.keep(f"program {program.subtopology}", program).to(run_stage)
-        job = bridge.pinned([d.encode() for d in descriptors], locations, partial(attempts, setting), arrow)
+        job = bridge.pinned(elements, locations, partial(attempts, setting), arrow, ranges)
         tag = f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{round_}"
-        watched = frozenset(owner.id for i in missing if (owner := owners.get(tasks[i])) is not None)
+        watched = frozenset(bin_.owner.id for bin_ in cut if bin_.owner is not None)
         try:
             for answer in bridge.run(
                 job,
-                missing,
+                range(len(cut)),
                 tag=tag,
                 watch=watched,
                 on_lost=partial(mark_cancelled, setting, program.subtopology),
@@ -126,20 +133,6 @@ def mark_cancelled(setting: Setting, subtopology: int) -> None:
     mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
     private_directory(mark.parent)
     mark.touch(mode=0o600)
-
-
-def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId]) -> dict[TaskId, Report]:
-    """Return the reports of this run's finished attempts, one per task.
-
-    If two attempts of one task have finished, either may win; the first by name does. Attempts of earlier runs are
-    ignored: they may report at any time, and may have had other rows from the subtopologies before.
-    """
-    reports: dict[TaskId, Report] = {}
-    for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.run}-*.json")):
-        task = task_of(path.name)
-        if task in tasks and task not in reports:
-            reports[task] = Report.decode(path.read_bytes())
-    return reports
 
 
 def _instance(owner: Executor | None) -> str:

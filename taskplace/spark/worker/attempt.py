@@ -11,15 +11,12 @@ from __future__ import annotations
 import time
 import uuid
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import faults
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import (
@@ -42,6 +39,7 @@ from taskplace.spark.state.copy import Copy, Superseded
 from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
+from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
 from taskplace.spark.worker.program import Outputs, Program
 from topology import TaskId
@@ -49,24 +47,31 @@ from topology import TaskId
 #: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
 ELSEWHERE_SECONDS = 1.5
 
-#: The column of the united input that names the source of a row.
-TAG = "__topic"
 
+class Patience:
+    """How long the attempts of one bin still wait, all together, for the driver to cancel their round."""
 
-def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
-    """Run the attempts of one Spark partition and yield their reports, encoded.
+    def __init__(self) -> None:
+        self._deadline: float | None = None
 
-    An element is a descriptor with its Arrow batches, or only the descriptor if the stage has no external input.
-    """
-    for element in elements:
-        descriptor, batches = (element, ()) if setting.schema is None else element
-        yield run_attempt(program, setting, AttemptDescriptor.decode(bytes(descriptor)), batches).encode()
+    def left(self) -> bool:
+        """Return whether an attempt may wait longer. The first call starts the clock."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + ELSEWHERE_SECONDS
+        return time.monotonic() < self._deadline
 
 
 def run_attempt(
-    program: Program, setting: Setting, descriptor: AttemptDescriptor, batches: Sequence[bytes]
+    program: Program,
+    setting: Setting,
+    descriptor: AttemptDescriptor,
+    external: ExternalRows | None = None,
+    patience: Patience | None = None,
 ) -> Report:
     """Run one attempt and return its report, which it has also written to the checkpoint.
+
+    - `external`: the rows of external topics; None if the subtopology reads none
+    - `patience`: shared by the attempts of one bin
 
     Errors: `Fenced` if the copy has seen a newer driver or batch; `Superseded` if the round was cancelled or the task
     planned again; `CheckpointError` for damaged files; `DiskFull`; the exception of a processor.
@@ -77,7 +82,7 @@ def run_attempt(
     executor_id, jvm = identity.executor()
     instance = f"executor-{executor_id}"
     faults.worker_of(jvm.pid)
-    inputs = _inputs(program, setting, root, partition, batches)
+    inputs = _inputs(program, setting, root, partition, external)
     late = {**setting.late, **descriptor.held}
     rows_in = sum(inputs[topic].num_rows for topic in program.external)
     clock.lap("read")
@@ -135,7 +140,7 @@ def run_attempt(
 
     with raising_disk_full(root, Path(setting.state_root)):
         if program.stateful:
-            _let_the_driver_decide(setting, subtopology, descriptor, instance)
+            _let_the_driver_decide(setting, subtopology, descriptor, instance, patience or Patience())
             path = identity.home(Path(setting.state_root), setting.spark_app) / str(descriptor.task)
             fence = Fence(setting.epoch, setting.batch, setting.generation)
             with (
@@ -157,7 +162,7 @@ def run_attempt(
 
 
 def _let_the_driver_decide(
-    setting: Setting, subtopology: int, descriptor: AttemptDescriptor, instance: str
+    setting: Setting, subtopology: int, descriptor: AttemptDescriptor, instance: str, patience: Patience
 ) -> None:
     """Wait a moment before restoring a whole copy on an executor that was not planned for the task.
 
@@ -172,8 +177,7 @@ def _let_the_driver_decide(
     if seen(home / str(descriptor.task), identity.executor()[1]) is not None:
         return
     mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
-    deadline = time.monotonic() + ELSEWHERE_SECONDS
-    while time.monotonic() < deadline:
+    while patience.left():
         if mark.exists():
             raise Superseded(
                 f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
@@ -195,44 +199,18 @@ class _Clock:
 
 
 def _inputs(
-    program: Program, setting: Setting, root: Path, partition: int, batches: Sequence[bytes]
+    program: Program, setting: Setting, root: Path, partition: int, external: ExternalRows | None
 ) -> dict[str, pa.Table]:
     inputs = {}
     listed = boundary.read_listing(root, setting.inputs) if setting.inputs else {}
     for topic in program.internal:
         inputs[topic] = boundary.read(root, listed.get(topic, ()), partition, topic)
-    if program.external:
-        size = sum(map(len, batches))
-        if size > setting.bytes_per_task:
-            raise InputError(
-                f"task {program.subtopology}_{partition}",
-                found=f"{size} bytes of input in one batch",
-                expected=f"at most runtime.bytes.per.task.max = {setting.bytes_per_task}",
-                hint="raise the limit, because Spark repeats this batch unchanged; then make batches smaller",
-            )
-        if setting.schema is None:
-            raise CheckpointError("the schema of the external input is missing")
-        schema = pa.ipc.read_schema(pa.py_buffer(setting.schema))
-        united = pa.Table.from_batches(
-            [pa.ipc.read_record_batch(pa.py_buffer(b), schema) for b in batches], schema
-        )
-        if TAG not in schema.names:  # of a single source
-            inputs |= dict.fromkeys(program.external, united)
-        else:
-            inputs |= {topic: _untagged(united, tag, topic) for topic, tag in program.external.items()}
+    if external is not None:
+        rows = external.of(partition)
+        check_size(rows, f"{program.subtopology}_{partition}", setting.bytes_per_task)
+        inputs |= by_topic(rows, program.external)
     program.check_keys(inputs)
     return inputs
-
-
-def _untagged(united: pa.Table, tag: int, topic: str) -> pa.Table:
-    rows = united.filter(pc.equal(united[TAG], tag)) if united.num_rows else united
-    struct = rows[topic]
-    fields = struct.type.fields
-    if not rows.num_rows:
-        return pa.schema(fields).empty_table()
-    return pa.Table.from_batches(
-        [pa.RecordBatch.from_struct_array(chunk) for chunk in struct.chunks], pa.schema(fields)
-    )
 
 
 def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Table]:

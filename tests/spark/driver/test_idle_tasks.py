@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from taskplace.spark.driver import stats as stats_module
-from taskplace.spark.driver.idle_tasks import IdleTasks, rows_by_partition
+from taskplace.spark.driver.idle_tasks import IdleTasks, bytes_by_partition
 from taskplace.spark.driver.programs import programs
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.messages import Boundary, Recovery, Report, Slice
@@ -84,7 +84,7 @@ def test_a_store_that_never_forgets_does_not_care_for_the_watermark():
 @pytest.mark.parametrize("topics", [["a"], ["a", "b"], []])
 def test_rows_that_come_from_another_subtopology(topics):
     def bringing(**counts):
-        return {t: Boundary("f", "", {p: Slice(0, 1, n, 0) for p, n in c.items()}) for t, c in counts.items()}
+        return {t: Boundary("f", "", {p: Slice(0, n, 1, 0) for p, n in c.items()}) for t, c in counts.items()}
 
     reports = [
         report(TaskId(0, 0), boundaries=bringing(a={0: 2, 2: 1}, b={1: 5})),
@@ -94,7 +94,7 @@ def test_rows_that_come_from_another_subtopology(topics):
     found = {}
     for topic in topics:
         found |= expected[topic]
-    assert rows_by_partition(reports, topics) == found
+    assert bytes_by_partition(reports, topics) == found
 
 
 def test_every_phase_has_a_figure_for_every_batch():

@@ -6,7 +6,9 @@ import pytest
 
 from taskplace.spark.bridge import JobLostError
 from taskplace.spark.messages import Report
+from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker import attempt as attempt_module
+from taskplace.spark.worker import bins as worker_bins
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
 from topology import TaskId
@@ -65,8 +67,45 @@ def test_a_round_of_an_earlier_run_that_is_cancelled_late_cancels_nothing_else(
     assert {report.instance for report in sparkless.stage(0, BATCHES[1]).values()} == {"executor-2"}
 
 
-def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(runtime, truth, sparkless):
-    """Spark has run 0_0 on two executors; what follows comes from one of them."""
+def test_a_bin_that_spark_runs_again_takes_over_what_had_finished(runtime, truth, sparkless):
+    """Both tasks are in one bin, on executor 1. It ends after 0_0; the next one runs only 0_1, on executor 2."""
+
+    def again(task):
+        if task == TaskId(0, 1) and "2" not in (sparkless.elsewhere or ""):
+            sparkless.elsewhere = "2"
+            reports = [Report.decode(text) for text in sparkless.job.attempt(0)]
+            assert [(r.task.partition, r.instance) for r in reports] == [(0, "executor-1"), (1, "executor-2")]
+            assert len(runtime.files("0_0-*.json")) == 1
+            raise JobLostError(frozenset({"1"}))
+
+    sparkless.before_attempt = again
+    reports = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1)]  # the driver takes both reports over
+    runtime.commit(*reports.values())
+    truth.run_batch(BATCHES[0], PLANES)
+    for task in (TaskId(0, 0), TaskId(0, 1)):
+        assert runtime.contents(task, "2") == truth.contents(task)
+
+
+def test_a_bin_stops_before_its_next_task_when_its_round_is_cancelled(runtime, sparkless):
+    jobs = []
+
+    def cancel(task):
+        if task == TaskId(0, 1) and not jobs:
+            jobs.append(sparkless.job)
+            sparkless.job.on_lost()
+
+    sparkless.before_attempt = cancel
+    with pytest.raises(Superseded, match="0_1: round 0 of batch 0 was cancelled"):
+        sparkless.stage(0, BATCHES[0], PLANES)
+    assert len(runtime.files("0_*-*.json")) == 1
+
+
+def test_of_two_attempts_that_have_finished_when_an_executor_is_lost_one_counts(
+    runtime, truth, sparkless, monkeypatch
+):
+    """Spark has run 0_0 on two executors at the same time; what follows comes from one of them."""
+    monkeypatch.setattr(worker_bins, "finished", lambda *_: {})  # both looked before the other one reported
     sparkless.owners = {TaskId(0, 1): "3"}
     duplicates = []
 

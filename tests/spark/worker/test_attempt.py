@@ -12,12 +12,12 @@ import pytest
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import EMPTY, AttemptDescriptor, History, Report, reports_dir
+from taskplace.spark.messages import EMPTY, AttemptDescriptor, Bin, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
 from taskplace.spark.state.files import decode_records, read_sealed
 from taskplace.spark.state.store import StoreSchema
-from taskplace.spark.worker.attempt import run_attempt
+from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from tests.support.attempts import BATCHES, PLANES, sink_rows
@@ -247,7 +247,9 @@ def test_bytes_like_elements_are_taken(runtime):
     """Spark's pickler gives bytearrays."""
     descriptor = AttemptDescriptor(TaskId(0, 0), "executor-1", History())
     batches = [bytearray(b) for b in runtime.input(0, BATCHES[0], PLANES)]
-    report = run_attempt(runtime.first, runtime.setting(runtime.first), descriptor, batches)
+    element = bytearray(Bin((descriptor,)).encode()), batches
+    (answer,) = run_stage(runtime.first, runtime.setting(runtime.first), [element])
+    report = Report.decode(answer)
     assert report.rows == runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES).rows > 0
     assert AttemptDescriptor.decode(bytes(bytearray(descriptor.encode()))) == descriptor
 

@@ -1,0 +1,153 @@
+"""Groups the tasks of a stage into bins: each bin is one Spark task, which runs the bin's tasks one after the other.
+
+**Idea.** A Spark task with Python costs tens of milliseconds, however little it does. So a stage runs a few bins per
+executor, not one Spark task per placed task. Rows are still shuffled by task. `shuffle_order` makes the tasks of one
+executor neighbours in the shuffle, so a bin reads one range of it. After a loss the remaining tasks are cut again, over
+the same shuffle; then a range may be shorter, but it is always right.
+
+Properties:
+- A bin has tasks of one owner only. Each task that runs is in exactly one bin.
+- A bin has at most `MAX_BYTES` of input, unless a single task has more. A worker holds one bin's input at a time.
+- An owner gets as many bins as its work is worth, but at most `BINS_PER_SLOT` per slot if they fit into `MAX_BYTES`.
+- Larger bins come first, so that they do not end last.
+
+Sizes are in bytes of decoded input. `shuffle_order` and `cut` are O(n log n) for n tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+
+from taskplace.spark.cluster import Executor
+
+#: The most input that a bin of several tasks has.
+MAX_BYTES = 64 << 20
+#: The most bins that an executor gets for each of its slots, if `MAX_BYTES` does not ask for more.
+BINS_PER_SLOT = 2
+#: The input from which a second bin pays: processing it takes about as long as starting a Spark task.
+WORTH_A_BIN = 1 << 20
+#: The price of one task, as input that takes as long to process.
+PRICE_OF_A_TASK = 128 << 10
+#: The number of slots to assume where Spark chooses the executor.
+SLOTS_ANYWHERE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Tasks that run in one Spark task.
+
+    - `owner`: the executor that runs them; None leaves the choice to Spark
+    - `partitions`: of the tasks, in the order of the shuffle
+    - `start`, `end`: the range of the shuffle that has their rows, as positions in `shuffle_order`
+    - `size`: the work, in bytes of input
+    """
+
+    owner: Executor | None
+    partitions: tuple[int, ...]
+    start: int
+    end: int
+    size: int
+
+
+def shuffle_order(hosts: Sequence[Sequence[str]]) -> tuple[int, ...]:
+    """Return all partitions, sorted by the instances that have their tasks: `hosts[p]` is the owner, then its standbys.
+
+    If an owner is lost and its tasks go to their first standbys, the tasks of each standby are neighbours again.
+
+    >>> shuffle_order([("b",), ("a", "c"), ("b",), ("a", "b")])
+    (3, 1, 0, 2)
+    """
+    return tuple(sorted(range(len(hosts)), key=lambda partition: (tuple(hosts[partition]), partition)))
+
+
+def cut(
+    order: Sequence[int],
+    owners: Mapping[int, Executor | None],
+    sizes: Sequence[int],
+    *,
+    running: Collection[int],
+) -> list[Bin]:
+    """Return the bins of the `running` partitions, the largest first.
+
+    - `order`: all partitions, by position in the shuffle
+    - `owners`: by running partition
+    - `sizes`: by partition, the bytes of input; a bin's range has no rows of partitions that are not in the bin
+    """
+    running = frozenset(running)
+    weights = {partition: sizes[partition] + PRICE_OF_A_TASK for partition in running}
+    work: dict[Executor | None, list[int]] = {}
+    for partition, weight in weights.items():
+        work.setdefault(owners.get(partition), []).append(weight)
+    target = {owner: sum(part) / _number(owner, part) for owner, part in work.items()}
+    bins = [
+        bin_
+        for owner, positions in _neighbours(order, owners, sizes, running)
+        for bin_ in _cut_range(order, owner, positions, weights, target[owner])
+    ]
+    return sorted(bins, key=lambda bin_: -bin_.size)
+
+
+def _number(owner: Executor | None, weights: Sequence[int]) -> int:
+    """Return how many bins an owner gets."""
+    slots = owner.cores if owner is not None else SLOTS_ANYWHERE
+    total = sum(weights)
+    worth = min(BINS_PER_SLOT * max(slots, 1), ceil(total / WORTH_A_BIN))
+    room = MAX_BYTES - min(
+        max(weights), MAX_BYTES // 2
+    )  # a bin may end up larger than the average by one task
+    return max(1, min(len(weights), max(worth, ceil(total / room))))
+
+
+def _neighbours(
+    order: Sequence[int],
+    owners: Mapping[int, Executor | None],
+    sizes: Sequence[int],
+    running: Collection[int],
+) -> list[tuple[Executor | None, list[int]]]:
+    """Return the positions of running partitions, split where the owner changes or rows of another partition lie."""
+    ranges: list[tuple[Executor | None, list[int]]] = []
+    open_ = False
+    for position, partition in enumerate(order):
+        if partition not in running:
+            open_ = open_ and not sizes[partition]
+            continue
+        owner = owners.get(partition)
+        if not open_ or ranges[-1][0] != owner:
+            ranges.append((owner, []))
+        ranges[-1][1].append(position)
+        open_ = True
+    return ranges
+
+
+def _cut_range(
+    order: Sequence[int],
+    owner: Executor | None,
+    positions: Sequence[int],
+    weights: Mapping[int, int],
+    target: float,
+) -> list[Bin]:
+    """Cut neighbours into bins of about `target` bytes; none with several partitions is above `MAX_BYTES`."""
+    groups: list[list[int]] = []
+    before, last, size = 0, -1, 0
+    for position in positions:
+        weight = weights[order[position]]
+        number = int(
+            (before + weight / 2) / target
+        )  # the bin in which the middle of this partition's work lies
+        if number != last or size + weight > MAX_BYTES:
+            groups.append([])
+            last, size = number, 0
+        groups[-1].append(position)
+        before, size = before + weight, size + weight
+    return [
+        Bin(
+            owner,
+            tuple(order[position] for position in group),
+            group[0],
+            group[-1] + 1,
+            sum(weights[order[position]] for position in group),
+        )
+        for group in groups
+    ]

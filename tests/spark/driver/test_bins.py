@@ -1,0 +1,94 @@
+"""The bins of a stage: each task in one, none too large, never rows of a task that is not in it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from taskplace.spark.cluster import Executor
+from taskplace.spark.driver.bins import (
+    BINS_PER_SLOT,
+    MAX_BYTES,
+    PRICE_OF_A_TASK,
+    SLOTS_ANYWHERE,
+    WORTH_A_BIN,
+    cut,
+    shuffle_order,
+)
+
+EXECUTORS = [Executor(str(i), "host", cores) for i, cores in enumerate((1, 2, 4))]
+
+
+@st.composite
+def stages(draw):
+    """Owners, sizes, the tasks that run, and an order that belongs to other owners as often as to these."""
+    number = draw(st.integers(1, 40))
+    owners = draw(
+        st.lists(st.sampled_from([*EXECUTORS, None]), min_size=number, max_size=number).map(
+            lambda drawn: dict(enumerate(drawn))
+        )
+    )
+    size = st.one_of(st.just(0), st.integers(1, WORTH_A_BIN), st.integers(1, 2 * MAX_BYTES))
+    sizes = draw(st.lists(size, min_size=number, max_size=number))
+    running = {p for p in range(number) if draw(st.booleans())}
+    before = draw(st.permutations(range(number)))
+    grouped = shuffle_order([(str(owners[p] and owners[p].id),) for p in range(number)])
+    return owners, sizes, running, draw(st.sampled_from([tuple(before), grouped]))
+
+
+@given(stages())
+def test_each_task_is_in_one_bin_that_has_its_rows_and_no_others(stage):
+    owners, sizes, running, order = stage
+    bins = cut(order, owners, sizes, running=running)
+    assert sorted(p for bin_ in bins for p in bin_.partitions) == sorted(running)
+    for bin_ in bins:
+        assert {owners[p] for p in bin_.partitions} == {bin_.owner}
+        assert {p for p in order[bin_.start : bin_.end] if sizes[p]} <= set(bin_.partitions)
+        assert set(bin_.partitions) <= set(order[bin_.start : bin_.end])
+        assert bin_.size == sum(sizes[p] + PRICE_OF_A_TASK for p in bin_.partitions)
+        assert len(bin_.partitions) == 1 or bin_.size <= MAX_BYTES
+    assert [bin_.size for bin_ in bins] == sorted((bin_.size for bin_ in bins), reverse=True)
+
+
+@given(
+    st.integers(1, 300), st.integers(0, 4 * WORTH_A_BIN), st.sampled_from([*EXECUTORS, None]), st.booleans()
+)
+def test_an_owner_gets_as_many_bins_as_its_work_is_worth(number, size, owner, all_run):
+    """Its tasks are neighbours and of one size."""
+    running = range(number) if all_run else range(0, number, 3)
+    sizes = [size if p in running else 0 for p in range(number)]
+    bins = cut(range(number), dict.fromkeys(running, owner), sizes, running=running)
+    total = sum(bin_.size for bin_ in bins)
+    most = BINS_PER_SLOT * (owner.cores if owner else SLOTS_ANYWHERE)
+    if total <= most * MAX_BYTES // 2:
+        assert len(bins) <= min(most, -(-total // WORTH_A_BIN))
+    if len(running) >= 4 * most and total > most * WORTH_A_BIN:
+        assert len(bins) >= most
+        assert max(bin_.size for bin_ in bins) <= 2 * min(bin_.size for bin_ in bins) + size + PRICE_OF_A_TASK
+
+
+def test_without_work_there_are_no_bins():
+    assert cut(range(3), {}, [0, 0, 0], running=()) == []
+
+
+def test_after_a_loss_the_tasks_of_each_standby_are_neighbours():
+    hosts = [("a", "b"), ("a", "c"), ("b", "c"), ("a", "b"), ("a", "c"), ("c", "a")]
+    order = shuffle_order(hosts)
+    sizes = [WORTH_A_BIN] * 6
+    first = cut(order, {p: Executor(hosts[p][0], "h", 1) for p in range(6)}, sizes, running=range(6))
+    assert {bin_.owner.id: len([b for b in first if b.owner == bin_.owner]) for bin_ in first} == {
+        "a": 2,
+        "b": 1,
+        "c": 1,
+    }
+    lost = [p for p in range(6) if hosts[p][0] == "a"]
+    small = [WORTH_A_BIN // 8 if p in lost else WORTH_A_BIN for p in range(6)]
+    again = cut(order, {p: Executor(hosts[p][1], "h", 1) for p in lost}, small, running=lost)
+    assert sorted((bin_.owner.id, bin_.partitions) for bin_ in again) == [("b", (0, 3)), ("c", (1, 4))]
+
+
+@pytest.mark.parametrize(("sizes", "ranges"), [([9, 0, 9], [(0, 3)]), ([9, 9, 9], [(0, 1), (2, 3)])])
+def test_a_range_goes_on_behind_a_task_that_has_no_rows_and_does_not_run(sizes, ranges):
+    bins = cut(range(3), dict.fromkeys(range(3), EXECUTORS[0]), sizes, running=(0, 2))
+    assert sorted((bin_.start, bin_.end) for bin_ in bins) == ranges
