@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable, Iterator
+import json
+import subprocess
+import sys
 from pathlib import Path
 
-import numpy as np
 import psutil
-import pyarrow as pa
 import pytest
 
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import (
-    Change,
-    FollowReport,
-    FollowRequest,
-    History,
-    Position,
-    Question,
-    Snapshot,
-)
-from taskplace.spark.state.copy import Copy
+from taskplace.spark.messages import FollowReport, FollowRequest, Snapshot
 from taskplace.spark.state.files import encode_records, record_batch, write_file
-from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store import StoreSchema
 from taskplace.spark.worker import follow, identity, lookup
-from taskplace.spark.worker.lookup import answer
+from tests.support.flat_memory import PIECE, filled, restore
 from topology import TaskId
 
-PIECE = 64 << 10
-SCHEMA = StoreSchema.of("s", {"key": {"k": "int64"}, "value": {"v": "binary"}})
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture(autouse=True)
@@ -42,66 +29,12 @@ def small_pieces(monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(identity, "home", lambda root, app: root)
 
 
-@pytest.fixture
-def peak() -> Iterator[Callable[[Callable[[], object]], int]]:
-    """Return the bytes, Python's and Arrow's, that a function had at most."""
-    default = pa.default_memory_pool()
-
-    def of(function: Callable[[], object]) -> int:
-        pool = pa.proxy_memory_pool(default)
-        pa.set_memory_pool(pool)
-        tracemalloc.start()
-        try:
-            function()
-            return tracemalloc.get_traced_memory()[1] + pool.max_memory()
-        finally:
-            tracemalloc.stop()
-            pa.set_memory_pool(default)
-
-    yield of
-
-
-def filled(folder: Path, rows: int) -> History:
-    random = np.random.default_rng(rows)
-    keys = RowCodec(SCHEMA.key).encode(pa.table({"k": pa.array(range(rows), pa.int64())}))
-    values = [random.bytes(1_000) for _ in range(rows)]
-    data = dict(zip(keys, RowCodec(SCHEMA.value).encode(pa.table({"v": values})), strict=True))
-    with Copy(folder / "0_0", ["s"]) as copy:
-        copy.growing(
-            lambda: (copy.bring_to(History(), folder), copy.commit({"s": data}, Position(0, "a", rows)))
-        )
-    return History((Change(0, "a", "", rows, rows),))
-
-
-def snapshot_of(folder: Path, history: History) -> Snapshot:
-    orders = FollowRequest("", str(folder), str(folder), "app", {0: ["s"]}, {0: ["s"]})
-    done = FollowReport("executor-1", here=True)
-    follow._snapshot(folder / "0_0", TaskId(0, 0), history, folder, orders, done)
-    assert not done.errors
-    return done.snapshots[TaskId(0, 0)]
-
-
-def restore(folder: Path, made: Snapshot) -> None:
-    with Copy(folder / "restored", ["s"]) as copy:
-        copy.growing(lambda: copy.bring_to(History((), (made,)), folder))
-        assert copy.count("s") == made.records
-        copy.commit_unchanged()
-
-
-def read(folder: Path, history: History) -> None:
-    found = answer(SCHEMA, Question(TaskId(0, 0), history, str(folder), "app", None, str(folder / "read")))
-    assert found.file, found.error
-
-
-def test_memory_does_not_grow_with_the_copy(tmp_path, peak):
-    found: dict[str, list[int]] = {"snapshot": [], "restore": [], "read": []}
-    for rows in (100, 1_500, 12_000):  # the first one loads what is loaded once
-        folder = tmp_path / str(rows)
-        history = filled(folder, rows)
-        made: list[Snapshot] = []
-        found["snapshot"].append(peak(lambda f=folder, h=history, m=made: m.append(snapshot_of(f, h))))
-        found["restore"].append(peak(lambda f=folder, m=made: restore(f, m[0])))
-        found["read"].append(peak(lambda f=folder, h=history: read(f, h)))
+def test_memory_does_not_grow_with_the_copy(tmp_path):
+    command = [sys.executable, "-m", "tests.support.flat_memory", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sorted(found) == ["read", "restore", "snapshot"]
     for step, (_, some, many) in found.items():
         assert many < 1.5 * some + (1 << 20), (step, found)
 
