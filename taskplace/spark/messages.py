@@ -412,6 +412,9 @@ class FollowReport(Tally):
 
     - `here`: False when Spark ran the visit on another executor
     - `pid`: of the executor's JVM
+    - `copies`: by task, the position of its copy that is certainly committed
+    - `attempted`: by task, the position of its copy after the last attempt, which may be committed; only copies that can
+      roll it back
     - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
     - `orphans`: the directories of dead executors that were removed
     """
@@ -420,6 +423,7 @@ class FollowReport(Tally):
     here: bool
     pid: int = 0
     copies: dict[Task, Position] = field(default_factory=dict)
+    attempted: dict[Task, Position] = field(default_factory=dict)
     replayed: int = 0
     restored: int = 0
     snapshots: dict[Task, Snapshot] = field(default_factory=dict)

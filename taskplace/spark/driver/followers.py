@@ -10,7 +10,7 @@ import logging
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ class Followers:
     def welcome(self) -> None:
         """Wait for executors and visit all of them: before the first batch, and when no member is left.
 
+        If Spark ran a visit on another executor, its executor is visited once more: what it has would be restored.
         Errors: `TaskplaceError` if no executor came in time, or none answered in `WELCOMES` rounds of visits.
         """
         bridge = self._rebalancer.bridge
@@ -92,7 +93,8 @@ class Followers:
                 log.warning(
                     "executor %s was lost during its first visit; visiting the remaining executors", loss
                 )
-            if self._state.members:
+            answered = self._state.members.keys()
+            if answered >= {executor.instance for executor in executors} or (answered and attempt):
                 return
         why = f"executors lost: {', '.join(sorted(lost))}" if lost else "no executor was lost"
         raise TaskplaceError(
@@ -156,6 +158,7 @@ class Followers:
                 if not visit.here or executor is None:
                     continue
                 member = self._state.members.get(visit.instance)
+                visit.copies |= self._committed(visit.attempted)
                 copies = visit.copies if member is None else self._merged(visit, member)
                 progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
                 progress = progress or visit.restored > 0  # a piece of a snapshot; more pieces will follow
@@ -191,6 +194,18 @@ class Followers:
             if name in there and task in self._state.following(name)
         }
         self._journal.spared = frozenset((task, attempt) for (_, task), attempt in self._restoring.items())
+
+    def _committed(self, attempted: Mapping[TaskId, Position]) -> dict[TaskId, Position]:
+        """Return the positions that the journal has committed. An executor cannot know that of its last attempt.
+
+        Without it, a driver that starts after the first batch would take the active copies for empty.
+        """
+        history = self._journal.history
+        return {
+            task: at
+            for task, at in attempted.items()
+            if task in history and any(change.attempt == at.attempt for change in history[task].changes)
+        }
 
     def _merged(self, visit: FollowReport, member: Member) -> dict[TaskId, Position]:
         """Return a member's copies after a visit.

@@ -485,7 +485,13 @@ class Copy:
 
 
 def peek(path: Path) -> Position | None:
-    """Return the position of the copy at `path`, None if it is missing or unusable. Changes nothing."""
+    """Return the position of the copy at `path` that is certainly committed; see `look`."""
+    meta = look(path)
+    return None if meta is None else meta.certain
+
+
+def look(path: Path) -> Meta | None:
+    """Return the metadata of the copy at `path`, None if it is missing, incomplete or unusable. Changes nothing."""
     if not (path / DATA).exists():
         return None
     try:
@@ -497,4 +503,4 @@ def peek(path: Path) -> Position | None:
     except lmdb.Error:
         return None
     meta = None if raw is None else decode_meta(raw)
-    return None if meta is None or meta.restoring is not None else meta.certain
+    return None if meta is None or meta.restoring is not None else meta

@@ -76,8 +76,10 @@ def visit(request: FollowRequest) -> FollowReport:
     if request.orphans_after is not None:
         done.orphans.extend(identity.remove_orphans(Path(request.state_root), request.orphans_after))
     for task, path in _copies(home):
-        if (at := seen(path, owner)) is not None:
-            done.copies[task] = at
+        if (meta := seen(path, owner)) is not None:
+            done.copies[task] = meta.certain
+            if meta.undo is not None:
+                done.attempted[task] = meta.at
     done.seconds = time.monotonic() - start
     return done
 

@@ -22,8 +22,8 @@ import lmdb
 import psutil
 
 from taskplace.errors import TaskplaceError
-from taskplace.spark.messages import Opened, Owner, Position
-from taskplace.spark.state.copy import peek
+from taskplace.spark.messages import Meta, Opened, Owner
+from taskplace.spark.state.copy import look
 from taskplace.spark.state.files import private_directory
 from taskplace.spark.worker.identity import alive, owner_of
 
@@ -43,15 +43,15 @@ class DiskFull(TaskplaceError):
     """A disk is full; the message has the directory and the remedy. Nothing is lost: the batch is not committed."""
 
 
-def seen(copy: Path, executor: Owner) -> Position | None:
-    """Return a copy's position, or None if it is missing or unusable. Discards a copy that killed its last readers."""
+def seen(copy: Path, executor: Owner) -> Meta | None:
+    """Return a copy's metadata, or None if it is missing or unusable. Discards a copy that killed its last readers."""
     if not (copy / "data.mdb").exists():
         return None
     try:
         with guarded(copy, executor, what="seen"):
-            return peek(copy)
+            return look(copy)
     except OSError:  # a full disk takes no mark
-        return peek(copy)
+        return look(copy)
 
 
 @contextmanager
