@@ -413,8 +413,8 @@ class FollowReport(Tally):
     - `here`: False when Spark ran the visit on another executor
     - `pid`: of the executor's JVM
     - `copies`: by task, the position of its copy that is certainly committed
-    - `attempted`: by task, the position of its copy after the last attempt, which may be committed; only copies that can
-      roll it back
+    - `attempted`: by task, the position of its copy after the last attempt, which may be committed; only copies that
+      can roll it back
     - `restoring`: by task, the snapshot (its attempt) that the next visit continues to load
     - `orphans`: the directories of dead executors that were removed
     """

@@ -16,13 +16,13 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import Answer, AttemptDescriptor, Change, FollowRequest, History, Question
+from taskplace.spark.messages import Answer, AttemptDescriptor, Bin, Change, FollowRequest, History, Question
 from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.state.view import View
 from taskplace.spark.store_reader import ReadOptions, StoreReader
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.attempt import run_attempt
-from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
+from taskplace.spark.worker.bins import run_bin
+from taskplace.spark.worker.external import PARTITION, TAG
 from taskplace.spark.worker.follow import visit_all
 from taskplace.spark.worker.hashing import partition_of
 from topology import TaskId, Topology
@@ -142,7 +142,8 @@ def counted(runtime, store, ids, tasks, type, spark_type):
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
-        change = run_attempt(program, setting, task, ExternalRows(setting, {partition}, batches)).change
+        (report,) = run_bin(program, setting, Bin((task,)), batches)
+        change = report.change
         runtime.history[task.task] = History((change,) if change else ())
     there = {0: tuple(runtime.history)}
     return store("1", name="n", programs=(program,), tasks=there, types={"events": [spark_type]})

@@ -20,6 +20,7 @@ from taskplace.spark.state.store import Store, StoreSchema
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
+from taskplace.spark.worker.finished import Finishing
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
@@ -196,7 +197,10 @@ class Runtime:
         rows = None
         if program.external:
             rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
-        return Report.decode(run_attempt(program, of_stage, descriptor, rows).encode())
+        with Finishing(of_stage) as finishing:
+            finishing.add(run_attempt(program, of_stage, descriptor, finishing.files, rows))
+            (report,) = finishing.report()
+        return Report.decode(report.encode())
 
     def commit(self, *reports: Report) -> None:
         """Add the attempts of a batch to the history, and continue with the next batch."""

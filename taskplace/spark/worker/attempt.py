@@ -1,9 +1,9 @@
-"""Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally, report.
+"""Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally.
 
 The order of the last steps matters. First the attempt seals changelog, boundary and staged output in the checkpoint.
-Then the copy commits, with an undo record. Last comes the report: a file beside Spark's result, so that the driver
-finds finished attempts even after it cancelled the job. An attempt counts only when a manifest names it. An attempt
-that lost, or whose driver died, leaves files that no manifest names, and a copy that the next descriptor rolls back.
+Then the copy commits, with an undo record. Last comes the report (`taskplace.spark.worker.finished`), once the sealed
+files are synced. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves
+files that no manifest names, and a copy that the next descriptor rolls back.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ from taskplace.spark.messages import (
     batch_dir,
     cancellation_mark,
     change_file,
-    report_file,
 )
 from taskplace.spark.state.copy import Copy, Superseded
-from taskplace.spark.state.files import Changes, encode_changes, file_name, write_file
+from taskplace.spark.state.files import Changes, Unsynced, encode_changes, file_name
 from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
@@ -65,11 +64,13 @@ def run_attempt(
     program: Program,
     setting: Setting,
     descriptor: AttemptDescriptor,
+    files: Unsynced,
     external: ExternalRows | None = None,
     patience: Patience | None = None,
 ) -> Report:
-    """Run one attempt and return its report, which it has also written to the checkpoint.
+    """Run one attempt and return its report, which counts once `files` are synced.
 
+    - `files`: gets the sealed files, which are not synced yet
     - `external`: the rows of external topics; None if the subtopology reads none
     - `patience`: shared by the attempts of one bin
 
@@ -102,14 +103,14 @@ def run_attempt(
         clock.lap("process")
         faults.point("attempt.processed")
         outputs = replace(outputs, sinks=_fitted(setting, outputs.sinks))
-        boundaries, sinks = _sealed_outputs(program, setting, root, descriptor.task, attempt, outputs)
+        boundaries, sinks = _sealed_outputs(program, setting, files, descriptor.task, attempt, outputs)
         change = None
         writes: Changes = {}
         for store in stores.values():
             writes |= store.changes()
         if writes:
             logged = {name: entries for name, entries in writes.items() if name in program.logged}
-            change = _sealed_change(setting, root, descriptor, attempt, logged)
+            change = _sealed_change(setting, files, descriptor, attempt, logged)
         clock.lap("seal")
         faults.point("attempt.sealed")
         if copy is not None:
@@ -148,17 +149,8 @@ def run_attempt(
                 Copy(path, program.databases, fence=fence) as copy,
             ):
                 recovery = Recovery()  # one for all runs, so that work before a full map is counted
-                report = copy.growing(
-                    lambda: process(copy, copy.bring_to(descriptor.history, root, recovery))
-                )
-        else:
-            report = process(None, Recovery())
-        file = root / report_file(setting, descriptor.task, report.attempt)
-        staging = file.with_suffix(".tmp")
-        write_file(staging, report.encode(), sync=False)
-        staging.rename(file)
-    faults.point("attempt.reported")
-    return report
+                return copy.growing(lambda: process(copy, copy.bring_to(descriptor.history, root, recovery)))
+        return process(None, Recovery())
 
 
 def _let_the_driver_decide(
@@ -223,9 +215,9 @@ def _fitted(setting: Setting, sinks: Mapping[str, pa.Table]) -> dict[str, pa.Tab
 
 
 def _sealed_outputs(
-    program: Program, setting: Setting, root: Path, task: TaskId, attempt: str, outputs: Outputs
+    program: Program, setting: Setting, files: Unsynced, task: TaskId, attempt: str, outputs: Outputs
 ) -> tuple[dict[str, Boundary], dict[str, StagedFile]]:
-    folder = batch_dir(setting.batch)
+    root, folder = Path(setting.checkpoint), batch_dir(setting.batch)
     boundaries = {}
     for topic, rows in outputs.topics.items():
         to = program.repartitions[topic]
@@ -236,13 +228,13 @@ def _sealed_outputs(
     for sink, rows in outputs.sinks.items():
         data = schemas.parquet(rows, sink)
         file = f"{folder}/sinks/{file_name(sink)}/{task}-{attempt}.parquet"
-        write_file(root / file, data, sync=True, mode=0o666)  # a sink may link it; its directory is private
+        files.write(root / file, data, mode=0o666)  # a sink may link it; its directory is private
         sinks[sink] = StagedFile(file, rows.num_rows, data.size, checksum_of(data))
     return boundaries, sinks
 
 
 def _sealed_change(
-    setting: Setting, root: Path, descriptor: AttemptDescriptor, attempt: str, logged: Changes
+    setting: Setting, files: Unsynced, descriptor: AttemptDescriptor, attempt: str, logged: Changes
 ) -> Change:
     base = descriptor.history.end
     records = sum(map(len, logged.values()))
@@ -257,5 +249,5 @@ def _sealed_change(
     }
     data = encode_changes(logged, metadata, setting.compression)
     file = change_file(descriptor.task, setting.batch, attempt)
-    write_file(root / file, data, sync=True)
+    files.write(Path(setting.checkpoint) / file, data)
     return Change(to.version, attempt, base.attempt, to.offset, records, file, data.size, checksum_of(data))

@@ -1,7 +1,8 @@
 """Runs the tasks of one bin, one after the other, in one Spark task.
 
-**Idea.** Each task of a bin is an attempt of its own, with its own report. So a bin that ends early leaves the reports
-of the tasks that had finished:
+**Idea.** Each task of a bin is an attempt of its own, with its own report. The sealed files of several attempts are
+synced together (`taskplace.spark.worker.finished`), before their reports. So a bin that ends early leaves the reports
+of most tasks that had finished:
 
 - Spark may run a bin again, for example after a worker died. The new bin takes over the reports of the same run of the
   stage, and runs only the other tasks.
@@ -16,12 +17,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from taskplace.spark.messages import Bin, Report, Setting, cancellation_mark, reports_dir, task_of
+from taskplace.spark.messages import Bin, Report, Setting, cancellation_mark
 from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker.attempt import Patience, run_attempt
 from taskplace.spark.worker.external import ExternalRows
+from taskplace.spark.worker.finished import Finishing, finished
 from taskplace.spark.worker.program import Program
-from topology import TaskId
 
 
 def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
@@ -48,26 +49,16 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
     del batches
     done = finished(root, setting, program.subtopology, tasks)
     patience = Patience()
-    for number, descriptor in enumerate(bin_.descriptors):
-        if descriptor.task in done:
-            yield done[descriptor.task]
-            continue
-        if number and mark.exists():
-            raise Superseded(
-                f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
-            )
-        yield run_attempt(program, setting, descriptor, rows, patience)
-
-
-def finished(root: Path, setting: Setting, subtopology: int, tasks: set[TaskId]) -> dict[TaskId, Report]:
-    """Return the reports of this run's finished attempts, one per task.
-
-    If two attempts of one task have finished, either may win; the first by name does. Attempts of earlier runs are
-    ignored: they may report at any time, and may have had other rows from the subtopologies before.
-    """
-    reports: dict[TaskId, Report] = {}
-    for path in sorted((root / reports_dir(setting.batch, subtopology)).glob(f"*-{setting.run}-*.json")):
-        task = task_of(path.name)
-        if task in tasks and task not in reports:
-            reports[task] = Report.decode(path.read_bytes())
-    return reports
+    with Finishing(setting) as finishing:
+        for number, descriptor in enumerate(bin_.descriptors):
+            if descriptor.task in done:
+                yield done[descriptor.task]
+                continue
+            if number and mark.exists():
+                raise Superseded(
+                    f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
+                )
+            finishing.add(run_attempt(program, setting, descriptor, finishing.files, rows, patience))
+            if finishing.due():
+                yield from finishing.report()
+        yield from finishing.report()

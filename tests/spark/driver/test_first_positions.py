@@ -11,6 +11,7 @@ from tests.support.word_counts import counts, words
 
 STANDBY = {"num.standby.replicas": 1}
 
+
 def roles(placed):
     return {name: roles.active for name, roles in placed.loop.plan.assignment.items()}
 
