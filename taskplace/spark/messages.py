@@ -525,7 +525,7 @@ class Orphaned(Message, frozen=True):
 
 
 class Opened(Message, frozen=True):
-    """Names the worker that has a copy open. The record is removed when the copy is closed.
+    """Names the worker that has a copy open. The record is cleared when the copy is closed.
 
     - `deaths`: how many earlier workers died while they had the copy open
     - `called_off`: the file that exists if Spark ended the worker, so the copy is not to blame

@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from taskplace.errors import CheckpointError, Fenced, InputError, TaskplaceError
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Position, Recovery, Snapshot
+from taskplace.spark.state import warm
 from taskplace.spark.state.environment import DAMAGED, DATA, Environment, Txn, check_length
 from taskplace.spark.state.files import (
     Changes,
@@ -128,7 +129,7 @@ class Copy:
         self._open()
 
     def _open(self) -> None:
-        self._env = Environment(self.path, (META, *(store.encode() for store in self.stores)))
+        self._env = warm.WARM.take(self.path, (META, *(store.encode() for store in self.stores)))
         self._dbs = self._env.databases
         self._snapshot: tuple[str, RecordFile] | None = None
         self._txn: Txn | None = None
@@ -137,8 +138,13 @@ class Copy:
     def __enter__(self) -> Copy:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.close()
+            return
+        self._abort()
+        self._close_snapshot()
+        warm.WARM.give_back(self._env)
 
     def close(self) -> None:
         """Close the copy; uncommitted changes are lost."""
@@ -495,12 +501,22 @@ def look(path: Path) -> Meta | None:
     if not (path / DATA).exists():
         return None
     try:
-        with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env:
-            check_length(env, path / DATA)
-            env.reader_check()
-            with env.begin() as txn:
-                raw = txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))
+        with warm.WARM.borrow(path) as opened:
+            raw = _meta_of(path) if opened is None else _meta_in(opened)
     except lmdb.Error:
         return None
     meta = None if raw is None else decode_meta(raw)
     return None if meta is None or meta.restoring is not None else meta
+
+
+def _meta_in(environment: Environment) -> bytes | None:
+    with environment.begin() as txn:
+        return txn.get(POSITION, db=environment.databases[META])
+
+
+def _meta_of(path: Path) -> bytes | None:
+    with lmdb.open(str(path), readonly=True, max_dbs=1, lock=True) as env:
+        check_length(env, path / DATA)
+        env.reader_check()
+        with env.begin() as txn:
+            return txn.get(POSITION, db=env.open_db(META, txn=txn, create=False))

@@ -60,7 +60,9 @@ class Environment:
             max_spare_txns=1,
         )
         self.databases: dict[bytes, lmdb._Database] = {}
+        self._handle = -1
         try:
+            self._handle = os.open(file, os.O_RDWR)
             check_length(self.lmdb, file)
             self.lmdb.reader_check()
             self.lengthen()
@@ -68,7 +70,7 @@ class Environment:
                 for name in names:
                     self.databases[name] = self.lmdb.open_db(name, txn=txn)
         except BaseException:
-            self.lmdb.close()
+            self.close()
             raise
 
     def begin(self, *, write: bool = False) -> Txn:
@@ -87,16 +89,19 @@ class Environment:
     def lengthen(self) -> None:
         """Make the file as long as the map. The added part is a hole: it takes no space."""
         size = self.lmdb.info()["map_size"]
-        handle = os.open(self.path / DATA, os.O_RDWR)
-        try:
-            # This never shortens the file, even if another process has made it longer meanwhile.
-            os.posix_fallocate(handle, size - 1, 1)
-        finally:
-            os.close(handle)
+        # This never shortens the file, even if another process has made it longer meanwhile.
+        os.posix_fallocate(self._handle, size - 1, 1)
+
+    def file(self) -> os.stat_result:
+        """Return the status of the open file, which may have been removed."""
+        return os.fstat(self._handle)
 
     def close(self) -> None:
-        """Close the environment; no transaction may be open."""
+        """Close the environment; no transaction may be open. Closing it again does nothing."""
         self.lmdb.close()
+        if self._handle >= 0:
+            os.close(self._handle)
+            self._handle = -1
 
 
 def check_length(env: lmdb.Environment, file: Path) -> None:

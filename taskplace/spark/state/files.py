@@ -66,6 +66,8 @@ def private_directory(path: Path) -> list[Path]:
 
     Existing directories keep their permissions.
     """
+    if path.is_dir():
+        return []
     made = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(made):
         folder.mkdir(mode=0o700, exist_ok=True)

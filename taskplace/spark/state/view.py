@@ -14,6 +14,7 @@ import lmdb
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import History, Position
+from taskplace.spark.state import warm
 from taskplace.spark.state.environment import DATA, check_length
 from taskplace.spark.state.files import decode_records
 from taskplace.spark.state.keys import physical, restore_all, restore_entry, verified
@@ -29,6 +30,7 @@ class View:
     def __init__(self, path: Path, store: str, history: History) -> None:
         if not (path / DATA).exists():
             raise CheckpointError(f"{path.name}: no copy on this executor")
+        warm.WARM.drop(path)
         try:
             self._env = lmdb.open(str(path), readonly=True, max_dbs=MAX_STORES + 1)
         except lmdb.Error as error:

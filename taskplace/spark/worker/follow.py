@@ -15,6 +15,7 @@ from pathlib import Path
 
 from taskplace.spark import faults
 from taskplace.spark.messages import FollowReport, FollowRequest, History, Snapshot, snapshot_file
+from taskplace.spark.state import warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
 from taskplace.spark.state.files import (
@@ -26,12 +27,13 @@ from taskplace.spark.state.files import (
     write_records,
 )
 from taskplace.spark.worker import identity
-from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
+from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_marks, seen
 from topology import TaskId
 
 
 def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
     """Run the visits of one Spark partition."""
+    warm.start()
     for data in elements:
         yield visit(FollowRequest.decode(bytes(data))).encode()
 
@@ -170,7 +172,9 @@ def _snapshot(
 
 def _remove(copy: Path) -> None:
     """Remove a copy. It is renamed first, so that an attempt of the same task can start a new copy meanwhile."""
+    warm.WARM.drop(copy)
     gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
     with suppress(FileNotFoundError):
         copy.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)
+    remove_marks(copy)

@@ -2,9 +2,9 @@
 
 LMDB maps its file into memory. In a damaged file it may follow a page number outside the file, and the process is
 killed without an exception. Spark would send the next attempt to the same copy, until the task fails for good. So a
-worker writes a mark beside a copy before it opens the copy, and removes the mark afterwards. If the worker is dead and
-its executor alive, the remaining mark counts as one death. After `DEATHS` deaths in a row the copy is discarded, and
-restored like any other. If the executor was killed with all its workers, the mark does not count.
+worker writes a mark beside a copy before it opens the copy, and clears the mark afterwards. If the worker is dead and
+its executor alive, a mark that was not cleared counts as one death. After `DEATHS` deaths in a row the copy is
+discarded, and restored like any other. If the executor was killed with all its workers, the mark does not count.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import psutil
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.messages import Meta, Opened, Owner
+from taskplace.spark.state import warm
 from taskplace.spark.state.copy import look
 from taskplace.spark.state.files import private_directory
 from taskplace.spark.worker.identity import alive, owner_of
@@ -32,6 +33,9 @@ log = logging.getLogger(__name__)
 #: Spark gives a task four attempts; the third finds the copy discarded.
 DEATHS = 2
 NEARLY_FULL = 64 << 20  # bytes
+#: The end of a mark's first line. A mark whose first line is empty names nobody.
+CLEARED = b"\n"
+MARK_BYTES = 16 << 10
 _FULL = {
     errno.ENOSPC: "no space left",
     errno.EDQUOT: "the quota is used up",
@@ -64,27 +68,46 @@ def guarded(
     death does not count. `what` names the kind of access. Each kind has its own mark, because a worker that only reads
     the position may survive where others die, and must not reset their count.
     """
-    mark = copy.with_name(f".{copy.name}.{what}")
-    deaths = _deaths(mark, executor)
-    if deaths >= DEATHS:
-        log.warning(
-            "%s crashed the last %d workers that opened it; it is discarded and restored", copy, deaths
-        )
-        shutil.rmtree(copy, ignore_errors=True)
-        deaths = 0
-    private_directory(mark.parent)
-    mark.touch(mode=0o600)
-    mark.write_bytes(Opened(_me(os.getpid()), executor, deaths, str(cancellation or "")).encode())
+    # The file stays: creating and removing it would cost more than all of the rest.
+    handle = _open_mark(copy.with_name(f".{copy.name}.{what}"))
     try:
-        yield
+        deaths = _deaths(os.pread(handle, MARK_BYTES, 0), executor)
+        if deaths >= DEATHS:
+            log.warning(
+                "%s crashed the last %d workers that opened it; it is discarded and restored", copy, deaths
+            )
+            warm.WARM.drop(copy)
+            shutil.rmtree(copy, ignore_errors=True)
+            deaths = 0
+        opened = Opened(_me(os.getpid()), executor, deaths, str(cancellation or ""))
+        os.pwrite(handle, opened.encode() + CLEARED, 0)  # the first line counts
+        try:
+            yield
+        finally:
+            os.pwrite(handle, CLEARED, 0)
     finally:
+        os.close(handle)
+
+
+def _open_mark(mark: Path) -> int:
+    flags = os.O_RDWR | os.O_CREAT
+    try:
+        return os.open(mark, flags, 0o600)
+    except FileNotFoundError:
+        private_directory(mark.parent)
+        return os.open(mark, flags, 0o600)
+
+
+def remove_marks(copy: Path) -> None:
+    """Remove the marks of a copy that is removed."""
+    for mark in copy.parent.glob(f".{copy.name}.*"):
         mark.unlink(missing_ok=True)
 
 
-def _deaths(mark: Path, executor: Owner) -> int:
+def _deaths(mark: bytes, executor: Owner) -> int:
     try:
-        opened = Opened.decode(mark.read_bytes())
-    except (OSError, ValueError):
+        opened = Opened.decode(mark.partition(CLEARED)[0])
+    except ValueError:
         return 0
     if opened.executor != executor or alive(opened.worker):
         return 0

@@ -1,0 +1,129 @@
+"""Environments that a worker keeps open between its attempts and visits, because opening one costs as much as its work.
+
+An open environment is used again only while its path still leads to its file: a copy that was discarded and made again
+has another file. An environment is closed after any error, when its copy is removed, and when others were used more
+recently.
+
+LMDB must not open one file twice in a process. So everybody in a worker who opens a copy asks here first.
+
+Not thread-safe: a worker has one thread that opens copies.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from taskplace.spark.state.environment import DATA, Environment, check_length
+
+#: Each open environment takes a part of the address space and three file descriptors.
+MOST = 256
+#: At most this part of the file descriptors that a process may have.
+SHARE = 1 / 8
+
+_File = tuple[int, int]
+
+
+class Warm:
+    """The environments that a process keeps open: at most `most`, by file; those used last are kept."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.most = most
+        self._kept: OrderedDict[_File, Environment] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def take(self, path: Path, names: Iterable[bytes]) -> Environment:
+        """Return the open environment of a copy, or open it. Errors: as `Environment`."""
+        names = tuple(names)
+        environment = self._taken(path)
+        if environment is None:
+            return Environment(path, names)
+        try:
+            if environment.databases.keys() >= set(names):
+                check_length(environment.lmdb, path / DATA)
+                environment.lmdb.reader_check()
+                return environment
+        except BaseException:
+            environment.close()
+            raise
+        environment.close()  # the topology has got another store
+        return Environment(path, names)
+
+    def give_back(self, environment: Environment) -> None:
+        """Keep an environment open for its next use. No transaction may be open."""
+        if not self.most:
+            environment.close()
+            return
+        file = environment.file()
+        self._kept[file.st_dev, file.st_ino] = environment
+        while len(self._kept) > self.most:
+            self._kept.popitem(last=False)[1].close()
+
+    @contextmanager
+    def borrow(self, path: Path) -> Iterator[Environment | None]:
+        """Yield the open environment of a copy, or None if it is not open. An error closes it."""
+        environment = self._taken(path)
+        try:
+            if environment is not None:
+                check_length(environment.lmdb, path / DATA)
+                environment.lmdb.reader_check()
+            yield environment
+        except BaseException:
+            if environment is not None:
+                environment.close()
+            raise
+        if environment is not None:
+            self.give_back(environment)
+
+    def drop(self, path: Path) -> None:
+        """Close the environment of a copy, if it is open."""
+        environment = self._taken(path)
+        if environment is not None:
+            environment.close()
+
+    def tidy(self) -> None:
+        """Close the environments of removed copies, so that their disk space becomes free."""
+        for file, environment in list(self._kept.items()):
+            if not environment.file().st_nlink:
+                del self._kept[file]
+                environment.close()
+
+    def clear(self) -> None:
+        """Close all environments."""
+        while self._kept:
+            self._kept.popitem()[1].close()
+
+    def _taken(self, path: Path) -> Environment | None:
+        if not self._kept:
+            return None
+        try:
+            there = (path / DATA).stat()
+        except OSError:
+            return None
+        environment = self._kept.pop((there.st_dev, there.st_ino), None)
+        if environment is not None and environment.path != path:  # the directory was renamed
+            environment.close()
+            return None
+        return environment
+
+
+#: The environments of this process. It keeps none before `start`.
+WARM = Warm()
+
+
+def start() -> None:
+    """Let this process keep environments open, and close those of removed copies. Workers of Spark call it."""
+    if not WARM.most:
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        WARM.most = MOST if descriptors == resource.RLIM_INFINITY else min(MOST, int(descriptors * SHARE))
+    WARM.tidy()
+
+
+# LMDB's environments must not be used behind a fork: neither by the child, nor opened there a second time.
+os.register_at_fork(before=WARM.clear)
