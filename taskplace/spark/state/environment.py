@@ -60,7 +60,7 @@ class Environment:
             max_spare_txns=1,
         )
         self.databases: dict[bytes, lmdb._Database] = {}
-        self._handle = -1
+        self._handle, self._length = -1, 0
         try:
             self._handle = os.open(file, os.O_RDWR)
             check_length(self.lmdb, file)
@@ -91,6 +91,16 @@ class Environment:
         size = self.lmdb.info()["map_size"]
         # This never shortens the file, even if another process has made it longer meanwhile.
         os.posix_fallocate(self._handle, size - 1, 1)
+        self._length = size
+
+    def check(self) -> None:
+        """Raise `lmdb.CorruptedError` if the file was cut while it was open. Clears the slots of killed readers."""
+        if (
+            self.file().st_size < self._length
+        ):  # asked of the file first: reading the map could kill the process
+            raise lmdb.CorruptedError(f"{self.path / DATA}: the file was cut")
+        check_length(self.lmdb, self.path / DATA)
+        self.lmdb.reader_check()
 
     def file(self) -> os.stat_result:
         """Return the status of the open file, which may have been removed."""

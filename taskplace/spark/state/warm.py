@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from taskplace.spark.state.environment import DATA, Environment, check_length
+from taskplace.spark.state.environment import DATA, Environment
 
 #: Each open environment takes a part of the address space and three file descriptors.
 MOST = 256
@@ -46,8 +46,7 @@ class Warm:
             return Environment(path, names)
         try:
             if environment.databases.keys() >= set(names):
-                check_length(environment.lmdb, path / DATA)
-                environment.lmdb.reader_check()
+                environment.check()
                 return environment
         except BaseException:
             environment.close()
@@ -71,8 +70,7 @@ class Warm:
         environment = self._taken(path)
         try:
             if environment is not None:
-                check_length(environment.lmdb, path / DATA)
-                environment.lmdb.reader_check()
+                environment.check()
             yield environment
         except BaseException:
             if environment is not None:

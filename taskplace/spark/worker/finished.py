@@ -57,15 +57,15 @@ class Finishing:
     def report(self) -> list[Report]:
         """Sync the files, write the reports, and return them. Errors: `DiskFull`."""
         root = Path(self._setting.checkpoint)
+        reports, self._reports = self._reports, []  # what cannot be synced is never reported
         with raising_disk_full(root, Path(self._setting.state_root)):
             self.files.sync()
-            for report in self._reports:
+            for report in reports:
                 file = root / report_file(self._setting, report.task, report.attempt)
                 staging = file.with_suffix(".tmp")
                 write_file(staging, report.encode(), sync=False)
                 staging.rename(file)
         faults.point("attempt.reported")
-        reports, self._reports = self._reports, []
         return reports
 
 

@@ -1,0 +1,155 @@
+"""Environments that stay open between uses are the same as ones that are opened anew."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import shutil
+from pathlib import Path
+
+import lmdb
+import pytest
+
+from taskplace.spark.messages import History
+from taskplace.spark.state import warm
+from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.environment import DATA
+from taskplace.spark.state.view import View
+
+
+@pytest.fixture
+def pool(monkeypatch):
+    """The process's environments: at most three."""
+    kept = warm.Warm(most=3)
+    monkeypatch.setattr(warm, "WARM", kept)
+    yield kept
+    kept.clear()
+
+
+@pytest.fixture
+def history(tmp_path, committed):
+    return committed(History(), tmp_path, {"s": {b"k": b"1"}}, 0)
+
+
+def bring(path: Path, history: History, stores: tuple[str, ...] = ("s",)) -> dict[str, dict[bytes, bytes]]:
+    with Copy(path, stores) as copy:
+        copy.bring_to(history, path.parent)
+        contents = {store: dict(copy.scan(store)) for store in stores}
+        copy.commit_unchanged()
+    return contents
+
+
+def opened(monkeypatch) -> list[str]:
+    """Return the list to which each further opening of an environment is added."""
+    really_open, paths = lmdb.open, []
+
+    def open_(path, *args, **kwargs):
+        paths.append(Path(path).name)
+        return really_open(path, *args, **kwargs)
+
+    monkeypatch.setattr(lmdb, "open", open_)
+    return paths
+
+
+def test_the_next_use_opens_nothing(tmp_path, pool, history, monkeypatch):
+    bring(tmp_path / "0_0", history)
+    paths = opened(monkeypatch)
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert peek(tmp_path / "0_0") == history.end
+    assert paths == []
+    assert len(pool) == 1
+
+
+def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypatch):
+    monkeypatch.setattr(warm, "WARM", warm.Warm())
+    bring(tmp_path / "0_0", history)
+    assert len(warm.WARM) == 0
+    warm.start()
+    assert 0 < warm.WARM.most <= warm.MOST
+
+
+def test_those_that_were_used_last_are_kept(tmp_path, pool, history, monkeypatch):
+    for name in ("0_0", "0_1", "0_2", "0_0", "0_3"):
+        bring(tmp_path / name, history)
+    assert len(pool) == 3
+    paths = opened(monkeypatch)
+    bring(tmp_path / "0_0", history)
+    bring(tmp_path / "0_1", history)
+    assert paths == ["0_1"]
+
+
+def test_a_copy_that_was_made_anew_is_another_one(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    shutil.rmtree(tmp_path / "0_0")
+    assert peek(tmp_path / "0_0") is None
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    pool.tidy()
+    assert len(pool) == 1, "the file of the first one is closed"
+
+
+def test_a_directory_that_was_renamed_is_opened_under_its_new_name(tmp_path, pool, history, monkeypatch):
+    bring(tmp_path / "0_0", history)
+    (tmp_path / "0_0").rename(tmp_path / "0_7")
+    paths = opened(monkeypatch)
+    assert bring(tmp_path / "0_7", history) == {"s": {b"k": b"1"}}
+    assert paths == ["0_7"]
+    assert len(pool) == 1
+
+
+def test_an_error_closes_the_copy(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    with pytest.raises(ValueError, match="of the processor"), Copy(tmp_path / "0_0", ["s"]) as copy:
+        copy.bring_to(history, tmp_path)
+        raise ValueError("of the processor")
+    assert len(pool) == 0
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+
+
+def test_a_file_that_was_cut_meanwhile_is_noticed(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    os.truncate(tmp_path / "0_0" / DATA, 4096)
+    assert peek(tmp_path / "0_0") is None
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+
+
+def test_a_further_store_is_there(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    assert bring(tmp_path / "0_0", history, ("s", "t")) == {"s": {b"k": b"1"}, "t": {}}
+
+
+def test_a_view_reads_a_copy_that_is_kept_open(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    with View(tmp_path / "0_0", "s", history) as view:
+        assert view.position == history.end
+    bring(tmp_path / "0_0", history)
+
+
+def in_another_process(work) -> None:
+    worker = multiprocessing.get_context("fork").Process(target=work)
+    worker.start()
+    worker.join(60)
+    assert worker.exitcode == 0
+
+
+def test_what_another_process_writes_is_read_also_when_the_map_has_grown(tmp_path, pool, history, committed):
+    bring(tmp_path / "0_0", history)
+    large = {key.to_bytes(4, "big"): bytes(1000) for key in range(80_000)}  # more than the first map
+    later = committed(history, tmp_path, {"s": large}, 1)
+    with Copy(tmp_path / "0_0", ["s"]) as copy:  # a fork closes what is kept, so this one is in use meanwhile
+
+        def work():
+            with Copy(tmp_path / "other" / "0_0", ["s"]) as other:
+                other.growing(lambda: other.bring_to(later, tmp_path))
+                other.commit_unchanged()
+
+        in_another_process(work)
+        copy.bring_to(history, tmp_path)
+        copy.commit_unchanged()
+    assert len(pool) == 1
+
+
+def test_a_fork_closes_what_is_kept(tmp_path, pool, history, monkeypatch):
+    monkeypatch.setattr(warm, "WARM", pool)
+    os.register_at_fork(before=lambda: None)  # handlers run in the reverse order of their registration
+    bring(tmp_path / "0_0", history)
+    in_another_process(lambda: bring(tmp_path / "0_0", history))

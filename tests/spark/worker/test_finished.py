@@ -1,0 +1,125 @@
+"""Reports of finished attempts come after one sync of all their files; a bin that fails reports what had finished."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from taskplace.spark.messages import AttemptDescriptor, Bin, History, Report, reports_dir
+from taskplace.spark.state import files
+from taskplace.spark.worker import finished
+from taskplace.spark.worker.bins import run_stage
+from taskplace.spark.worker.guard import DiskFull
+from tests.support.attempts import BATCHES, PLANES
+from topology import TaskId
+
+TASKS = [TaskId(0, 0), TaskId(0, 1)]
+
+
+def bin_of(runtime, tasks=TASKS):
+    """Return an element of the first batch: a bin of both tasks, and its rows."""
+    runtime.be("1")
+    rows = [batch for p in (0, 1) for batch in runtime.input(p, BATCHES[0], PLANES)]
+    return Bin(tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)).encode(), rows
+
+
+def run(runtime, element) -> list[Report]:
+    setting = runtime.setting(runtime.first)
+    return [Report.decode(report) for report in run_stage(runtime.first, setting, [element])]
+
+
+def reported(runtime) -> set[str]:
+    folder = runtime.checkpoint / reports_dir(runtime.batch, 0)
+    return {path.name.partition("-")[0] for path in folder.glob("*.json")}
+
+
+@pytest.fixture
+def events(monkeypatch, runtime):
+    """What happens, in order: "sync" for each file or directory, and the name of each report."""
+    happened: list[str] = []
+    really_sync, really_rename = os.fsync, Path.rename
+
+    def sync(handle):
+        happened.append("sync")
+        really_sync(handle)
+
+    def rename(path, target):
+        if target.suffix == ".json":
+            happened.append(target.name.partition("-")[0])
+        return really_rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(Path, "rename", rename)
+    return happened
+
+
+def test_the_files_of_all_attempts_are_synced_before_the_first_report(runtime, events):
+    reports = run(runtime, bin_of(runtime))
+    sealed = [r.change for r in reports if r.change] + [s for r in reports for s in r.sinks.values()]
+    assert [report.task for report in reports] == TASKS
+    assert events[-2:] == ["0_0", "0_1"]
+    assert set(events[:-2]) == {"sync"}
+    assert len(events) - 2 >= len(sealed) >= 2
+
+
+def test_so_many_files_are_due(runtime, events, monkeypatch):
+    monkeypatch.setattr(finished, "MOST_FILES", 1)
+    run(runtime, bin_of(runtime))
+    assert [event for event in events if event != "sync"] == ["0_0", "0_1"]
+    assert "sync" in events[events.index("0_0") :], "the second attempt has a sync of its own"
+
+
+def test_attempts_before_one_that_fails_are_reported(runtime, monkeypatch):
+    from taskplace.spark.worker import bins
+
+    really_run = bins.run_attempt
+
+    def fail_at_the_second(program, setting, descriptor, *args):
+        if descriptor.task == TASKS[1]:
+            raise ValueError("of the processor")
+        return really_run(program, setting, descriptor, *args)
+
+    element = bin_of(runtime)
+    with monkeypatch.context() as patch:
+        patch.setattr(bins, "run_attempt", fail_at_the_second)
+        with pytest.raises(ValueError, match="of the processor"):
+            run(runtime, element)
+    assert reported(runtime) == {"0_0"}
+    again = run(runtime, bin_of(runtime))
+    assert [report.task for report in again] == TASKS
+    assert len(list((runtime.checkpoint / reports_dir(0, 0)).glob("0_0-*.json"))) == 1, "it was taken over"
+
+
+def test_without_a_sync_there_is_no_report(runtime, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    element = bin_of(runtime)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(DiskFull, match="no space left"):
+            run(runtime, element)
+    assert reported(runtime) == set()
+    assert len(run(runtime, bin_of(runtime))) == 2, "the copies are rolled back, and all is repeated"
+
+
+def test_files_whose_batch_is_over_need_no_sync(tmp_path):
+    with files.Unsynced() as unsynced:
+        unsynced.write(tmp_path / "batches" / "1" / "a", b"a")
+        unsynced.write(tmp_path / "kept" / "b", b"b")
+        (tmp_path / "batches" / "1" / "a").unlink()
+        (tmp_path / "batches" / "1").rmdir()
+        unsynced.sync()
+    assert (tmp_path / "kept" / "b").read_bytes() == b"b"
+    assert len(unsynced) == 0
+
+
+def test_a_file_is_never_replaced(tmp_path):
+    with files.Unsynced() as unsynced:
+        unsynced.write(tmp_path / "a", b"a")
+        with pytest.raises(FileExistsError):
+            unsynced.write(tmp_path / "a", b"b")
+    assert (tmp_path / "a").read_bytes() == b"a"
