@@ -81,8 +81,7 @@ def main() -> None:
     from pyspark.sql import SparkSession
 
     from taskplace.spark import Placed
-    from taskplace.spark.processors import Aggregate, Count
-    from taskplace.spark.processors.aggregate import count
+    from taskplace.spark.processors import Aggregate, Count, count
     from topology import Topology
 
     with tempfile.TemporaryDirectory() as folder:

@@ -5,16 +5,14 @@ Arrow aggregates the batch; the result is merged with the stored aggregates.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.durations import Duration, milliseconds
-from taskplace.errors import InputError
+from taskplace.spark.processors.aggregate_arguments import check_arguments, parts_of
 from taskplace.spark.processors.aggregations import Aggregation, count
 from taskplace.spark.processors.base import Context, Layout, columns_of, forgetting, store_name
 from taskplace.spark.processors.changes import Changes, Column, Course
@@ -27,87 +25,14 @@ from taskplace.spark.processors.columns import (
     is_time,
     row_of_nulls,
 )
-from taskplace.spark.processors.groups import Groups
-from taskplace.spark.processors.sums import (
-    addable,
-    check_sums,
-    has_digits,
-    has_wrapped,
-    is_exact,
-    may_wrap,
-    room_of,
-)
+from taskplace.spark.processors.parts import Parts
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.casts import cast
-from taskplace.spark.state.expiry import LAST, micros, slot_starts
-from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
+from taskplace.spark.processors.windows import WINDOW, Tumbling
+from taskplace.spark.state.rows import arrow_schema
 from taskplace.spark.state.store import Store
-from taskplace.validation import boolean, named
+from taskplace.validation import boolean
 
-
-@dataclass(frozen=True, slots=True)
-class Tumbling:
-    """Consecutive windows of event time, counted from 1970 (UTC). Each row is in exactly one window.
-
-    - `column`: the rows' event time, a timestamp
-    - `size`: the length of a window, a duration with its unit ("1 hour")
-    - `grace`: how long after a window's end rows are still accepted, measured by the watermark; then the window closes
-      and expires
-    - `emit`: "changes" emits every window that a batch touched; "final" emits each window once, when it closes
-    - `time`: adds an output column of this name with the window's event time: its end less a microsecond, as Spark's
-      `window_time`. A window over these rows uses this column, or `window_start`
-
-    A row without an event time is in no window: it is dropped, and counted as late.
-
-    Errors: `InputError` for what is no duration above 0 (`grace` may be 0), or a column that is no text.
-
-    Source: Kafka Streams' `TimeWindows.ofSizeAndGrace`. Departure: `grace` is measured by the batch's watermark.
-
-    >>> hours = Tumbling("at", "1 hour", grace="10 minutes")
-    >>> hours.size_ms, hours.closes_ms
-    (3600000, 4200000)
-    """
-
-    column: str
-    size: Duration
-    grace: Duration = 0
-    emit: Literal["changes", "final"] = "changes"
-    time: str | None = None
-
-    def __post_init__(self) -> None:
-        named(self.column, "Tumbling.column", "the name of a timestamp column")
-        if self.time is not None:
-            named(self.time, f"Tumbling({self.column!r}).time", "a name for a column")
-        milliseconds(self.size, f"Tumbling({self.column!r}).size")
-        milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
-
-    @property
-    def size_ms(self) -> int:
-        """The length of a window, in milliseconds."""
-        return milliseconds(self.size, f"Tumbling({self.column!r}).size")
-
-    @property
-    def closes_ms(self) -> int:
-        """The time from a window's start until it closes, in milliseconds."""
-        return self.size_ms + milliseconds(self.grace, f"Tumbling({self.column!r}).grace", zero=True)
-
-    def starts(self, rows: pa.Table) -> pa.Array:
-        """Return the start of each row's window; null for a row without an event time."""
-        path = f"Tumbling({self.column!r}).column"
-        times, known = micros(column_of(rows, self.column, path), path)
-        starts = slot_starts(times, 1000 * self.size_ms)
-        return pa.array(starts, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))
-
-    def times(self, starts: pa.ChunkedArray) -> pa.ChunkedArray:
-        """Return the event times of windows with these starts: the last microsecond of each."""
-        known, length = starts.is_valid().to_numpy(), 1000 * self.size_ms - 1
-        found = pc.fill_null(starts.cast(pa.int64()), 0).to_numpy()
-        ends = np.minimum(found, LAST - length) + length
-        return pa.chunked_array([pa.array(ends, pa.int64(), mask=~known).cast(pa.timestamp("us", tz="UTC"))])
-
-
-WINDOW = "window_start"
 #: By function, how an aggregate's value develops as rows are added.
 _COURSES: Mapping[str, Course] = {
     "count_all": "rising",
@@ -172,38 +97,9 @@ class Aggregate:
         **aggregates: Aggregation,
     ) -> None:
         self.store = store_name(store, type(self).__name__)
-        keys = columns_of(by, f"Aggregate({store!r}).by", empty=True)
-        if window is not None and not isinstance(window, Tumbling):
-            expected = "Tumbling(column, size), such as Tumbling('at', '1 hour')"
-            raise InputError(f"Aggregate({store!r}).window", found=window, expected=expected)
-        for name, aggregate in aggregates.items():
-            named(name, f"Aggregate({store!r})", "the name of a column")
-            if not isinstance(aggregate, Aggregation):
-                expected = "an aggregate, such as count() or sum_('amount')"
-                raise InputError(f"Aggregate({store!r}).{name}", found=aggregate, expected=expected)
-        if not keys or not aggregates:
-            raise InputError(
-                f"Aggregate({store!r})",
-                found=f"by={keys}",
-                expected="at least one key column and one aggregate",
-            )
-        path = f"Aggregate({store!r})"
-        if window is not None and (ttl is not None or WINDOW in {*keys, *aggregates}):
-            raise InputError(
-                path,
-                found="a window and a ttl" if ttl is not None else f"a window and a column {WINDOW!r}",
-                expected=f"only the window: it adds the column {WINDOW!r} and defines when entries expire",
-            )
-        if window is not None and (
-            not isinstance(window.emit, str) or window.emit not in ("changes", "final")
-        ):
-            raise InputError(f"{path}.window.emit", found=window.emit, expected="'changes' or 'final'")
-        if window is not None and window.time in {*keys, *aggregates, WINDOW}:
-            raise InputError(
-                f"{path}.window.time",
-                found=f"the column {window.time!r} twice",
-                expected="a name that no key and no aggregate has",
-            )
+        path = self._path = f"Aggregate({store!r})"
+        keys = columns_of(by, f"{path}.by", empty=True)
+        check_arguments(path, keys=keys, aggregates=aggregates, window=window, ttl=ttl)
         self._window, self._time = window, time
         self._over_changes = boolean(over_changes, f"{path}.over_changes")
         self._by = keys if window is None else {**keys, WINDOW: "timestamp"}
@@ -213,30 +109,8 @@ class Aggregate:
             else {"time": WINDOW, "retention_ms": window.closes_ms}
         )
         self._aggregates = aggregates
-        self._parts: dict[str, Aggregation] = {}
-        # Names in the store and in the output; in lower case, because Spark treats K and k as one name.
-        stored: set[str] = set()
-        for key in self._by:
-            self._take(key, [key], stored)
-        sent = set(stored)
-        if window is not None and window.time is not None:
-            self._take(window.time, [window.time], sent)
-        for name, whole in aggregates.items():
-            parts = whole.parts(name)
-            check_sums(path, {part: how.type for part, how in parts.items() if how.function == "sum"})
-            self._take(name, parts, stored)
-            self._take(name, [name], sent)
-            self._parts |= parts
-
-    def _take(self, name: str, columns: Iterable[str], taken: set[str]) -> None:
-        for column in columns:
-            if column.lower() in taken:
-                raise InputError(
-                    f"Aggregate({self.store!r}).{name}",
-                    found=f"the column {column!r} twice",
-                    expected="a different name for each key and aggregate; an average x uses x_sum and x_count",
-                )
-            taken.add(column.lower())
+        self._parts = parts_of(path, by=self._by, aggregates=aggregates, window=window)
+        self._stored = Parts(path, self._by, self._parts)
 
     @property
     def windowed(self) -> bool:
@@ -283,7 +157,7 @@ class Aggregate:
         if self._window is not None:
             keyed = row.drop_columns([WINDOW]) if WINDOW in rows else row
             keyed = keyed.append_column(WINDOW, self._window.starts(row))
-        self._grouped(keyed, row, {name: (part.function, part.column) for name, part in self._parts.items()})
+        self._stored.of_rows(keyed, row)
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the output columns: the key's, the aggregates, and the window's time."""
@@ -298,18 +172,17 @@ class Aggregate:
         """Refuse aggregates over changes whose result depends on the intermediate rows."""
         if rows is None or self._over_changes:
             return
-        path = f"Aggregate({self.store!r})"
         kinds = arrow_schema({name: part.type for name, part in self._parts.items()})
         for name, whole in self._aggregates.items():
             for part, how in whole.parts(name).items():
                 if not rows.harmless(how.function, how.column, kinds.field(part).type, list(self._by)):
                     what = "a count" if how.column is None else f"a {how.function} of {how.column!r}"
-                    raise rows.refused(f"{path}.{name}", f"{what} over rows of")
+                    raise rows.refused(f"{self._path}.{name}", f"{what} over rows of")
         for name in rows.moving(name for name in self._by if name not in self.key_columns_made):
-            raise rows.refused(f"{path}.by.{name}", f"a key column {name!r} that may change in rows of")
+            raise rows.refused(f"{self._path}.by.{name}", f"a key column {name!r} that may change in rows of")
         if self._window is not None and rows.moving([self._window.column]):
             raise rows.refused(
-                f"{path}.window.column", f"a time {self._window.column!r} that may change in rows of"
+                f"{self._path}.window.column", f"a time {self._window.column!r} that may change in rows of"
             )
 
     def output_changes(self, node: str, rows: Changes | None) -> Changes | None:
@@ -363,19 +236,13 @@ class Aggregate:
         keyed = rows  # the rows with all key columns; `rows` has no window start
         if self._window is not None:
             keyed, rows = self._in_windows(store, rows)
-        keys = list(self._by)
-        wanted = {name: (part.function, part.column) for name, part in self._parts.items()}
-        batch = self._grouped(keyed, rows, wanted)
+        batch = self._stored.of_rows(keyed, rows)
         if batch.num_rows:
-            old, found = store.get_many(batch)
-            if found.any():
-                # Stored aggregates come first: `first` and `last` depend on the order.
-                known = pa.table(
-                    {**{key: batch[key] for key in keys}, **{name: old[name] for name in self._parts}}
-                )
-                both = pa.concat_tables([known.filter(pa.array(found)), batch])
-                merges = {name: (part.merge, name) for name, part in self._parts.items()}
-                batch = self._grouped(both, both, merges)
+            old, known = store.get_many(batch)
+            if known.any():
+                keys = {key: batch[key] for key in self._by}
+                stored = pa.table({**keys, **{name: old[name] for name in self._parts}})
+                batch = self._stored.merged(stored.filter(pa.array(known)), batch)
             batch = self._put(store, batch)
         if self._window is not None and self._window.emit == "final":
             store.expire()
@@ -420,108 +287,12 @@ class Aggregate:
             columns[self._window.time] = self._window.times(batch[WINDOW])
         return pa.table(columns)
 
-    def _grouped(
-        self, keyed: pa.Table, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]
-    ) -> pa.Table:
-        """Group by the key and aggregate. The result has the store's column names and types.
-
-        `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
-        """
-        keys = arrow_schema(self._by)
-        types = arrow_schema({name: self._parts[name].type for name in wanted})
-        groups = Groups(RowCodec(keys, f"Aggregate({self.store!r}).by").canonical(keyed).columns)
-        numbers: dict[str, int] = {}
-        rough: dict[str, int] = {}  # the float versions of sums that may overflow
-        for name, (function, column) in wanted.items():
-            if column is None:
-                numbers[name] = groups.add(function)
-                continue
-            values = self._values(name, function, rows, column, types.field(name).type)
-            if function == "sum" and may_wrap(values):
-                rough[name] = groups.add("sum", values.cast(pa.float64(), safe=False))
-            numbers[name] = groups.add(function, values)
-        found = dict(zip(keys.names, groups.keys, strict=True))
-        for name, (function, column) in wanted.items():
-            about = groups.of(rough[name]) if name in rough else None
-            result = groups.of(numbers[name])
-            found[name] = self._fitted(name, function, column, result, types.field(name).type, about)
-        return pa.table(found)
-
-    def _values(
-        self, name: str, function: str, rows: pa.Table, column: str, kind: pa.DataType
-    ) -> pa.ChunkedArray:
-        """Return the values to aggregate: in the stored type, or for sums in a type that is wide enough.
-
-        Values are cast before they are compared or added, so the result is the same as for single rows. Errors:
-        `InputError` for a value that does not fit, such as 2^53 + 1 in a float64.
-        """
-        path = f"Aggregate({self.store!r}).{name}"
-        values = column_of(rows, column, path)
-        if function == "count":
-            return values
-        check_cast(values.type, kind, path, column)
-        try:
-            if function == "sum":
-                return addable(values, kind)
-            if values.type != kind:
-                values = cast(values, kind)
-            if pa.types.is_floating(kind):
-                nulls = values.is_null().to_numpy(zero_copy_only=False)
-                values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
-            return values
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
-            raise InputError(
-                path,
-                found=f"{column!r}, {values.type}",
-                expected=f"{kind} ({refused})",
-                hint=_remedy(values.type, kind),
-            ) from None
-
-    def _fitted(
-        self,
-        name: str,
-        function: str,
-        column: str | None,
-        result: pa.ChunkedArray,
-        kind: pa.DataType,
-        about: pa.ChunkedArray | None,
-    ) -> pa.ChunkedArray:
-        """Cast an aggregate to its type. Floats take the nearest value. Errors: `InputError` for a value that does not
-        fit.
-
-        `about`: the same sums in floats, for sums that may have overflowed.
-        """
-        error: object = ""
-        if about is None or not has_wrapped(result, about):
-            try:
-                # A cast to the same type checks nothing, but a decimal sum may have more digits than its type allows.
-                if result.type != kind or has_digits(result):
-                    return result.cast(kind, safe=not pa.types.is_floating(kind))
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
-                error = f" ({refused})"
-        path = f"Aggregate({self.store!r}).{name}"
-        if function != "sum" or not (is_exact(kind) and is_exact(result.type)):
-            raise InputError(path, found=f"{column!r}, {result.type}", expected=f"{kind}{error}")
-        about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
-        raise InputError(
-            path,
-            found=f"a sum of about {pc.max(about).as_py():.4g}",
-            expected=f"{room_of(kind)}; use the type 'float64' or a larger unit{error}",
-        )
-
     @staticmethod
     def _mean(batch: pa.Table, name: str) -> pa.ChunkedArray:
         counts = batch[f"{name}_count"]
         known = pc.if_else(pc.equal(counts, 0), None, counts)
         sums = batch[f"{name}_sum"].cast(pa.float64(), safe=False)
         return pc.divide(sums, known.cast(pa.float64(), safe=False))
-
-
-def _remedy(found: pa.DataType, kind: pa.DataType) -> str:
-    """Return the remedy for an integer that a float does not hold; nothing for other types."""
-    if not (pa.types.is_integer(found) and pa.types.is_floating(kind)):
-        return ""
-    return "keep it as 'int64', which needs a new store; or, if it may be rounded, cast the column to a float before"
 
 
 class Count(Aggregate):

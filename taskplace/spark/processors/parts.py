@@ -1,0 +1,149 @@
+"""Aggregates rows by key into the columns that a store keeps, and merges them with the stored ones.
+
+A value is cast to the type of its column before it is aggregated, and the result is checked against that type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from taskplace.errors import InputError
+from taskplace.spark.processors.aggregations import Aggregation
+from taskplace.spark.processors.groups import Groups
+from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
+from taskplace.spark.state.casts import cast
+from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
+
+
+class Parts:
+    """The columns that a store keeps for its aggregates: one for each part (`Aggregation.parts`).
+
+    - `path`: the processor, for errors
+    - `by`: the key's columns, with their types
+    - `parts`: the parts, by the names of their columns
+
+    Errors: `InputError` with the part's path, for a value that does not fit its type.
+
+    >>> from taskplace.spark.processors.aggregations import sum_
+    >>> parts = Parts("Aggregate('s')", {"k": "string"}, {"total": sum_("n", "int64")})
+    >>> stored, rows = pa.table({"k": ["a"], "total": [5]}), pa.table({"k": ["a", "a"], "n": [1, 2]})
+    >>> parts.merged(stored, parts.of_rows(rows, rows)).to_pylist()
+    [{'k': 'a', 'total': 8}]
+    """
+
+    def __init__(self, path: str, by: Mapping[str, object], parts: Mapping[str, Aggregation]) -> None:
+        self._path, self._by, self._parts = path, by, parts
+
+    def of_rows(self, keyed: pa.Table, rows: pa.Table) -> pa.Table:
+        """Return the key and the parts of each key in a batch's rows.
+
+        `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
+        """
+        wanted = {name: (part.function, part.column) for name, part in self._parts.items()}
+        return self._grouped(keyed, rows, wanted)
+
+    def merged(self, stored: pa.Table, batch: pa.Table) -> pa.Table:
+        """Return the parts of `batch`, with those of the same keys in `stored` merged into them."""
+        # Stored parts come first: `first` and `last` depend on the order.
+        both = pa.concat_tables([stored, batch])
+        merges = {name: (part.merge, name) for name, part in self._parts.items()}
+        return self._grouped(both, both, merges)
+
+    def _grouped(
+        self, keyed: pa.Table, rows: pa.Table, wanted: Mapping[str, tuple[str, str | None]]
+    ) -> pa.Table:
+        """Group by the key and aggregate. The result has the store's column names and types.
+
+        `keyed` has the key columns and `rows` the aggregated columns, of the same rows in the same order.
+        """
+        keys = arrow_schema(self._by)
+        types = arrow_schema({name: self._parts[name].type for name in wanted})
+        groups = Groups(RowCodec(keys, f"{self._path}.by").canonical(keyed).columns)
+        numbers: dict[str, int] = {}
+        rough: dict[str, int] = {}  # the float versions of sums that may overflow
+        for name, (function, column) in wanted.items():
+            if column is None:
+                numbers[name] = groups.add(function)
+                continue
+            values = self._values(name, function, rows, column, types.field(name).type)
+            if function == "sum" and may_wrap(values):
+                rough[name] = groups.add("sum", values.cast(pa.float64(), safe=False))
+            numbers[name] = groups.add(function, values)
+        columns = dict(zip(keys.names, groups.keys, strict=True))
+        for name, (function, column) in wanted.items():
+            about = groups.of(rough[name]) if name in rough else None
+            result = groups.of(numbers[name])
+            columns[name] = self._fitted(name, function, column, result, types.field(name).type, about)
+        return pa.table(columns)
+
+    def _values(
+        self, name: str, function: str, rows: pa.Table, column: str, kind: pa.DataType
+    ) -> pa.ChunkedArray:
+        """Return the values to aggregate: in the stored type, or for sums in a type that is wide enough.
+
+        Values are cast before they are compared or added, so the result is the same as for single rows. Errors:
+        `InputError` for a value that does not fit, such as 2^53 + 1 in a float64.
+        """
+        path = f"{self._path}.{name}"
+        values = column_of(rows, column, path)
+        if function == "count":
+            return values
+        check_cast(values.type, kind, path, column)
+        try:
+            if function == "sum":
+                return addable(values, kind)
+            if values.type != kind:
+                values = cast(values, kind)
+            if pa.types.is_floating(kind):
+                nulls = values.is_null().to_numpy(zero_copy_only=False)
+                values = pa.chunked_array([pa.array(canonical_floats(values), kind, mask=nulls)])
+            return values
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
+            raise InputError(
+                path,
+                found=f"{column!r}, {values.type}",
+                expected=f"{kind} ({refused})",
+                hint=_remedy(values.type, kind),
+            ) from None
+
+    def _fitted(
+        self,
+        name: str,
+        function: str,
+        column: str | None,
+        result: pa.ChunkedArray,
+        kind: pa.DataType,
+        about: pa.ChunkedArray | None,
+    ) -> pa.ChunkedArray:
+        """Cast an aggregate to its type. Floats take the nearest value. Errors: `InputError` for a value that does not
+        fit.
+
+        `about`: the same sums in floats, for sums that may have overflowed.
+        """
+        error: object = ""
+        if about is None or not has_wrapped(result, about):
+            try:
+                # A cast to the same type checks nothing, but a decimal sum may have more digits than its type allows.
+                if result.type != kind or has_digits(result):
+                    return result.cast(kind, safe=not pa.types.is_floating(kind))
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as refused:
+                error = f" ({refused})"
+        path = f"{self._path}.{name}"
+        if function != "sum" or not (is_exact(kind) and is_exact(result.type)):
+            raise InputError(path, found=f"{column!r}, {result.type}", expected=f"{kind}{error}")
+        about = pc.abs(result.cast(pa.float64(), safe=False) if about is None else about)
+        raise InputError(
+            path,
+            found=f"a sum of about {pc.max(about).as_py():.4g}",
+            expected=f"{room_of(kind)}; use the type 'float64' or a larger unit{error}",
+        )
+
+
+def _remedy(given: pa.DataType, kind: pa.DataType) -> str:
+    """Return the remedy for an integer that a float does not hold; nothing for other types."""
+    if not (pa.types.is_integer(given) and pa.types.is_floating(kind)):
+        return ""
+    return "keep it as 'int64', which needs a new store; or, if it may be rounded, cast the column to a float before"
