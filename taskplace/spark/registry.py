@@ -57,7 +57,7 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.state.column_types import USUAL
-from taskplace.spark.state.rows import parsed
+from taskplace.spark.state.columns import parsed
 from taskplace.spark.stub_processors import store_of
 from taskplace.spark.yaml_paths import option_path
 from topology import TopologyError

@@ -29,7 +29,8 @@ from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.watermarks import of_store
 from taskplace.spark.messages import EMPTY, Answer, History, Position, Question
 from taskplace.spark.processors.traits import traits_of
-from taskplace.spark.state.rows import RowCodec, table_given
+from taskplace.spark.state.columns import table_given
+from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.values import table_of
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.lookup import answer_all

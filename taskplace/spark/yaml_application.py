@@ -37,9 +37,8 @@ Errors: `ConfigError` and `TopologyError` with the path, the value found, the va
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -50,22 +49,18 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
-from taskplace.spark.state.type_text import TypeTextError
+from taskplace.spark.yaml_inputs import YamlSource, inputs_of, schemas_of
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from taskplace.spark.driver.directory_overlaps import Used
     from taskplace.spark.targets import SinkTarget
 
 # Only code that needs Spark imports it, so that a topology can be shown without Spark.
 
-FILES = ("parquet", "json", "csv", "orc", "text", "xml", "avro")
-FORMATS = (*FILES, "kafka", "rate", "rate-micro-batch", "socket", "delta", "iceberg")
-_SOURCE = "a Spark source, like {format: parquet, path: /data, schema: 'id long'}"
 _SINK = "{path: a directory} or {foreach: 'module:function'}"
 
 
@@ -83,7 +78,7 @@ class YamlApplication:
             built = self._topology.build()
         _check_sinks(built)
         given = entries("input", settings.input, INPUT)
-        self._inputs = _inputs(built, external_topics(built), given)
+        self._inputs = inputs_of(built, external_topics(built), given)
         _check_partitions(built)
         judge(built, settings, self._inputs, output)
 
@@ -99,7 +94,7 @@ class YamlApplication:
 def judge(
     built: BuiltTopology,
     settings: Settings,
-    inputs: Mapping[str, _Source] = MappingProxyType({}),
+    inputs: Mapping[str, YamlSource] = MappingProxyType({}),
     output: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
     """Refuse what `Placed` would refuse at the start, as far as this can be checked without Spark.
@@ -126,7 +121,7 @@ def judge(
     with _nodes_by_path(section), _in_the_file(paths):
         check_forms(built)
         # Before `programs`, so that a missing column is reported as missing, and not as one without an event time.
-        check_sources(built, _schemas(inputs, settings), settings.spark.conf.get)
+        check_sources(built, schemas_of(inputs, settings), settings.spark.conf.get)
         definition = StreamDefinition.of(  # judges the layouts of the stores, and options
             built,
             config=settings.placement,
@@ -152,7 +147,7 @@ def _check_partitions(built: BuiltTopology) -> None:
             raise TopologyError(f"{path}: found nothing, expected {expected}", node=node.name)
 
 
-def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, _Source]) -> list[Used]:
+def _directories(checkpoint: Path, settings: Settings, inputs: Mapping[str, YamlSource]) -> list[Used]:
     """Return the directories in use on this host, but for those of sinks."""
     from taskplace.spark.driver.directory_overlaps import Used
 
@@ -266,161 +261,3 @@ def _check_sinks(built: BuiltTopology) -> None:
     for node in built.nodes:
         if node.kind == "sink" and not hasattr(node.target, "publish"):
             raise ConfigError(f"output.{node.name}", found=node.target, expected=_SINK)
-
-
-# -------------------------------------------------------------------------------------------------- input
-
-
-class _Source:
-    """One entry of `input`, checked."""
-
-    def __init__(self, path: str, entry: Any, key: Sequence[str]) -> None:
-        if not isinstance(entry, Mapping):
-            raise ConfigError(path, found=entry, expected=_SOURCE)
-        for name in entry:
-            if name not in INPUT:
-                raise ConfigError.unknown_key(path, name, INPUT)
-        self._at = path
-        self._format = _format(f"{path}.format", entry.get("format"))
-        self._schema, columns = _schema(f"{path}.schema", entry.get("schema"))
-        files = self._format in FILES
-        self._path = entry.get("path")
-        blank = isinstance(self._path, str) and not self._path.strip()
-        if blank or (not isinstance(self._path, str) and (files or self._path is not None)):
-            raise ConfigError(f"{path}.path", found=self._path, expected="a directory or a URI")
-        if files and self._format != "text" and self._schema is None:
-            expected = "the columns of the files, like 'id long, name string'"
-            raise ConfigError(f"{path}.schema", found=None, expected=expected)
-        self._options = _options(f"{path}.options", entry.get("options"))
-        #: The columns with their types, as far as the file declares them; None: not known.
-        self.columns = columns
-        self._select = entry.get("select")
-        if self._select is not None:
-            self.columns = ()
-        if self._select is None:
-            _check_key(f"{path}.schema", [name for name, _ in columns], key)
-        elif not isinstance(self._select, list) or not all(map(_is_text, self._select)):
-            raise ConfigError(f"{path}.select", found=self._select, expected="a list of SQL expressions")
-
-    @property
-    def directory(self) -> Path | None:
-        """The path that the source reads on this host, maybe with wildcards; None if it reads elsewhere."""
-        option = next((value for name, value in self._options.items() if name.lower() == "path"), None)
-        given = self._path if self._path is not None else option
-        try:
-            return None if given is None else local_path(absolute(given), self._at)
-        except InputError:
-            return None
-
-    def schema(self, timestamp: str) -> StructType | None:
-        """Return the declared schema; None if it is not known, as with `select`."""
-        from taskplace.spark.ddl import struct_type
-
-        return struct_type(self.columns, timestamp) if self.columns else None
-
-    def read(self, spark: SparkSession) -> DataFrame:
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
-        reader = spark.readStream.format(self._format).options(**self._options)
-        try:
-            if self._schema is not None:
-                reader = reader.schema(self._schema)
-            df = reader.load(absolute(self._path)) if self._path is not None else reader.load()
-            return df.selectExpr(*self._select) if self._select else df
-        except (PySparkException, Py4JError) as error:
-            says = str(getattr(error, "java_exception", error)).strip().splitlines()[0]
-            raise ConfigError(self._at, found=self._format, expected=_SOURCE, hint=says) from error
-
-
-def _schemas(inputs: Mapping[str, _Source], settings: Settings) -> dict[str, StructType]:
-    """Return the schemas of the sources that declare one."""
-    timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
-    found = {topic: source.schema(timestamp) for topic, source in inputs.items()}
-    return {topic: schema for topic, schema in found.items() if schema is not None}
-
-
-def _inputs(built: BuiltTopology, topics: Collection[str], given: Mapping[str, Any]) -> dict[str, _Source]:
-    for name in given:
-        if name not in topics:
-            raise ConfigError.unknown_key("input", name, topics)
-    keys = {node.topic: node.key for node in built.nodes if node.kind == "source"}
-    return {topic: _Source(f"input.{topic}", given.get(topic), keys[topic]) for topic in topics}
-
-
-def _format(path: str, found: object) -> str:
-    if not isinstance(found, str) or not found.strip():
-        raise ConfigError(path, found=found, expected="a streaming source format of Spark, like parquet")
-    near = difflib.get_close_matches(found.lower(), FORMATS, n=1, cutoff=0.8)
-    if near and near[0] != found.lower():  # what is like no known one may be a source of one's own
-        hint = f"did you mean {near[0]!r}?"
-        raise ConfigError(path, found=found, expected="a format that Spark knows", hint=hint)
-    return found.lower() if near else found
-
-
-def _options(path: str, found: object) -> dict[str, str]:
-    if not isinstance(found, Mapping | None):
-        raise ConfigError(path, found=found, expected="a mapping of Spark's options")
-    for name, value in (found or {}).items():
-        _check_text(path, name)
-        if not isinstance(value, str | int | float):
-            raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
-    return {
-        str(name): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in (found or {}).items()
-    }
-
-
-def _schema(path: str, found: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
-    """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
-    from taskplace.spark.ddl import written_columns
-
-    if found is None:
-        return None, ()
-    if isinstance(found, Mapping) and found:
-        columns = [(str(name), kind) for name, kind in found.items()]
-        for name in found:
-            _check_text(path, name)
-        for name, kind in columns:
-            _check_type(f"{path}.{name}", kind)
-        return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns), tuple(columns)
-    if not isinstance(found, str) or not found.strip():
-        raise ConfigError(path, found=found, expected="Spark's DDL ('id long, name string'), or columns")
-    try:
-        return found, tuple(written_columns(found))
-    except TypeTextError as error:
-        raise _written(path, error) from None
-
-
-def _is_text(found: object) -> bool:
-    return isinstance(found, str) and bool(found.strip())
-
-
-def _check_text(path: str, name: object) -> None:
-    if not isinstance(name, str) or not name:
-        raise ConfigError(f"{path}.{name}", found=name, expected="a string as key (quote it)")
-
-
-def _check_type(path: str, written: object) -> None:
-    from taskplace.spark.ddl import read_type
-
-    if not isinstance(written, str):
-        raise ConfigError(path, found=written, expected="a Spark type")
-    try:
-        read_type(written)
-    except TypeTextError as error:
-        raise _written(path, error) from None
-
-
-def _written(path: str, error: TypeTextError) -> ConfigError:
-    expected = "a Spark type" if error.expected == "a type" else error.expected
-    return ConfigError(f"{path}{error.suffix}", found=error.found, expected=expected, hint=error.hint)
-
-
-def _check_key(path: str, columns: Sequence[str], key: Sequence[str]) -> None:
-    for column in key if columns else ():
-        if column not in columns:
-            near = difflib.get_close_matches(column, columns, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
-            expected = f"columns that include the key column {column!r}"
-            raise ConfigError(path, found=", ".join(columns), expected=expected, hint=hint)

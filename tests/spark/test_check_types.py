@@ -27,7 +27,8 @@ from taskplace.spark.processors import (
 )
 from taskplace.spark.processors.columns import arrow_types, columns_sent
 from taskplace.spark.state.casts import cast
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.state.rows import RowCodec
 from topology import Topology
 
 COLUMNS = (

@@ -16,7 +16,8 @@ from taskplace.spark.processors import Aggregate, Count, TableJoin, count, max_
 from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, encode_changes, write_file
-from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.state.store import Store
+from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows

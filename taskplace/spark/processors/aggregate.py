@@ -29,7 +29,7 @@ from taskplace.spark.processors.parts import Parts
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.processors.windows import WINDOW, Tumbling
-from taskplace.spark.state.rows import arrow_schema
+from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.store import Store
 from taskplace.validation import boolean
 

@@ -36,7 +36,8 @@ from taskplace.spark.processors.columns import (
     row_of_nulls,
 )
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
 from taskplace.validation import named, nearest

@@ -15,7 +15,8 @@ from taskplace.spark.processors.columns import Columns, InputColumn, Types, colu
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.state.rows import RowCodec
 from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"

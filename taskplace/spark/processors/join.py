@@ -25,7 +25,8 @@ from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.state.rows import RowCodec
 from taskplace.spark.state.store import Store
 from taskplace.validation import boolean, named
 

@@ -15,7 +15,8 @@ from taskplace.spark.processors.aggregations import Aggregation
 from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
 from taskplace.spark.state.casts import cast
-from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats, check_cast, column_of
+from taskplace.spark.state.columns import arrow_schema, check_cast, column_of
+from taskplace.spark.state.rows import RowCodec, canonical_floats
 
 
 class Parts:

@@ -15,7 +15,8 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Answer, Question
 from taskplace.spark.state.files import pieces, private_directory
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS, StoreSchema
+from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS
+from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.state.view import View
 from taskplace.spark.worker import identity
 

@@ -12,7 +12,8 @@ from taskplace.errors import InputError
 from taskplace.spark.messages import Watermark
 from taskplace.spark.processors.base import Context, call, runs_every_batch
 from taskplace.spark.state.expiry import as_datetime, micros
-from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.state.store import Store
+from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.operators import Operator as Operator

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from taskplace.errors import InputError
 from taskplace.spark.messages import Columns, SinkSchema
 from taskplace.spark.state.column_types import parse
-from taskplace.spark.state.rows import parsed
+from taskplace.spark.state.columns import parsed
 from taskplace.spark.worker.columns import Unreadable, check_names, readable, text, untyped
 from taskplace.spark.worker.unify import cast, common, converted, plain
 

@@ -33,7 +33,7 @@ from taskplace.spark.processors import (
 from taskplace.spark.state.casts import keeps_apart
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.rows import RowCodec
-from taskplace.spark.state.store import StoreSchema
+from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.hashing import partition_of
 
 REFUSED = "refused"

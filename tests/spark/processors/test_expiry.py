@@ -27,7 +27,8 @@ from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import SECOND
-from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.state.store import Store
+from taskplace.spark.state.store_schema import StoreSchema
 from tests.support.expiry import TTL, Task, at, micros, table
 
 

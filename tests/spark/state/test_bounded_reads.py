@@ -11,7 +11,8 @@ import pytest
 from taskplace.spark.messages import Change, History
 from taskplace.spark.state import store as module
 from taskplace.spark.state.copy import Copy
-from taskplace.spark.state.store import Store, StoreSchema
+from taskplace.spark.state.store import Store
+from taskplace.spark.state.store_schema import StoreSchema
 
 SCHEMA = StoreSchema.of(
     "s",

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.state import rows as rows_module
-from taskplace.spark.state.rows import RowCodec, arrow_schema, canonical_floats
+from taskplace.spark.state.columns import arrow_schema
+from taskplace.spark.state.rows import RowCodec, canonical_floats
 
 
 def ints(bits: int, signed: bool = True) -> st.SearchStrategy[int]:
@@ -168,7 +169,8 @@ def test_more_than_one_array_holds_comes_in_several(monkeypatch):
 MEASURED = """
 import re, sys
 import pyarrow as pa
-from taskplace.spark.state.rows import RowCodec, arrow_schema
+from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.columns import arrow_schema
 
 
 def memory(line):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.processors import PerKey
-from taskplace.spark.state.rows import arrow_schema
+from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.values import table_of
 
 NOON = datetime(2026, 1, 1, 12, 0, 0, 123456)

@@ -16,7 +16,7 @@ from taskplace.spark.messages import EMPTY, AttemptDescriptor, Bin, History, Rep
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
 from taskplace.spark.state.files import decode_records, read_sealed
-from taskplace.spark.state.store import StoreSchema
+from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.program import Operator, Program
