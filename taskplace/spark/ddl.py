@@ -49,7 +49,7 @@ def written_columns(ddl: str) -> list[tuple[str, str]]:
     >>> written_columns("id long NOT NULL, `my tags`: map<string, decimal(9, 2)> COMMENT 'a, b'")
     [('id', 'long'), ('my tags', 'map<string, decimal(9, 2)>')]
     """
-    tokens, found = Tokens(ddl, WORDS), []
+    tokens, columns = Tokens(ddl, WORDS), []
     while True:
         word = tokens.take()
         if not re.fullmatch(r"\w+|`.+`", word, re.DOTALL):
@@ -62,12 +62,12 @@ def written_columns(ddl: str) -> list[tuple[str, str]]:
         begin = tokens.begin
         with tokens.inside(name):
             _Reader(tokens).type()
-            found.append((name, ddl[begin : tokens.end]))
+            columns.append((name, ddl[begin : tokens.end]))
             _skip_what_follows(tokens)
             if tokens.peek() not in ("", ","):
                 raise tokens.unexpected("a comma, or the end")
         if not tokens.take():
-            return found
+            return columns
 
 
 def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> spark.DataType | None:
@@ -80,10 +80,10 @@ def read_type(written: str, timestamp: str = "TIMESTAMP_LTZ") -> spark.DataType 
     taskplace.spark.state.type_text.TypeTextError: in b.element: found 'innt', expected a type; did you mean 'int'?
     """
     reader = _Reader(Tokens(written, WORDS), timestamp)
-    found = reader.type()
+    kind = reader.type()
     _skip_what_follows(reader.tokens)
     reader.tokens.finish()
-    return found if reader.known else None
+    return kind if reader.known else None
 
 
 def struct_type(

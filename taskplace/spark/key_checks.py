@@ -58,20 +58,20 @@ by (origin), so rows of one key reach several tasks; repartition the input by (t
     for sub in built.subtopologies:
         if sub.partitions == 1:
             continue
-        found = routes(sub)
+        by_node = routes(sub)
         for node in sub.nodes:
-            _check(sub, node, found)
+            _check(sub, node, by_node)
             if _keeps_state_by_key(node):
-                _check_topics(sub, node, found)
+                _check_topics(sub, node, by_node)
         for nodes in _sharing(sub):
-            _check_split(built, sub, nodes, found)
-            _check_shared(nodes, found)
+            _check_split(built, sub, nodes, by_node)
+            _check_shared(nodes, by_node)
 
 
-def _check(sub: Subtopology, node: Node, found: Mapping[str, Routes]) -> None:
+def _check(sub: Subtopology, node: Node, by_node: Mapping[str, Routes]) -> None:
     """Refuse a state key that lacks a column by which one of the node's inputs is split."""
     reaching = {
-        route: parent for parent in reversed(node.parents) for route in found[parent] if route.columns
+        route: parent for parent in reversed(node.parents) for route in by_node[parent] if route.columns
     }
     for store, by in _keys(sub, node):
         for route, parent in sorted(reaching.items()):
@@ -97,9 +97,9 @@ def _renamed(route: Route) -> str:
     return f"; or, if {route.unsure!r} only renames the columns, declare that with `passes_keys_on`"
 
 
-def _check_topics(sub: Subtopology, node: Node, found: Mapping[str, Routes]) -> None:
+def _check_topics(sub: Subtopology, node: Node, by_node: Mapping[str, Routes]) -> None:
     """Refuse inputs from topics that are split by different columns."""
-    columns = {route.columns for route in inputs(node, found) if route.columns}
+    columns = {route.columns for route in inputs(node, by_node) if route.columns}
     if len(columns) > 1:
         split = " and ".join(f"({', '.join(key)})" for key in sorted(columns))
         raise TopologyError(
@@ -121,14 +121,14 @@ def _sharing(sub: Subtopology) -> list[list[Node]]:
 
 
 def _check_split(
-    built: BuiltTopology, sub: Subtopology, nodes: list[Node], found: Mapping[str, Routes]
+    built: BuiltTopology, sub: Subtopology, nodes: list[Node], by_node: Mapping[str, Routes]
 ) -> None:
     """Refuse topics without a key, and topics with different numbers of partitions, before state that is kept by key.
 
     What lies between a topic and the node does not matter: nothing but a repartition moves rows to another task.
     """
     node = nodes[-1]
-    reaching = {route.source: route for one in nodes for route in inputs(one, found)}
+    reaching = {route.source: route for one in nodes for route in inputs(one, by_node)}
     without = sorted(name for name, route in reaching.items() if not route.columns)
     if without:
         raise TopologyError(
@@ -152,9 +152,9 @@ def _check_split(
         )
 
 
-def _check_shared(nodes: list[Node], found: Mapping[str, Routes]) -> None:
+def _check_shared(nodes: list[Node], by_node: Mapping[str, Routes]) -> None:
     """Refuse a store that nodes behind topics with different keys share."""
-    every = {route.columns for node in nodes for route in inputs(node, found) if route.columns}
+    every = {route.columns for node in nodes for route in inputs(node, by_node) if route.columns}
     if len(nodes) > 1 and len(every) > 1:
         split = " and ".join(f"({', '.join(key)})" for key in sorted(every))
         raise TopologyError(
@@ -232,9 +232,9 @@ def owned(
 
     A class without traits is checked as well: it may take the keys of its state from anywhere.
     """
-    found: dict[tuple[str, str, tuple[str, ...]], list[Route]] = {}
+    groups: dict[tuple[str, str, tuple[str, ...]], list[Route]] = {}
     for node, store, route in _kept(sub, keys):
-        found.setdefault((node.name, store, route.columns), []).append(route)
+        groups.setdefault((node.name, store, route.columns), []).append(route)
     nodes = {node.name: node for node in sub.nodes}
     return tuple(
         Owned(
@@ -245,7 +245,7 @@ def owned(
             partitions=max(partitions[route.topic] or 0 for route in reaching),
             changed_by=next((route.unsure for route in sorted(reaching) if route.unsure), node),
         )
-        for (node, store, columns), reaching in found.items()
+        for (node, store, columns), reaching in groups.items()
         if any(route.unsure for route in reaching) or _is_unsure(nodes[node])
     )
 
@@ -262,11 +262,11 @@ def alike(built: BuiltTopology) -> tuple[tuple[str, ...], ...]:
     for sub in built.subtopologies:
         if sub.partitions == 1:
             continue
-        found = routes(sub)
+        by_node = routes(sub)
         stores: dict[tuple[str, int], set[str]] = {}
         for node in sub.nodes:
             for store in node.stores if _keeps_state_by_key(node) else ():
-                for route in inputs(node, found):
+                for route in inputs(node, by_node):
                     if route.columns:
                         stores.setdefault((store, len(route.columns)), set()).add(route.topic)
         groups |= {tuple(sorted(topics)): None for topics in stores.values()}
@@ -277,14 +277,14 @@ def _kept(sub: Subtopology, keys: Mapping[str, pa.Schema]) -> Iterable[tuple[Nod
     """Yield each store with the routes to its nodes whose columns the store's key has."""
     if sub.partitions == 1:
         return
-    found = routes(sub)
+    by_node = routes(sub)
     for node in sub.nodes:
         traits = traits_of(node.processor)
         if states_traits(node.processor) and not traits.by_has_split_key:
             continue
         for store in node.stores:
             own = set(_of_rows(node.processor, keys[store].names))
-            for route in sorted(inputs(node, found)):
+            for route in sorted(inputs(node, by_node)):
                 if route.columns and set(route.columns) <= own:
                     yield node, store, route
 

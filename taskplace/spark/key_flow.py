@@ -47,34 +47,34 @@ Routes = frozenset[Route]
 
 def routes(sub: Subtopology) -> dict[str, Routes]:
     """Return the routes to each node's output, by node. O(nodes x topics)."""
-    found: dict[str, Routes] = {}
+    by_node: dict[str, Routes] = {}
     for node in sub.nodes:
-        found[node.name] = _output(node, found)
-    return found
+        by_node[node.name] = _output(node, by_node)
+    return by_node
 
 
-def inputs(node: Node, found: Mapping[str, Routes]) -> Routes:
+def inputs(node: Node, by_node: Mapping[str, Routes]) -> Routes:
     """Return the routes to a node's inputs."""
-    return frozenset(route for parent in node.parents for route in found[parent])
+    return frozenset(route for parent in node.parents for route in by_node[parent])
 
 
-def _output(node: Node, found: Mapping[str, Routes]) -> Routes:
+def _output(node: Node, by_node: Mapping[str, Routes]) -> Routes:
     if node.kind == "source":
         return frozenset({Route(node.topic or "", node.name, node.key, node.key)})
     if node.kind not in ("processor", "join"):
-        return inputs(node, found)
+        return inputs(node, by_node)
     traits = traits_of(node.processor)
     if traits.passes_keys_on:
         names = renamed_keys(node.processor)
-        return frozenset(_renamed(node, route, names) for route in found[node.parents[0]])
+        return frozenset(_renamed(node, route, names) for route in by_node[node.parents[0]])
     if traits.keeps_key_columns:
         of_state = traits.by_has_split_key
         return frozenset(
             route if of_state or route.unsure else replace(route, unsure=node.name)
-            for route in found[node.parents[0]]
+            for route in by_node[node.parents[0]]
         )
     return frozenset(
-        route if route.unsure else replace(route, unsure=node.name) for route in inputs(node, found)
+        route if route.unsure else replace(route, unsure=node.name) for route in inputs(node, by_node)
     )
 
 

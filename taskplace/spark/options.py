@@ -94,16 +94,16 @@ def local_path(path: object, what: str, *, patterns: bool = True) -> Path:
         or not str(path).strip()
     ):
         raise InputError(what, found=path, expected="a directory, as a path or a file:// URI")
-    found = paths.local_path(
+    local = paths.local_path(
         path if isinstance(path, str) else Path(path),
         what,
         expected="a path, or a file:// URI, on a file system that driver and executors share",
     )
-    if not patterns and set(str(found)) & set("*?[]{}"):
+    if not patterns and set(str(local)) & set("*?[]{}"):
         raise InputError(
-            what, found=str(found), expected="a path without * ? [ ] { }, which Spark takes for patterns"
+            what, found=str(local), expected="a path without * ? [ ] { }, which Spark takes for patterns"
         )
-    return found
+    return local
 
 
 def check_reporter(reporter: object) -> None:

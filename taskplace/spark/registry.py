@@ -211,16 +211,16 @@ def _aggregate(
     return Aggregate(store, by=_columns("by", by), **options)
 
 
-def _window(found: object) -> Tumbling | None:
-    if found is None:
+def _window(given: object) -> Tumbling | None:
+    if given is None:
         return None
     names = [parameter.name for parameter in _parameters(Tumbling)]
-    if not isinstance(found, Mapping) or not {"column", "size"} <= set(found):
-        raise TopologyError(f"window: found {found!r}, expected {{column: at, size: 1 hour}}")
-    for name in found:
+    if not isinstance(given, Mapping) or not {"column", "size"} <= set(given):
+        raise TopologyError(f"window: found {given!r}, expected {{column: at, size: 1 hour}}")
+    for name in given:
         if name not in names:
             raise TopologyError(f"window.{name}: found an unknown option; {nearest(name, names)}")
-    return Tumbling(**found)
+    return Tumbling(**given)
 
 
 def _aggregation(path: str, spec: object) -> Aggregation:
@@ -312,11 +312,11 @@ def _per_key(
     return PerKey(store, run, by=keys, state=kept, output=sent, ttl=ttl, time=time, **declared)
 
 
-def _columns(path: str, found: object) -> dict[str, str]:
+def _columns(path: str, given: object) -> dict[str, str]:
     """Return columns with their types. Refuses unknown types."""
-    if not isinstance(found, Mapping) or not found:
-        raise TopologyError(f"{path}: found {found!r}, expected columns with their types, like {{id: int64}}")
-    for name, kind in found.items():
+    if not isinstance(given, Mapping) or not given:
+        raise TopologyError(f"{path}: found {given!r}, expected columns with their types, like {{id: int64}}")
+    for name, kind in given.items():
         if not isinstance(kind, str):
             raise TopologyError(
                 f"{path}.{name}: found {kind!r}, expected a column type; {nearest(kind, USUAL)}"
@@ -326,7 +326,7 @@ def _columns(path: str, found: object) -> dict[str, str]:
         except InputError as error:
             hint = f"; {nearest(kind, USUAL)}" if error.found == kind and not error.hint else ""
             raise TopologyError(f"{error}{hint}") from None
-    return dict(found)
+    return dict(given)
 
 
 _BUILT_IN: Mapping[str, Callable[..., Any]] = {

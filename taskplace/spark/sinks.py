@@ -83,10 +83,10 @@ class ParquetSink(SinkTarget):
 
     def check(self, checkpoint_id: str) -> None:
         """Refuse a directory that belongs to another checkpoint, or has files beside the batches. Changes nothing."""
-        found = self._owner()
-        if found not in ("", checkpoint_id) or (not found and any(self.path.glob("batch_id=*"))):
+        owner = self._owner()
+        if owner not in ("", checkpoint_id) or (not owner and any(self.path.glob("batch_id=*"))):
             raise CheckpointError(
-                f"{self.path}: the directory has output of {'another checkpoint' if found else 'another program'}; "
+                f"{self.path}: the directory has output of {'another checkpoint' if owner else 'another program'}; "
                 "set another directory, or remove this one"
             )
         if (foreign := self._foreign()) is not None:
@@ -105,8 +105,8 @@ class ParquetSink(SinkTarget):
             if not path.is_dir():
                 return path
             if not _BATCH.fullmatch(path.name):
-                found = (file for file in path.rglob("*") if file.name[0] not in "._" and file.is_file())
-                if (file := next(found, None)) is not None:
+                files = (file for file in path.rglob("*") if file.name[0] not in "._" and file.is_file())
+                if (file := next(files, None)) is not None:
                     return file
         return None
 
@@ -149,9 +149,9 @@ class ParquetSink(SinkTarget):
         """
         final = self.path / f"batch_id={batch_id}"
         if final.exists():
-            if (found := _rows(final.glob("*.parquet"))) != (rows := _rows(files)):
+            if (there := _rows(final.glob("*.parquet"))) != (rows := _rows(files)):
                 raise CheckpointError(
-                    f"{final}: found {found} rows, expected the {rows} committed rows; the output belongs to a batch "
+                    f"{final}: found {there} rows, expected the {rows} committed rows; the output belongs to a batch "
                     "that the checkpoint no longer has, for example after a backup was restored: remove this "
                     "directory and those of later batches"
                 )
@@ -209,10 +209,10 @@ class ForeachBatch(SinkTarget):
 def _with_nulls(df: DataFrame, columns: Iterable[tuple[int, str]]) -> DataFrame:
     from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
 
-    found = [F.col("`" + name.replace("`", "``") + "`") for name in df.columns]
+    selected = [F.col("`" + name.replace("`", "``") + "`") for name in df.columns]
     for place, name in columns:
-        found.insert(place, F.lit(None).alias(name))
-    return df.select(found)
+        selected.insert(place, F.lit(None).alias(name))
+    return df.select(selected)
 
 
 def _rows(files: Iterable[Path]) -> int:

@@ -96,10 +96,10 @@ class StoreReader:
         known = sorted(store for program in placed.programs for store in program.stores)
         if not isinstance(name, str) or name not in known:
             raise InputError("store", found=name, expected=f"one of {known}", hint=nearest(name, known))
-        found = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
+        holding = [(p, p.stores[name]) for p in placed.programs if name in p.stores]
         if not isinstance(copies, str) or copies not in ("active", "standby"):
             raise InputError("copies", found=copies, expected="'active' or 'standby'")
-        self._placed, (self._program, self.schema) = placed, found[0]
+        self._placed, (self._program, self.schema) = placed, holding[0]
         for bound, value in (("max_lag", max_lag), ("max_batches", max_batches)):
             whole = isinstance(value, int) and not isinstance(value, bool)
             if value is not None and (copies == "active" or not whole or value < 0):
@@ -118,8 +118,8 @@ class StoreReader:
         for name in self.schema.key.names:
             _column(key, name)
         keys = table_of([key], self.schema.key, "key")
-        found: dict[str, Any] | None = self._values(keys).to_pylist()[0]
-        return found
+        value: dict[str, Any] | None = self._values(keys).to_pylist()[0]
+        return value
 
     def get_many(self, keys: pa.Table) -> pa.Table:
         """Return `keys` with a struct column `value`, which is null for a key without a value.
@@ -184,10 +184,10 @@ class StoreReader:
         return self._placed.bridge.spark.read.parquet(*files)
 
     def _structs(self, raw: Sequence[bytes | None]) -> pa.Array:
-        found = [value for value in raw if value is not None]
-        table = RowCodec(self.schema.value).decode(found)
+        values = [value for value in raw if value is not None]
+        table = RowCodec(self.schema.value).decode(values)
         structs = table.to_struct_array().combine_chunks()
-        place = iter(range(len(found)))
+        place = iter(range(len(values)))
         return structs.take(pa.array([None if value is None else next(place) for value in raw], pa.int64()))
 
     def _tasks_of_keys(self, keys: pa.Table) -> list[Sequence[TaskId]]:
@@ -273,12 +273,12 @@ class StoreReader:
             job = self._placed.bridge.pinned(asked, locations, partial(answer_all, self.schema))
             tag = f"taskplace-read-{uuid.uuid4().hex}"
             try:
-                found = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
+                encoded = list(self._placed.bridge.run(job, range(len(asked)), tag=tag))
             except Exception as error:
                 # Reading a damaged copy can kill the executor; another holder may have a good copy.
                 why.update(dict.fromkeys(histories, f"{type(error).__name__} while it was read"))
                 continue
-            for answer in map(Answer.decode, found):
+            for answer in map(Answer.decode, encoded):
                 if answer.position is None:
                     why[answer.task] = answer.error
                 elif not self._close_enough(histories[answer.task], answer.position):

@@ -96,8 +96,8 @@ class YamlSource:
 def schemas_of(inputs: Mapping[str, YamlSource], settings: Settings) -> dict[str, StructType]:
     """Return the schemas of the sources that declare one."""
     timestamp = settings.spark.conf.get("spark.sql.timestampType", "TIMESTAMP_LTZ")
-    found = {topic: source.schema(timestamp) for topic, source in inputs.items()}
-    return {topic: schema for topic, schema in found.items() if schema is not None}
+    declared = {topic: source.schema(timestamp) for topic, source in inputs.items()}
+    return {topic: schema for topic, schema in declared.items() if schema is not None}
 
 
 def inputs_of(
@@ -111,52 +111,52 @@ def inputs_of(
     return {topic: YamlSource(f"input.{topic}", given.get(topic), keys[topic]) for topic in topics}
 
 
-def _format(path: str, found: object) -> str:
-    if not isinstance(found, str) or not found.strip():
-        raise ConfigError(path, found=found, expected="a streaming source format of Spark, like parquet")
-    near = difflib.get_close_matches(found.lower(), FORMATS, n=1, cutoff=0.8)
-    if near and near[0] != found.lower():  # what is like no known one may be a source of one's own
+def _format(path: str, given: object) -> str:
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError(path, found=given, expected="a streaming source format of Spark, like parquet")
+    near = difflib.get_close_matches(given.lower(), FORMATS, n=1, cutoff=0.8)
+    if near and near[0] != given.lower():  # what is like no known one may be a source of one's own
         hint = f"did you mean {near[0]!r}?"
-        raise ConfigError(path, found=found, expected="a format that Spark knows", hint=hint)
-    return found.lower() if near else found
+        raise ConfigError(path, found=given, expected="a format that Spark knows", hint=hint)
+    return given.lower() if near else given
 
 
-def _options(path: str, found: object) -> dict[str, str]:
-    if not isinstance(found, Mapping | None):
-        raise ConfigError(path, found=found, expected="a mapping of Spark's options")
-    for name, value in (found or {}).items():
+def _options(path: str, given: object) -> dict[str, str]:
+    if not isinstance(given, Mapping | None):
+        raise ConfigError(path, found=given, expected="a mapping of Spark's options")
+    for name, value in (given or {}).items():
         _check_text(path, name)
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{path}.{name}", found=value, expected="a string, a number or true/false")
     return {
         str(name): str(value).lower() if isinstance(value, bool) else str(value)
-        for name, value in (found or {}).items()
+        for name, value in (given or {}).items()
     }
 
 
-def _schema(path: str, found: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
+def _schema(path: str, given: object) -> tuple[str | None, tuple[tuple[str, Any], ...]]:
     """Return a schema as Spark's DDL, and its columns with their types as written; empty: unknown."""
     from taskplace.spark.ddl import written_columns
 
-    if found is None:
+    if given is None:
         return None, ()
-    if isinstance(found, Mapping) and found:
-        columns = [(str(name), kind) for name, kind in found.items()]
-        for name in found:
+    if isinstance(given, Mapping) and given:
+        columns = [(str(name), kind) for name, kind in given.items()]
+        for name in given:
             _check_text(path, name)
         for name, kind in columns:
             _check_type(f"{path}.{name}", kind)
         return ", ".join(f"`{name.replace('`', '``')}` {kind}" for name, kind in columns), tuple(columns)
-    if not isinstance(found, str) or not found.strip():
-        raise ConfigError(path, found=found, expected="Spark's DDL ('id long, name string'), or columns")
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError(path, found=given, expected="Spark's DDL ('id long, name string'), or columns")
     try:
-        return found, tuple(written_columns(found))
+        return given, tuple(written_columns(given))
     except TypeTextError as error:
         raise _written(path, error) from None
 
 
-def _is_text(found: object) -> bool:
-    return isinstance(found, str) and bool(found.strip())
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _check_text(path: str, name: object) -> None:

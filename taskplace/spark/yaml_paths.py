@@ -62,11 +62,11 @@ def node_path(text: str, topology: Mapping[str, Any]) -> str:
     >>> node_path("node 'stats': unknown store 'delay'", {"nodes": {"stats": {}}})
     "topology.nodes.stats: unknown store 'delay'"
     """
-    found = re.match(r"(?:node|source|store|repartition) '([^']*)'", text)
-    for section in ("nodes", "sources", "stores") if found else ():
+    match = re.match(r"(?:node|source|store|repartition) '([^']*)'", text)
+    for section in ("nodes", "sources", "stores") if match else ():
         entries = topology.get(section)
-        if found is not None and isinstance(entries, Mapping) and found[1] in entries:
-            return f"topology.{section}.{found[1]}{text[found.end() :]}"
+        if match is not None and isinstance(entries, Mapping) and match[1] in entries:
+            return f"topology.{section}.{match[1]}{text[match.end() :]}"
     return text
 
 

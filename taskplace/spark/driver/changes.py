@@ -62,7 +62,7 @@ def _output(node: Node, inputs: Sequence[Changes | None]) -> Changes | None:
     if says is None:
         first = next((changes for changes in inputs if changes is not None), None)
         return None if first is None else Changes(first.origin)
-    found: Changes | None = says(node.name, *inputs)
-    if found is not None and overrides_process(node.processor, "output_changes"):
-        return Changes(found.origin)
-    return found
+    output: Changes | None = says(node.name, *inputs)
+    if output is not None and overrides_process(node.processor, "output_changes"):
+        return Changes(output.origin)
+    return output

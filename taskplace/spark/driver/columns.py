@@ -103,8 +103,8 @@ def _at(node: Node) -> Iterator[None]:
 def _goes_by(node: Node) -> tuple[int, str] | None:
     """Return the input and the column that a node uses as event time, if it declares one."""
     asked = getattr(node.processor, "input_time", None)
-    found = asked() if asked is not None else None
-    return None if found is None else (found.input, found.column)
+    time = asked() if asked is not None else None
+    return None if time is None else (time.input, time.column)
 
 
 def _check_zone(path: str, column: str, kind: str, utc: Callable[[], bool]) -> None:

@@ -42,17 +42,17 @@ class IdleSources:
         self._timer: threading.Timer | None = None
 
     def newest(
-        self, found: Mapping[str, int], known: Mapping[str, int], rows: int, watermark: int | None
+        self, of_rows: Mapping[str, int], known: Mapping[str, int], rows: int, watermark: int | None
     ) -> Mapping[str, int]:
         """Return the newest event times to commit a batch with.
 
-        `found` are those of the batch's rows, `known` those of the batches before; `watermark` is that of the batch.
+        `of_rows` are those of the batch's rows, `known` those of the batches before; `watermark` is that of the batch.
         """
         if rows:
             self._since, self._newest = time.monotonic(), None
-            return found
+            return of_rows
         if not self._acts(known, watermark) or time.monotonic() - self._since < (self._after or 0.0):
-            return found
+            return of_rows
         self._since = time.monotonic()
         return dict.fromkeys(self._topics, time.time_ns() // 1000)
 

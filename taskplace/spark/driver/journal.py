@@ -184,11 +184,11 @@ class Journal:
         path = self._manifest(batch)
         return read_manifest(path)
 
-    def _check_identity(self, found: Mapping[str, Any]) -> None:
+    def _check_identity(self, kept: Mapping[str, Any]) -> None:
         for name, wanted in self.identity.items():
-            if wanted is not None and found.get(name) is not None and found[name] != wanted:
+            if wanted is not None and kept.get(name) is not None and kept[name] != wanted:
                 raise CheckpointError(
-                    f"{self.root}: the checkpoint was created with {name} = {found[name]!r}, found {wanted!r}; "
+                    f"{self.root}: the checkpoint was created with {name} = {kept[name]!r}, found {wanted!r}; "
                     "use the original value, or start a new checkpoint"
                 )
 
@@ -400,7 +400,7 @@ class Journal:
         A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
         passed it. With `below_end`, snapshots of the end are kept as well: a visit may be making that snapshot now.
         """
-        found = set()
+        unneeded = set()
         for task, history in self.history.items():
             needed = {change.file for change in history.changes} | {s.file for s in history.snapshots}
             needed |= {s.file for t, s in self._new_snapshots.items() if t == task}
@@ -408,8 +408,8 @@ class Journal:
             for kind, version in newest.items():
                 for path in (self.root / kind / str(task)).glob("*.arrow"):
                     if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= version:
-                        found.add(path)
-        return found
+                        unneeded.add(path)
+        return unneeded
 
     def _abandoned(self) -> Iterator[Path]:
         """Yield unfinished files of processes that died: no process needs an hour for one file."""

@@ -79,7 +79,7 @@ class NoDataBatches:
     def event_times(self, batch: Batch) -> Mapping[str, int]:
         """Return the newest event times to commit with a batch; the clock's, after a long enough silence."""
         return self._idle_sources.newest(
-            found=batch.event_times,
+            of_rows=batch.event_times,
             known=self._journal.last.event_times if self._journal.last else {},
             rows=batch.rows,
             watermark=batch.watermarks.now,

@@ -53,10 +53,10 @@ expected parameters for the context and 2 inputs: a, b
     renamed_keys(processor)  # refuses names that are none
     what = "a function" if run is processor else f"{type(processor).__name__}.process"
     inputs = f"{len(node.parents)} input{'s' * (len(node.parents) != 1)}: {', '.join(node.parents)}"
-    if (found := unfit(run, ["context", *node.parents])) is not None:
+    if (parameters := unfit(run, ["context", *node.parents])) is not None:
         raise InputError(
             path,
-            found=f"{what} with the parameters {found}",
+            found=f"{what} with the parameters {parameters}",
             expected=f"parameters for the context and {inputs}",
         )
     check_function(run, path, arguments=["context", *node.parents])  # a generator or an async function
@@ -64,10 +64,10 @@ expected parameters for the context and 2 inputs: a, b
         declares = getattr(processor, method, None)
         if callable(declares):
             given = node.parents if arguments else ()
-            if (found := unfit(declares, given)) is not None:
+            if (parameters := unfit(declares, given)) is not None:
                 raise InputError(
                     path,
-                    found=f"{type(processor).__name__}.{method} with the parameters {found}",
+                    found=f"{type(processor).__name__}.{method} with the parameters {parameters}",
                     expected=f"parameters for {inputs}" if arguments else "no parameters",
                 )
 

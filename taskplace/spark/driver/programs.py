@@ -43,23 +43,23 @@ def programs(built: BuiltTopology) -> tuple[Program, ...]:
     check_changes(built)
     tags, times = external_topics(built), event_times(built)
     check_names(built)
-    found = tuple(_program(sub, built, tags, times) for sub in built.subtopologies)
-    forgetting = sorted(store.name for p in found for store in p.stores.values() if store.ttl)
+    made = tuple(_program(sub, built, tags, times) for sub in built.subtopologies)
+    forgetting = sorted(store.name for p in made for store in p.stores.values() if store.ttl)
     if forgetting and not times:
         raise InputError(
             f"stores.{forgetting[0]}",
             found="a time to live, but no source with an event time",
             expected='a source that declares one: topology.source(..., event_time="at", delay="10 minutes")',
         )
-    found = with_times(built, found, {topic: time.column for topic, time in times.items()})
-    for program in found:
+    made = with_times(built, made, {topic: time.column for topic, time in times.items()})
+    for program in made:
         if len(program.databases) > MAX_STORES:
             raise InputError(
                 f"subtopology {program.subtopology}",
                 found=f"{len(program.databases)} stores (a store with a time to live counts twice)",
                 expected=f"at most {MAX_STORES}",
             )
-    return found
+    return made
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class EventTime:
 
 def event_times(built: BuiltTopology) -> dict[str, EventTime]:
     """Return the event time of each source that declares one. Errors: `InputError` for unknown options."""
-    found = {}
+    times = {}
     for node in built.nodes:
         if node.kind != "source" or node.internal or not node.topic:
             continue
@@ -85,8 +85,8 @@ def event_times(built: BuiltTopology) -> dict[str, EventTime]:
         path = f"sources.{node.topic}"
         column = named(column, f"{path}.event_time", "the name of a timestamp column")
         late = 0 if delay is None else milliseconds(delay, f"{path}.delay", zero=True)
-        found[node.topic] = EventTime(column, 1000 * late)
-    return found
+        times[node.topic] = EventTime(column, 1000 * late)
+    return times
 
 
 def watermark(
@@ -100,10 +100,10 @@ def watermark(
     >>> watermark({"a": EventTime("at", 10)}, {"a": 100}), watermark({"a": EventTime("at", 50)}, {"a": 100}, 90)
     (90, 90)
     """
-    found = None
+    slowest = None
     if times and all(topic in newest for topic in times):
-        found = min(newest[topic] - time.delay for topic, time in times.items())
-    return max((w for w in (found, before) if w is not None), default=None)
+        slowest = min(newest[topic] - time.delay for topic, time in times.items())
+    return max((w for w in (slowest, before) if w is not None), default=None)
 
 
 def _program(

@@ -71,7 +71,7 @@ def check_sources(
     _check_key_types(built, schemas)
     columns = {topic: {f.name: f.dataType.simpleString() for f in s} for topic, s in schemas.items()}
     known = check_columns(built, columns, lambda: _is_utc(conf(ZONE)), fixed.sinks)
-    types = {topic: arrow_types(found) for topic, found in known.items()}
+    types = {topic: arrow_types(of_topic) for topic, of_topic in known.items()}
     _check_internal_keys(built, types)
     _check_kept_keys(built, types, fixed.keys)
     for topic in schemas:
@@ -85,14 +85,14 @@ def source_key(built: BuiltTopology, topic: str) -> tuple[str, ...]:
 
 def hashable(topic: str, columns: Mapping[str, str]) -> list[str]:
     """Return the columns that spread the rows of a source without a key: those that Spark can hash."""
-    found = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
-    if not found:
+    usable = [name for name, kind in columns.items() if "map<" not in kind and "variant" not in kind]
+    if not usable:
         raise InputError(
             f"sources.{topic}",
             found=f"no key, and only columns that Spark cannot hash: {dict(columns)}",
             expected="a key, or at least one column that Spark can hash, to distribute the rows",
         )
-    return found
+    return usable
 
 
 def key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) -> dict[str, list[str]]:
@@ -160,11 +160,11 @@ def _check_key_types(built: BuiltTopology, schemas: Mapping[str, StructType]) ->
                 hint="cast the column to a plain string",
             )
     for group in built.copartition_groups:
-        found = {topic: types[topic] for topic in group if topic in types}
-        if len({tuple(kinds) for kinds in found.values()}) > 1:
+        of_group = {topic: types[topic] for topic in group if topic in types}
+        if len({tuple(kinds) for kinds in of_group.values()}) > 1:
             raise InputError(
                 "sources",
-                found=f"co-partitioned keys of different types: {found}",
+                found=f"co-partitioned keys of different types: {of_group}",
                 expected="equal types",
                 hint="cast the keys in the sources",
             )

@@ -69,8 +69,8 @@ def _query_id(root: Path) -> str | None:
     """Return the query id in Spark's checkpoint; None without a checkpoint."""
     path = root / SPARK_CHECKPOINT / "metadata"
     try:
-        found: Any = json.loads(path.read_text(errors="replace"))
-        return str(found["id"])
+        metadata: Any = json.loads(path.read_text(errors="replace"))
+        return str(metadata["id"])
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError) as error:

@@ -101,8 +101,8 @@ class SinkSchemas:
 
     def of(self, sinks: Iterable[str], identity: Mapping[str, Any]) -> dict[str, SinkSchema]:
         """Return the schemas of `sinks`, without those that have none yet."""
-        found = {sink: self.declared.get(sink) or kept(identity, sink) for sink in sinks}
-        return {sink: schema for sink, schema in found.items() if schema is not None}
+        schemas = {sink: self.declared.get(sink) or kept(identity, sink) for sink in sinks}
+        return {sink: schema for sink, schema in schemas.items() if schema is not None}
 
     def settle(
         self, root: Path, reports: Mapping[TaskId, Report], identity: Mapping[str, Any]
@@ -147,23 +147,23 @@ def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
 
 def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | None) -> pa.Schema:
     """Return the schema that holds the staged rows of all tasks, with columns in the sink's order."""
-    found = united(
+    schema = united(
         [(f"task {task}", arrow(columns)) for task, columns in by_task.items()],
         f"sinks.{sink}",
         ", or declare the schema of the sink",
     )
     if fixed is not None:  # all tasks staged under this schema, except for columns that had no type
-        found = pa.schema([found.field(name) for name, _ in fixed.columns])
-    check_typed(sink, found)
-    return found
+        schema = pa.schema([schema.field(name) for name, _ in fixed.columns])
+    check_typed(sink, schema)
+    return schema
 
 
-def check_typed(sink: str, found: pa.Schema) -> None:
+def check_typed(sink: str, schema: pa.Schema) -> None:
     """Refuse columns that no file can have: a nested one with a part without a type, or only nulls in all columns.
 
     Errors: `InputError` with the remedy.
     """
-    for field in found:
+    for field in schema:
         if untyped(field.type) and not pa.types.is_null(field.type):
             raise InputError(
                 f"sinks.{sink}.{field.name}",
@@ -171,10 +171,10 @@ def check_typed(sink: str, found: pa.Schema) -> None:
                 expected="a typed value in the sink's first batch",
                 hint=f"declare the type: sink({sink!r}, schema={{{field.name!r}: ..., ...}})",
             )
-    if all(pa.types.is_null(kind) for kind in found.types):
+    if all(pa.types.is_null(kind) for kind in schema.types):
         raise InputError(
             f"sinks.{sink}",
-            found=f"only nulls without a type in {found.names}",
+            found=f"only nulls without a type in {schema.names}",
             expected="at least one column with a type in the sink's first batch",
             hint=f"cast a column in the processor, or declare the schema: sink({sink!r}, schema={{...}})",
         )

@@ -80,8 +80,8 @@ def check_sources(root: Path, built: BuiltTopology, committed: int | None) -> No
     was = before.sources
     if was is None:
         nodes = [node for sub in before.topology["subtopologies"] for node in sub["nodes"]]
-        found = {n["topic"] for n in nodes if n["kind"] == "source" and not n.get("internal")}
-        was = (*(topic for topic in now if topic in found), *sorted(found - set(now)))
+        topics = {n["topic"] for n in nodes if n["kind"] == "source" and not n.get("internal")}
+        was = (*(topic for topic in now if topic in topics), *sorted(topics - set(now)))
     if was == now:
         return
     other = [f"{t!r} is new" for t in now if t not in was] + [

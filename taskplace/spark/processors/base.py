@@ -66,7 +66,7 @@ def forgetting(processor: str, ttl: Any, time: str | None) -> dict[str, Any]:
     return {} if ttl is None else {"time": time, "retention_ms": milliseconds(ttl, f"{processor}.ttl")}
 
 
-def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
+def columns_of(given: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
     """Return a processor's argument, columns with their types. Errors: `InputError` for anything else.
 
     >>> columns_of(["id"], "Deduplicate('seen').by")
@@ -74,15 +74,15 @@ def columns_of(found: Any, path: str, *, empty: bool = False) -> dict[str, Any]:
     taskplace.errors.InputError: Deduplicate('seen').by: found ['id'], expected columns with their types, such as \
 {'id': 'int64'}
     """
-    if not isinstance(found, Mapping | pa.Schema) or not (len(found) or empty):
-        raise InputError(path, found=found, expected="columns with their types, such as {'id': 'int64'}")
-    schema = arrow_schema(found, path)
-    return dict(found) if isinstance(found, Mapping) else dict(zip(schema.names, schema.types, strict=True))
+    if not isinstance(given, Mapping | pa.Schema) or not (len(given) or empty):
+        raise InputError(path, found=given, expected="columns with their types, such as {'id': 'int64'}")
+    schema = arrow_schema(given, path)
+    return dict(given) if isinstance(given, Mapping) else dict(zip(schema.names, schema.types, strict=True))
 
 
-def store_name(found: Any, processor: str) -> str:
+def store_name(given: Any, processor: str) -> str:
     """Return the name of a processor's store. Errors: `InputError` if it is not a text."""
-    return named(found, f"{processor}.store", "the name of a store")
+    return named(given, f"{processor}.store", "the name of a store")
 
 
 @dataclass(frozen=True)
@@ -260,12 +260,12 @@ class PerKey:
         for key, row in zip(codec.encode(rows), self._dicts(rows, "rows"), strict=True):
             groups.setdefault(key, []).append(row)
         keys = codec.decode(list(groups))
-        values, found = store.get_many(keys)
+        values, present = store.get_many(keys)
         kept: list[dict[str, Any]] = []
         gone: list[dict[str, Any]] = []
         out: list[dict[str, Any]] = []
         for key_row, group, state, known in zip(
-            self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), found, strict=True
+            self._dicts(keys, "by"), groups.values(), self._dicts(values, "state"), present, strict=True
         ):
             new, sent = self._answer(self._function(dict(key_row), group, state if known else None))
             for row in sent:

@@ -69,21 +69,21 @@ class Changes:
         one_row = bool(self.key) and set(self.key) <= set(by)
         if function == "last":
             return one_row
-        found = self.columns.get(column or "")
-        if found is None or not _same_order(found.type, kind):
+        source = self.columns.get(column or "")
+        if source is None or not _same_order(source.type, kind):
             return False
         courses = {
             "first": ("fixed", "settled") if one_row else (),
             "max": ("fixed", "settled", "rising"),
             "min": ("fixed", "settled", "falling"),
         }
-        return found.course in courses.get(function, ())
+        return source.course in courses.get(function, ())
 
-    def refused(self, path: str, found: str) -> InputError:
+    def refused(self, path: str, what: str) -> InputError:
         """Return the error for a node that would count intermediate rows."""
         return InputError(
             path,
-            found=f"{found} {self.origin!r}, which emits a key again whenever it changes",
+            found=f"{what} {self.origin!r}, which emits a key again whenever it changes",
             expected="final rows; otherwise the result depends on how the rows were cut into batches",
             hint=f'give {self.origin!r} windows with emit="final", or declare over_changes=True to take each change '
             "for a row of its own",
@@ -100,17 +100,17 @@ def merged(inputs: Sequence[Changes | None]) -> Changes | None:
         return Changes(some[0].origin, some[0].columns) if some else None
     columns = {}
     for name in some[0].columns:
-        found = [changes.columns.get(name) for changes in some]
-        known = [column for column in found if column is not None]
+        sides = [changes.columns.get(name) for changes in some]
+        known = [column for column in sides if column is not None]
         courses = {column.course for column in known} - {"fixed"} or {"fixed"}
-        if len(known) == len(found) and len(courses) == 1 and len({column.type for column in known}) == 1:
+        if len(known) == len(sides) and len(courses) == 1 and len({column.type for column in known}) == 1:
             columns[name] = Column(courses.pop(), known[0].type)
     return Changes(some[0].origin, columns)
 
 
-def _same_order(found: pa.DataType, kind: pa.DataType) -> bool:
+def _same_order(given: pa.DataType, kind: pa.DataType) -> bool:
     """Return whether a cast keeps the order of values."""
-    return found == kind or (_is_number(found) and _is_number(kind))
+    return given == kind or (_is_number(given) and _is_number(kind))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -128,16 +128,16 @@ def check_types(processor: object, *inputs: Columns | None) -> None:
 def output_of(processor: object, *inputs: Columns | None) -> Columns | None:
     """Return a processor's output columns, given those of its inputs; None if they are not known."""
     says = _says(processor, "output_columns")
-    found: Columns | None = None if says is None else says(*inputs)
-    return found
+    columns: Columns | None = None if says is None else says(*inputs)
+    return columns
 
 
 def _says(processor: object, method: str) -> Callable[..., Any] | None:
     """Return a processor's declaring method; None if it has none, or if a subclass of its class overrides `process`."""
     if overrides_process(processor, method):
         return None
-    found: Callable[..., Any] | None = getattr(processor, method, None)
-    return found
+    declares: Callable[..., Any] | None = getattr(processor, method, None)
+    return declares
 
 
 def overrides_process(processor: object, method: str) -> bool:

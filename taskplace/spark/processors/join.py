@@ -171,10 +171,10 @@ class TableJoin:
         self._check_names(stream.column_names)
         if table.num_rows:
             self._update(store, table)
-        values, found = store.get_many(stream)
+        values, present = store.get_many(stream)
         for name in self._columns:
             stream = stream.append_column(name, values[name])
-        return stream if self._how == "left" else stream.filter(pa.array(found))
+        return stream if self._how == "left" else stream.filter(pa.array(present))
 
     def _check_names(self, stream: Iterable[str]) -> None:
         """Refuse a stream column with the name of a table column, in upper or lower case."""
@@ -193,8 +193,8 @@ class TableJoin:
             order = self._order(table)
             places = in_order(order)
             if set(self.order_by) <= {*self._on, *self._columns}:
-                kept, found = store.get_many(table)
-                older = found & ~not_before(order, self._order(self._beside(table, kept)))
+                kept, present = store.get_many(table)
+                older = present & ~not_before(order, self._order(self._beside(table, kept)))
                 places = places.filter(pa.array(~older).take(places))
             table, gone = table.take(places), gone.take(places)
         if self.deleted is None:

@@ -77,10 +77,10 @@ PASSES = replace(UNKNOWN, keeps_key_columns=True, passes_keys_on=True)
 def traits_of(processor: object) -> Traits:
     """Return the traits of a processor's class, or those that a function declares; `UNKNOWN` without any."""
     kind = type(processor)
-    found = getattr(kind, "traits", None)
-    if isinstance(found, Traits):
+    given = getattr(kind, "traits", None)
+    if isinstance(given, Traits):
         return (
-            found if "traits" in vars(kind) else replace(found, keeps_key_columns=False, passes_keys_on=False)
+            given if "traits" in vars(kind) else replace(given, keeps_key_columns=False, passes_keys_on=False)
         )
     declared = None if hasattr(processor, "process") else getattr(processor, "traits", None)
     return declared if isinstance(declared, Traits) else UNKNOWN
@@ -93,22 +93,22 @@ def states_traits(processor: object) -> bool:
 
 def renamed_keys(processor: object) -> Mapping[str, str]:
     """Return the new names of key columns in a processor's output, by old name. Errors: `InputError`."""
-    found = getattr(processor, "keys_renamed", None) if traits_of(processor).passes_keys_on else None
-    if found is None:
+    names = getattr(processor, "keys_renamed", None) if traits_of(processor).passes_keys_on else None
+    if names is None:
         return {}
-    if not isinstance(found, Mapping) or not all(isinstance(n, str) for pair in found.items() for n in pair):
+    if not isinstance(names, Mapping) or not all(isinstance(n, str) for pair in names.items() for n in pair):
         raise InputError(
             f"{getattr(processor, '__name__', type(processor).__name__)}.keys_renamed",
-            found=found,
+            found=names,
             expected="new names of columns by old names, such as {'tailnum': 'plane'}",
         )
-    if len(set(found.values())) < len(found):
+    if len(set(names.values())) < len(names):
         raise InputError(
             f"{getattr(processor, '__name__', type(processor).__name__)}.keys_renamed",
-            found=dict(found),
+            found=dict(names),
             expected="a different new name for each column",
         )
-    return found
+    return names
 
 
 def passes_keys_on(**renamed: str) -> Callable[[Function], Function]:

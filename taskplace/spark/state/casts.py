@@ -106,40 +106,40 @@ def _overflown(column: Column, made: Column) -> Column:
     return pc.and_not(infinite, pa.array(said))
 
 
-def keeps_apart(found: pa.DataType, kept: pa.DataType) -> bool:
-    """Return whether a cast of `found` to `kept` never merges two different values.
+def keeps_apart(given: pa.DataType, kept: pa.DataType) -> bool:
+    """Return whether a cast of `given` to `kept` never merges two different values.
 
     >>> keeps_apart(pa.int32(), pa.int64()), keeps_apart(pa.string(), pa.int64())
     (True, False)
     >>> keeps_apart(pa.timestamp("us"), pa.timestamp("us", tz="UTC")), keeps_apart(pa.timestamp("us"), pa.date32())
     (True, False)
     """
-    if of.is_dictionary(found):
-        found = found.value_type
-    if found == kept:
+    if of.is_dictionary(given):
+        given = given.value_type
+    if given == kept:
         return True
-    if _is_text(found):
+    if _is_text(given):
         return _is_text(kept)  # bytes as text are checked, and do not change
-    if of.is_boolean(found):
+    if of.is_boolean(given):
         return of.is_integer(kept) or _is_wide_float(kept) or _is_text(kept)
-    if of.is_integer(found):
+    if of.is_integer(given):
         return not of.is_boolean(kept) and not of.is_float16(kept) and not of.is_nested(kept)
-    if of.is_decimal(found):
+    if of.is_decimal(given):
         return of.is_decimal(kept) or of.is_integer(kept) or _is_text(kept)
-    if of.is_floating(found):
-        return (of.is_floating(kept) and found.bit_width <= kept.bit_width) or (
-            _is_wide_float(found) and _is_text(kept)
+    if of.is_floating(given):
+        return (of.is_floating(kept) and given.bit_width <= kept.bit_width) or (
+            _is_wide_float(given) and _is_text(kept)
         )
-    if of.is_date(found):
-        shown = of.is_date32(found) and _is_text(kept)
+    if of.is_date(given):
+        shown = of.is_date32(given) and _is_text(kept)
         return of.is_date(kept) or of.is_timestamp(kept) or of.is_integer(kept) or shown
-    if of.is_timestamp(found):
+    if of.is_timestamp(given):
         # In other zones, one hour in autumn occurs twice, and old offsets have seconds that the text does not show.
-        shown = found.tz in (None, "UTC") and _is_text(kept)
+        shown = given.tz in (None, "UTC") and _is_text(kept)
         return of.is_timestamp(kept) or of.is_integer(kept) or shown
-    if of.is_time(found):
+    if of.is_time(given):
         return of.is_time(kept) or of.is_integer(kept) or _is_text(kept)
-    return of.is_duration(found) and (of.is_duration(kept) or of.is_integer(kept))
+    return of.is_duration(given) and (of.is_duration(kept) or of.is_integer(kept))
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -96,16 +96,16 @@ def of_spark(written: str) -> pa.DataType:
 
 def _parsed(written: str, *, of_spark: bool) -> pa.DataType:
     tokens = Tokens(written, _WORDS)
-    found = _type(tokens, of_spark)
+    kind = _type(tokens, of_spark)
     tokens.finish()
-    return found
+    return kind
 
 
 def _type(tokens: Tokens, of_spark: bool) -> pa.DataType:
     name = tokens.take()
     lower = name.lower()
-    if of_spark and (found := _sparks_own(tokens, lower)) is not None:
-        return found
+    if of_spark and (spark_kind := _sparks_own(tokens, lower)) is not None:
+        return spark_kind
     if lower in _DECIMALS:
         return pa.decimal128(*tokens.decimal(any_scale=True))
     if lower in _LISTS:

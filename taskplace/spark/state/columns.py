@@ -88,7 +88,7 @@ def column_of(rows: pa.Table | pa.RecordBatch, name: str, path: str) -> pa.Chunk
     return rows.column(index)
 
 
-def check_cast(found: pa.DataType, wanted: pa.DataType, path: str, column: str = "") -> None:
+def check_cast(given: pa.DataType, wanted: pa.DataType, path: str, column: str = "") -> None:
     """Refuse to read a number or a text as a time, or a time as a number, because the unit is unknown.
 
     Arrow would do it: an integer becomes a timestamp in the store's unit, and a timestamp a number in its own unit.
@@ -99,14 +99,14 @@ def check_cast(found: pa.DataType, wanted: pa.DataType, path: str, column: str =
     taskplace.errors.InputError: stores.seen.value.at: found 'int64', expected timestamp[us]; \
 cast the column before: a number has no unit of time
     """
-    if pa.types.is_dictionary(found):
-        found = found.value_type
-    if pa.types.is_null(found) or pa.types.is_temporal(found) == pa.types.is_temporal(wanted):
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if pa.types.is_null(given) or pa.types.is_temporal(given) == pa.types.is_temporal(wanted):
         return
-    if pa.types.is_temporal(found) and not _is_number(wanted):
+    if pa.types.is_temporal(given) and not _is_number(wanted):
         return  # a time as text loses nothing
-    what = "a number has no unit of time" if _is_number(found) or _is_number(wanted) else "parse the text"
-    shown = f"{column!r}, {found}" if column else str(found)
+    what = "a number has no unit of time" if _is_number(given) or _is_number(wanted) else "parse the text"
+    shown = f"{column!r}, {given}" if column else str(given)
     raise InputError(path, found=shown, expected=str(wanted), hint=f"cast the column before: {what}")
 
 

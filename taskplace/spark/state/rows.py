@@ -38,6 +38,7 @@ WIDE = 128
 class RowCodec:
     """Encodes and decodes the rows of one schema.
 
+    >>> from taskplace.spark.state.columns import arrow_schema
     >>> codec = RowCodec(arrow_schema({"id": "int32", "name": "string"}))
     >>> rows = codec.encode(pa.table({"id": pa.array([1, None], pa.int32()), "name": ["ab", ""]}))
     >>> rows[1]
@@ -167,14 +168,14 @@ class RowCodec:
                 columns.append(field.array(raw, count, validity))
                 continue
             lengths = raw.view(LENGTH).reshape(count).astype(np.int64)
-            found: bytes | Bytes
+            content: bytes | Bytes
             ends = at + lengths
             if wide:
                 values = zip(rows, at.tolist(), ends.tolist(), strict=True)
-                found = b"".join([row[a:b] for row, a, b in values])
+                content = b"".join([row[a:b] for row, a, b in values])
             else:
-                found = data[_spread(at, lengths)]
-            columns.append(field.join(found, lengths, validity))
+                content = data[_spread(at, lengths)]
+            columns.append(field.join(content, lengths, validity))
             at = ends
         return columns
 

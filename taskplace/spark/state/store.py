@@ -36,7 +36,7 @@ class Store:
     both are the same.
 
     >>> store.put_many(table)                              # doctest: +SKIP
-    >>> values, found = store.get_many(table)              # doctest: +SKIP
+    >>> values, present = store.get_many(table)              # doctest: +SKIP
     """
 
     def __init__(
@@ -149,11 +149,11 @@ class Store:
             return
         first = [key for key in keys if key not in self.writes]
         there = zip(first, self._copy.get_many(self._name, first), strict=True)
-        found = [(key, value) for key, value in there if value is not None]
-        if found:
-            table = self._table(found)
+        stored = [(key, value) for key, value in there if value is not None]
+        if stored:
+            table = self._table(stored)
             stale = self.schema.expired(table, table, self._late)
-            self._displaced.update(entry for entry, old in zip(found, stale, strict=True) if old)
+            self._displaced.update(entry for entry, old in zip(stored, stale, strict=True) if old)
 
     def is_late(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
         """Return which rows (with the column `time`) are late, and count them."""
@@ -195,10 +195,10 @@ class Store:
         gone = [self._table(list(self._displaced.items()))] if self._displaced else []
         there = ((key, value) for key, value in stored.items() if value is not None)
         for piece in pieces(self.schema.name, there, SCAN_ROWS, SCAN_BYTES):
-            found = self._table(piece)
-            stale = self.schema.expired(found, found, self.now)
+            table = self._table(piece)
+            stale = self.schema.expired(table, table, self.now)
             self.writes.update((key, None) for (key, _), old in zip(piece, stale, strict=True) if old)
-            gone.append(found.filter(pa.array(stale)))
+            gone.append(table.filter(pa.array(stale)))
         if gone:
             self.gone = pa.concat_tables(gone)
 

@@ -94,14 +94,14 @@ class Program:
         `bound`: those of internal topics that the checkpoint is bound to. A table without rows may have any types, but
         for external topics.
         """
-        found = dict(bound)
+        types = dict(bound)
         for operator in self.operators if self.owned else ():
             if operator.kind != "source" or operator.topic in bound or not operator.key:
                 continue
             schema = inputs[operator.topic].schema
             if operator.topic in self.external or inputs[operator.topic].num_rows:
-                found[operator.topic] = [hashed_as(schema.field(name).type) for name in operator.key]
-        return found
+                types[operator.topic] = [hashed_as(schema.field(name).type) for name in operator.key]
+        return types
 
     @property
     def databases(self) -> tuple[str, ...]:
@@ -130,12 +130,12 @@ class Program:
 
     def newest(self, inputs: Mapping[str, pa.Table]) -> dict[str, int]:
         """Return the newest event time (microseconds) of each topic that has event times and rows."""
-        found = {}
+        newest = {}
         for topic, column in self.event_times.items():
             times, known = micros(inputs[topic][column], f"sources.{topic}.event_time")
             if known.any():
-                found[topic] = int(times[known].max())
-        return found
+                newest[topic] = int(times[known].max())
+        return newest
 
     @property
     def stateful(self) -> bool:
@@ -225,27 +225,27 @@ class Program:
             watermark=as_datetime(now),
             late_watermark=as_datetime(late),
         )
-        found = call(operator.processor, context, *parents)
-        if found.num_rows and len(set(found.column_names)) != found.num_columns:
+        output = call(operator.processor, context, *parents)
+        if output.num_rows and len(set(output.column_names)) != output.num_columns:
             raise InputError(
                 f"node {operator.name!r}",
-                found=f"columns {found.column_names}",
+                found=f"columns {output.column_names}",
                 expected="each column name once: nodes find columns by their names",
                 hint="rename or drop one of them in the processor",
             )
-        if operator.event_time and found.num_rows:
+        if operator.event_time and output.num_rows:
             kind = (
-                found.schema.field(operator.event_time).type
-                if operator.event_time in found.schema.names
+                output.schema.field(operator.event_time).type
+                if operator.event_time in output.schema.names
                 else None
             )
             if kind is None or not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
                 raise InputError(
                     f"{operator.name}.event_time",
                     found=f"{operator.event_time!r}, {'no column' if kind is None else kind}",
-                    expected=f"a timestamp or date column of its output: {found.schema.names}",
+                    expected=f"a timestamp or date column of its output: {output.schema.names}",
                 )
-        return found
+        return output
 
     def watermarks(
         self, topics: Mapping[str, Watermark], late: Mapping[str, Watermark]
@@ -256,13 +256,13 @@ class Program:
         of the topics that are read; `late`: the watermark of each store in the batch before.
         """
         clock = Clock(topics)
-        found: dict[str, Watermark] = {}
+        of_stores: dict[str, Watermark] = {}
         for operator in self.operators:
             for schema in (self.stores[name] for name in operator.stores):
                 if schema.ttl:
-                    found[schema.database] = clock.of_store(operator, schema, late.get(schema.database))
+                    of_stores[schema.database] = clock.of_store(operator, schema, late.get(schema.database))
             clock.passed(operator)
-        return found, {o.topic: clock.behind(o) for o in self.operators if o.kind == "repartition"}
+        return of_stores, {o.topic: clock.behind(o) for o in self.operators if o.kind == "repartition"}
 
     @staticmethod
     def _named(operator: Operator, rows: pa.Table) -> pa.Table:

@@ -43,18 +43,18 @@ def declare(sink: str, given: object) -> SinkSchema:
     expected = "columns, such as {'k': 'string', 'n': 'int64'}"
     if isinstance(given, pa.Schema):
         # Not a mapping, which would hide a name that is there twice.
-        found = list(zip(given.names, given.types, strict=True))
+        pairs = list(zip(given.names, given.types, strict=True))
     elif isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
-        found = list(given.items())
+        pairs = list(given.items())
     else:
         raise InputError(path, found=given, expected=expected)
-    names = [name for name, _ in found]
+    names = [name for name, _ in pairs]
     try:
         check_names(names)
     except Unreadable as error:
         raise InputError(path, found=names, expected=expected, hint=str(error)) from None
     columns = []
-    for name, kind in found:
+    for name, kind in pairs:
         try:
             given_as = kind if isinstance(kind, pa.DataType) else parsed(str(kind), f"{path}.{name}", _A_TYPE)
             staged = readable(given_as)
@@ -84,16 +84,16 @@ def columns_of(schema: pa.Schema) -> Columns:
     return tuple((field.name, text(field.type)) for field in schema)
 
 
-def fits(fixed: pa.DataType, found: pa.DataType, *, declared: bool = False) -> pa.DataType | None:
+def fits(fixed: pa.DataType, given: pa.DataType, *, declared: bool = False) -> pa.DataType | None:
     """Return the type as which a column is staged, given the sink's type and the rows' type; None if it does not fit.
 
     >>> fits(pa.int64(), pa.int32()), fits(pa.int64(), pa.float64()), fits(pa.float64(), pa.int64(), declared=True)
     (DataType(int64), None, DataType(double))
     """
-    found = plain(found)
-    if declared and T.is_floating(fixed) and T.is_integer(found):
+    given = plain(given)
+    if declared and T.is_floating(fixed) and T.is_integer(given):
         return fixed
-    return common(fixed, readable(found), grow=False)
+    return common(fixed, readable(given), grow=False)
 
 
 def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
@@ -101,11 +101,11 @@ def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
 
     `fixed` is None in the first batch. A column without a type, in the rows and in `fixed`, has the type null.
     """
-    found = _readable(rows.schema, sink)
+    schema = _readable(rows.schema, sink)
     if fixed is not None:
-        found = _fixed(found, rows.schema, sink, fixed)
+        schema = _fixed(schema, rows.schema, sink, fixed)
     columns = []
-    for field in found:
+    for field in schema:
         try:
             columns.append(converted(rows[field.name], field.type))
         except (pa.ArrowException, OverflowError) as error:
@@ -118,7 +118,7 @@ def fitted(rows: pa.Table, sink: str, fixed: SinkSchema | None) -> pa.Table:
                 if T.is_timestamp(kind)
                 else "",
             ) from None
-    return pa.Table.from_arrays(columns, schema=found)
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _readable(schema: pa.Schema, sink: str) -> pa.Schema:
@@ -142,13 +142,13 @@ def _readable(schema: pa.Schema, sink: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> pa.Schema:
+def _fixed(as_read: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> pa.Schema:
     wanted = arrow(fixed.columns)
     said = "as declared" if fixed.declared else "as in its first batch"
-    if set(found.names) != set(wanted.names):
+    if set(as_read.names) != set(wanted.names):
         raise InputError(
             f"sinks.{sink}",
-            found=f"columns {found.names}",
+            found=f"columns {as_read.names}",
             expected=f"the columns of the sink, {said}: {wanted.names}",
             hint=remedy(sink, fixed, given, "emit all columns, with nulls where there is no value"),
         )
@@ -160,7 +160,7 @@ def _fixed(found: pa.Schema, given: pa.Schema, sink: str, fixed: SinkSchema) -> 
                 f"sinks.{sink}.{field.name}",
                 found=str(given.field(field.name).type),
                 expected=f"{text(field.type)}, {said}",
-                hint=remedy(sink, fixed, given, cast(field.type, found.field(field.name).type)),
+                hint=remedy(sink, fixed, given, cast(field.type, as_read.field(field.name).type)),
             )
         fields.append((field.name, kind))
     return pa.schema(fields)
@@ -179,15 +179,15 @@ def _meant(fixed: SinkSchema, given: pa.Schema) -> dict[str, str] | None:
     before = arrow(fixed.columns)
     if set(before.names) - set(given.names):
         return None
-    found = {}
+    wider = {}
     for name in dict.fromkeys([*before.names, *given.names]):
         kind = readable(given.field(name).type)
         if name in before.names:
             kind = common(before.field(name).type, kind)
         if kind is None:
             return None
-        found[name] = text(kind)
-    return found
+        wider[name] = text(kind)
+    return wider
 
 
 def parquet(rows: pa.Table, sink: str) -> pa.Buffer:
