@@ -86,27 +86,8 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("file", metavar="FILE", help="a problem.json; - is standard input")
         command.add_argument("--output", choices=("text", "json"), default="text")
         command.set_defaults(command=_engine, name=name)
-        if name == "simulate":
-            command.add_argument(
-                "--events", metavar="EVENTS", help="a JSON file with a list of groups of events"
-            )
-            command.add_argument(
-                "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
-            )
-            command.add_argument("--seed", type=int, default=0, help="seed of the random events; default 0")
-            command.add_argument("--restore-rate", type=float, help="records per second that a copy restores")
-            command.add_argument("--limit", type=int, default=1000, help="largest number of rounds per event")
-        if name == "explain":
-            command.add_argument("--task", metavar="TASK", help="explain only this task, such as 0_3")
-            command.add_argument(
-                "--can-remove",
-                metavar="INSTANCE",
-                help="check whether this instance can be removed now; exit code 0: yes, 3: not yet",
-            )
-        if name == "verify":
-            command.add_argument(
-                "--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan"
-            )
+        _options_of(name, command)
+
     partitions = commands.add_parser("partitions", help="assign topic partitions to the members of a group")
     partitions.add_argument("file", metavar="FILE", help="a subscriptions.json; - is standard input")
     partitions.add_argument("--output", choices=("text", "json"), default="text")
@@ -127,6 +108,29 @@ _ENGINE = {
     "verify": "check a plan against every invariant",
     "simulate": "simulate a cluster through events, round by round",
 }
+
+
+def _options_of(name: str, command: argparse.ArgumentParser) -> None:
+    """Add the options that one of the commands in `_ENGINE` has and the others have not."""
+    if name == "simulate":
+        command.add_argument("--events", metavar="EVENTS", help="a JSON file with a list of groups of events")
+        command.add_argument(
+            "--random-events", metavar="N", type=int, help="add N random failures and joins after EVENTS"
+        )
+        command.add_argument("--seed", type=int, default=0, help="seed of the random events; default 0")
+        command.add_argument("--restore-rate", type=float, help="records per second that a copy restores")
+        command.add_argument("--limit", type=int, default=1000, help="largest number of rounds per event")
+    if name == "explain":
+        command.add_argument("--task", metavar="TASK", help="explain only this task, such as 0_3")
+        command.add_argument(
+            "--can-remove",
+            metavar="INSTANCE",
+            help="check whether this instance can be removed now; exit code 0: yes, 3: not yet",
+        )
+    if name == "verify":
+        command.add_argument(
+            "--plan", metavar="PLAN", help="verify this plan.json instead of the engine's plan"
+        )
 
 
 def _application(parser: argparse.ArgumentParser) -> None:

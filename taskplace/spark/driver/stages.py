@@ -95,25 +95,10 @@ def run(
         elements = [
             Bin(tuple(descriptor(tasks[p], bin_.owner) for p in bin_.partitions)).encode() for bin_ in cut
         ]
-        locations = [bin_.owner.location if bin_.owner and not bridge.local else None for bin_ in cut]
-        ranges = [(bin_.start, bin_.end) for bin_ in cut]
         setting = replace(setting, round=round_, generation=generation())
-        attempts = bridge.keep(f"program {program.subtopology}", program).to(run_stage)
-        job = bridge.pinned(elements, locations, partial(attempts, setting), arrow, ranges)
-        tag = f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{round_}"
-        watched = frozenset(bin_.owner.id for bin_ in cut if bin_.owner is not None)
         try:
-            for answer in bridge.run(
-                job,
-                range(len(cut)),
-                tag=tag,
-                watch=watched,
-                on_lost=partial(mark_cancelled, setting, program.subtopology),
-            ):
-                report = Report.decode(answer)
+            for report in _run_bins(bridge, program, setting, cut=cut, elements=elements, arrow=arrow):
                 reports[report.task] = report
-                for damaged in report.recovery.damaged:
-                    log.warning("task %s recovered without a damaged file: %s", report.task, damaged)
             break
         except JobLostError as loss:
             reports |= finished(root, setting, program.subtopology, {tasks[i] for i in missing})
@@ -126,6 +111,37 @@ def run(
         raise TaskplaceError(
             f"batch {setting.batch}: executors were lost {MAX_LOSSES} times within one stage; the batch is not retried"
         )
+    return reports
+
+
+def _run_bins(
+    bridge: Cluster,
+    program: Program,
+    setting: Setting,
+    *,
+    cut: Sequence[bins.Bin],
+    elements: Sequence[bytes],
+    arrow: ArrowInput | None,
+) -> list[Report]:
+    """Run one job with a Spark task per bin, pinned to the bin's owner, and return the reports of its tasks.
+
+    `elements`: each bin's descriptors. Errors: `JobLostError` if an owner is lost, and the errors of attempts.
+    """
+    locations = [bin_.owner.location if bin_.owner and not bridge.local else None for bin_ in cut]
+    ranges = [(bin_.start, bin_.end) for bin_ in cut]
+    attempts = bridge.keep(f"program {program.subtopology}", program).to(run_stage)
+    job = bridge.pinned(elements, locations, partial(attempts, setting), arrow, ranges)
+    answers = bridge.run(
+        job,
+        range(len(cut)),
+        tag=f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{setting.round}",
+        watch=frozenset(bin_.owner.id for bin_ in cut if bin_.owner is not None),
+        on_lost=partial(mark_cancelled, setting, program.subtopology),
+    )
+    reports = [Report.decode(answer) for answer in answers]
+    for report in reports:
+        for damaged in report.recovery.damaged:
+            log.warning("task %s recovered without a damaged file: %s", report.task, damaged)
     return reports
 
 
