@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from taskplace.spark import sinks
-from taskplace.spark.driver import journal
+from taskplace.spark.driver import manifests
 from taskplace.spark.worker.guard import DiskFull
 from tests.support.word_counts import counts, words
 
@@ -21,7 +21,7 @@ def full(*_: Any) -> None:
 
 @pytest.mark.parametrize(
     ("module", "name"),
-    [(journal, "create_exclusively"), (sinks, "_link_or_copy")],
+    [(manifests, "create_exclusively"), (sinks, "_link_or_copy")],
     ids=["the manifest", "publishing"],
 )
 def test_a_full_disk_is_named_and_the_batch_is_repeated_when_there_is_room(world, monkeypatch, module, name):

@@ -76,9 +76,9 @@ class Driver:
         return (
             isinstance(error, Fenced)
             and str(error).startswith(
-                f"{self.journal._manifest(batch)}: another driver has committed this batch;"
+                f"{self.journal.manifests.path(batch)}: another driver has committed this batch;"
             )
-            and self.journal._read(batch).epoch < self.journal.epoch
+            and self.journal.manifests.read(batch).epoch < self.journal.epoch
         )
 
     def _run(self, batch: Batch) -> None:

@@ -11,6 +11,7 @@ from taskplace.errors import CheckpointError
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.manifests import Manifests
 from taskplace.spark.driver.replication import Replicator
 from taskplace.spark.state.files import write_file
 from tests.support.journals import change, run_batches, snapshot
@@ -185,7 +186,7 @@ def test_key_types_stay_and_new_sources_may_come(tmp_path):
 def test_opening_while_another_driver_prunes(tmp_path, monkeypatch):
     journal = Journal(tmp_path, {})
     run_batches(journal, range(5))
-    read, gone = Journal._read, []
+    read, gone = Manifests.read, []
 
     def reading(self, batch):
         if not gone:
@@ -193,7 +194,7 @@ def test_opening_while_another_driver_prunes(tmp_path, monkeypatch):
             run_batches(journal, range(5, 15))
         return read(self, batch)
 
-    monkeypatch.setattr(Journal, "_read", reading)
+    monkeypatch.setattr(Manifests, "read", reading)
     again = Journal(tmp_path, {})
     assert (again.history, again.last_batch) == (journal.history, 14)
 

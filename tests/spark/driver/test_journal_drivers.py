@@ -12,6 +12,7 @@ import pytest
 
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.driver import journal as journal_module
+from taskplace.spark.driver import manifests
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.sinks import ParquetSink
@@ -72,14 +73,14 @@ def test_a_commit_that_the_disk_made_fail_when_it_was_there_is_not_blamed_on_ano
 ):
     journal = Journal(tmp_path, {})
     journal.commit(0, 1, {}, {}, {})
-    create = journal_module.create_exclusively
+    create = manifests.create_exclusively
 
     def and_fail(path, data):
         create(path, data)
         raise OSError(errno.EIO, "the directory cannot be synced")
 
     with monkeypatch.context() as patch, pytest.raises(OSError, match="cannot be synced"):
-        patch.setattr(journal_module, "create_exclusively", and_fail)
+        patch.setattr(manifests, "create_exclusively", and_fail)
         journal.commit(1, 1, {}, {}, {})
     if same:
         journal.commit(1, 1, {}, {}, {})

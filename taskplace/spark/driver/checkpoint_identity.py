@@ -1,0 +1,56 @@
+"""What a checkpoint is bound to: the hash, Spark's query, the key types of topics, and other properties that stay.
+
+Every manifest has the identity, and a driver has to match it. Errors: `CheckpointError` with both values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.worker.hashing import UNTYPED
+
+
+def check_identity(root: Path, own: Mapping[str, Any], kept: Mapping[str, Any]) -> None:
+    """Refuse a driver whose identity, `own`, differs from the one that the checkpoint has, `kept`."""
+    for name, wanted in own.items():
+        if wanted is not None and kept.get(name) is not None and kept[name] != wanted:
+            raise CheckpointError(
+                f"{root}: the checkpoint was created with {name} = {kept[name]!r}, found {wanted!r}; "
+                "use the original value, or start a new checkpoint"
+            )
+
+
+def check_bound(root: Path, identity: Mapping[str, Any], name: str, value: Any) -> None:
+    """Refuse another value for a property that the checkpoint is bound to."""
+    bound = identity.get(name)
+    if bound is not None and bound != value:
+        raise CheckpointError(
+            f"{root}: the checkpoint belongs to {name} {bound!r}, found {value!r}; Spark's checkpoint and "
+            "this one belong together: keep both, or start a new checkpoint for both"
+        )
+
+
+def with_keys(
+    root: Path, bound: Mapping[str, Any] | None, keys: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """Return the key types that the checkpoint is bound to, with those of more topics.
+
+    A key column with only nulls has no type; the first type that comes binds it.
+    """
+    types: dict[str, Any] = dict(bound or {})
+    for topic, given in keys.items():
+        known = list(types.get(topic, given))
+        if len(known) != len(given) or any(
+            UNTYPED not in (before, now) and before != now for before, now in zip(known, given, strict=True)
+        ):
+            raise CheckpointError(
+                f"{root}: the key of topic {topic!r} had the types {types[topic]}, found {list(given)}; "
+                "another type assigns keys to other partitions: cast the key, or start a new checkpoint"
+            )
+        known = [now if before == UNTYPED else before for before, now in zip(known, given, strict=True)]
+        if set(known) != {UNTYPED}:
+            types[topic] = known
+    return types
