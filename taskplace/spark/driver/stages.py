@@ -89,17 +89,13 @@ def run(
     for round_ in range(MAX_LOSSES):
         missing = [p for p, task in enumerate(tasks) if task not in reports and task not in idle]
         if not missing:
-            break
+            return reports
         owners = where()
         cut = bins.cut(order, {p: owners.get(tasks[p]) for p in missing}, sizes, running=missing)
-        elements = [
-            Bin(tuple(descriptor(tasks[p], bin_.owner) for p in bin_.partitions)).encode() for bin_ in cut
-        ]
+        sent = [Bin(tuple(descriptor(tasks[p], bin_.owner) for p in bin_.partitions)) for bin_ in cut]
         setting = replace(setting, round=round_, generation=generation())
         try:
-            for report in _run_bins(bridge, program, setting, cut=cut, elements=elements, arrow=arrow):
-                reports[report.task] = report
-            break
+            return reports | _run_bins(bridge, program, setting, cut=cut, sent=sent, arrow=arrow)
         except JobLostError as loss:
             reports |= finished(root, setting, program.subtopology, {tasks[i] for i in missing})
             log.warning(
@@ -107,11 +103,9 @@ def run(
                 setting.batch, program.subtopology, loss, len(reports), len(tasks) - len(idle),
             )  # fmt: skip
             on_lost(loss.lost)
-    else:
-        raise TaskplaceError(
-            f"batch {setting.batch}: executors were lost {MAX_LOSSES} times within one stage; the batch is not retried"
-        )
-    return reports
+    raise TaskplaceError(
+        f"batch {setting.batch}: executors were lost {MAX_LOSSES} times within one stage; the batch is not retried"
+    )
 
 
 def _run_bins(
@@ -120,17 +114,19 @@ def _run_bins(
     setting: Setting,
     *,
     cut: Sequence[bins.Bin],
-    elements: Sequence[bytes],
+    sent: Sequence[Bin],
     arrow: ArrowInput | None,
-) -> list[Report]:
+) -> dict[TaskId, Report]:
     """Run one job with a Spark task per bin, pinned to the bin's owner, and return the reports of its tasks.
 
-    `elements`: each bin's descriptors. Errors: `JobLostError` if an owner is lost, and the errors of attempts.
+    `sent`: what each bin's Spark task gets. Errors: `JobLostError` if an owner is lost, and the errors of attempts.
     """
     locations = [bin_.owner.location if bin_.owner and not bridge.local else None for bin_ in cut]
     ranges = [(bin_.start, bin_.end) for bin_ in cut]
     attempts = bridge.keep(f"program {program.subtopology}", program).to(run_stage)
-    job = bridge.pinned(elements, locations, partial(attempts, setting), arrow, ranges)
+    job = bridge.pinned(
+        [bin_.encode() for bin_ in sent], locations, partial(attempts, setting), arrow, ranges
+    )
     answers = bridge.run(
         job,
         range(len(cut)),
@@ -142,7 +138,7 @@ def _run_bins(
     for report in reports:
         for damaged in report.recovery.damaged:
             log.warning("task %s recovered without a damaged file: %s", report.task, damaged)
-    return reports
+    return {report.task: report for report in reports}
 
 
 def mark_cancelled(setting: Setting, subtopology: int) -> None:
