@@ -39,6 +39,9 @@ def with_keys(
     """Return the key types that the checkpoint is bound to, with those of more topics.
 
     A key column with only nulls has no type; the first type that comes binds it.
+
+    >>> with_keys(Path("/checkpoint"), {"a": ["string"]}, {"b": ["int"]})
+    {'a': ['string'], 'b': ['int']}
     """
     types: dict[str, Any] = dict(bound or {})
     for topic, given in keys.items():

@@ -62,6 +62,9 @@ def first_needed(histories: Mapping[TaskId, History], full: Sequence[int], batch
     """Return the first batch whose manifest is needed to rebuild `histories` after `batch` is committed.
 
     `full`: the batches whose manifests have whole histories.
+
+    >>> first_needed({}, full=[], batch=7), first_needed({TaskId(0, 0): History()}, full=[50, 100], batch=120)
+    (7, 50)
     """
     first = min(
         (h.changes[0].version if h.changes else h.end.version + 1 for h in histories.values()), default=batch
