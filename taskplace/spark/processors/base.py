@@ -37,7 +37,7 @@ from taskplace.spark.processors.columns import (
 )
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.values import table_of
 from taskplace.validation import named, nearest
@@ -245,7 +245,7 @@ class PerKey:
 
     def check_types(self, rows: Types) -> None:
         """Refuse columns that cannot be cast to the types of the key."""
-        RowCodec(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row_of_nulls(rows))
+        codec_of(arrow_schema(self._by), f"PerKey({self.store!r}).by").canonical(row_of_nulls(rows))
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the output columns, as declared."""
@@ -254,7 +254,7 @@ class PerKey:
     def process(self, context: Context, rows: pa.Table) -> pa.Table:
         """Return the function's output rows, key by key in order of first appearance."""
         store = context.store(self.store)
-        codec = RowCodec(store.schema.key, f"PerKey({self.store!r}).by")
+        codec = codec_of(store.schema.key, f"PerKey({self.store!r}).by")
         groups: dict[bytes, list[dict[str, Any]]] = {}
         # Group by the encoded key, as the store does: NaN is one key there, but NaN != NaN in Python.
         for key, row in zip(codec.encode(rows), self._dicts(rows, "rows"), strict=True):

@@ -16,7 +16,7 @@ from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import codec_of
 from taskplace.validation import boolean
 
 _BATCH = "seen_in_batch"
@@ -90,7 +90,7 @@ class Deduplicate:
 
     def check_types(self, rows: Types) -> None:
         """Refuse columns that cannot be cast to the types of the key."""
-        RowCodec(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row_of_nulls(rows))
+        codec_of(arrow_schema(self._by), f"Deduplicate({self.store!r}).by").canonical(row_of_nulls(rows))
 
     def output_columns(self, rows: Columns | None) -> Columns | None:
         """Return the output columns: the input's."""
@@ -119,7 +119,7 @@ class Deduplicate:
         store = context.store(self.store)
         if self._forgetting:
             rows = rows.filter(pa.array(~store.is_late(rows)))
-        canonical = RowCodec(store.schema.key, f"Deduplicate({self.store!r}).by").canonical(rows)
+        canonical = codec_of(store.schema.key, f"Deduplicate({self.store!r}).by").canonical(rows)
         groups = Groups(canonical.columns)
         first = groups.add("min", pa.chunked_array([pa.array(np.arange(rows.num_rows))]))
         candidates = rows.take(pa.array(np.sort(groups.of(first).to_numpy())))

@@ -26,7 +26,7 @@ from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
 from taskplace.spark.state.columns import arrow_schema
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
 from taskplace.validation import boolean, named
 
@@ -121,9 +121,9 @@ class TableJoin:
     def check_types(self, stream: Types, table: Types) -> None:
         """Refuse columns that cannot be cast to the store's types, cannot be ordered, or are not boolean."""
         path, row = f"TableJoin({self.store!r})", row_of_nulls(table)
-        RowCodec(arrow_schema(self._on), f"{path}.on").canonical(row_of_nulls(stream))
-        RowCodec(arrow_schema(self._on), f"{path}.on").canonical(row)
-        RowCodec(arrow_schema(self._columns), f"{path}.columns").canonical(row)
+        codec_of(arrow_schema(self._on), f"{path}.on").canonical(row_of_nulls(stream))
+        codec_of(arrow_schema(self._on), f"{path}.on").canonical(row)
+        codec_of(arrow_schema(self._columns), f"{path}.columns").canonical(row)
         if self.deleted is not None and not pa.types.is_null(table[self.deleted]):
             self._marks(row)
         for name in self.order_by:
@@ -203,7 +203,7 @@ class TableJoin:
         if self._forgetting:
             live = pa.array(~store.is_late(table))
             table, gone = table.filter(live), gone.filter(live)
-        groups = Groups(RowCodec(store.schema.key, f"TableJoin({self.store!r}).on").canonical(table).columns)
+        groups = Groups(codec_of(store.schema.key, f"TableJoin({self.store!r}).on").canonical(table).columns)
         last = groups.add("max", pa.chunked_array([pa.array(np.arange(table.num_rows))]))
         lasts = groups.of(last)
         table, gone = table.take(lasts), gone.take(lasts)
@@ -232,7 +232,7 @@ class TableJoin:
         path = f"TableJoin({self.store!r}).order_by"
         column = self._column(table, name, path)
         if (kind := {**self._on, **self._columns}.get(name)) is not None:
-            column = RowCodec(arrow_schema({name: kind}), path).canonical(table)[name]
+            column = codec_of(arrow_schema({name: kind}), path).canonical(table)[name]
         if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
             raise InputError(f"{path}.{name}", found=str(column.type), expected="values that can be compared")
         return ranks(column)

@@ -16,7 +16,7 @@ from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.sums import addable, has_digits, has_wrapped, is_exact, may_wrap, room_of
 from taskplace.spark.state.casts import cast
 from taskplace.spark.state.columns import arrow_schema, check_cast, column_of
-from taskplace.spark.state.rows import RowCodec, canonical_floats
+from taskplace.spark.state.rows import canonical_floats, codec_of
 
 
 class Parts:
@@ -62,7 +62,7 @@ class Parts:
         """
         keys = arrow_schema(self._by)
         types = arrow_schema({name: self._parts[name].type for name in wanted})
-        groups = Groups(RowCodec(keys, f"{self._path}.by").canonical(keyed).columns)
+        groups = Groups(codec_of(keys, f"{self._path}.by").canonical(keyed).columns)
         numbers: dict[str, int] = {}
         rough: dict[str, int] = {}  # the float versions of sums that may overflow
         for name, (function, column) in wanted.items():

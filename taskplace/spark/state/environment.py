@@ -10,6 +10,7 @@ Opening the environment clears such slots.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -22,6 +23,8 @@ from taskplace.spark.state.meta import MAX_STORES
 
 INITIAL_MAP = 64 << 20
 DATA = "data.mdb"
+#: Both of LMDB's first pages begin with these bytes, behind a header.
+MAGIC, PAGE_HEADER = (0xBEEFC0DE).to_bytes(4, sys.byteorder), 16
 
 Txn: TypeAlias = "lmdb.Transaction[bytes]"
 
@@ -63,6 +66,7 @@ class Environment:
         self._handle, self._length = -1, 0
         try:
             self._handle = os.open(file, os.O_RDWR)
+            self._magic_at = (PAGE_HEADER, self.lmdb.stat()["psize"] + PAGE_HEADER)
             check_length(self.lmdb, file)
             self.lmdb.reader_check()
             self.lengthen()
@@ -94,11 +98,15 @@ class Environment:
         self._length = size
 
     def check(self) -> None:
-        """Raise `lmdb.CorruptedError` if the file was cut while it was open. Clears the slots of killed readers."""
-        if (
-            self.file().st_size < self._length
-        ):  # asked of the file first: reading the map could kill the process
+        """Raise `lmdb.CorruptedError` if the file was cut or overwritten while it was open, as opening it would.
+
+        Also clears the slots of killed readers, as opening does.
+        """
+        # The file is asked first, because reading a map of a cut file would kill the process.
+        if self.file().st_size < self._length:
             raise lmdb.CorruptedError(f"{self.path / DATA}: the file was cut")
+        if any(os.pread(self._handle, len(MAGIC), at) != MAGIC for at in self._magic_at):
+            raise lmdb.CorruptedError(f"{self.path / DATA}: the file was overwritten")
         check_length(self.lmdb, self.path / DATA)
         self.lmdb.reader_check()
 

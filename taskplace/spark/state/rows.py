@@ -12,6 +12,7 @@ Non-goals: ordering (bytes do not sort like values) and nested types.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import chain, pairwise
 from typing import TypeVar
 
@@ -212,6 +213,14 @@ class RowCodec:
                     self._named(field.name), found=str(column.type), expected=f"{field.type} ({error})"
                 ) from None
         return column
+
+
+@lru_cache(
+    maxsize=256
+)  # a task's batch needs the same codecs as the one before, and making them takes a while
+def codec_of(schema: pa.Schema, path: str = "") -> RowCodec:
+    """Return the codec of a schema. `path` names the rows in errors."""
+    return RowCodec(schema, path)
 
 
 class _Field:

@@ -21,7 +21,7 @@ import pyarrow as pa
 from taskplace.spark.state import expiry
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, pieces
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store_schema import StoreSchema
 
 SCAN_ROWS = 65_536
@@ -49,8 +49,8 @@ class Store:
         #: The watermark by which entries expire in this batch.
         self.now = late if now is None else now
         self._name, self._index_name = schema.database, expiry.index_of(schema.database)
-        self._keys = RowCodec(schema.key, f"stores.{schema.name}.key")
-        self._values = RowCodec(schema.value, f"stores.{schema.name}.value")
+        self._keys = codec_of(schema.key, f"stores.{schema.name}.key")
+        self._values = codec_of(schema.value, f"stores.{schema.name}.value")
         self._absent: bytes | None = None
         #: This batch's writes: encoded key -> encoded value, None for a deletion.
         self.writes: dict[bytes, bytes | None] = {}

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from taskplace.errors import CheckpointError
 from taskplace.spark.messages import Answer, Question
 from taskplace.spark.state.files import pieces, private_directory
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import SCAN_BYTES, SCAN_ROWS
 from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.state.view import View
@@ -47,8 +47,8 @@ def _unexpired(
 ) -> tuple[bytes | None, ...]:
     entries = [(key, value) for key, value in zip(keys, values, strict=True) if value is not None]
     stale = schema.expired(
-        RowCodec(schema.key).decode([key for key, _ in entries]),
-        RowCodec(schema.value).decode([value for _, value in entries]),
+        codec_of(schema.key).decode([key for key, _ in entries]),
+        codec_of(schema.value).decode([value for _, value in entries]),
         watermark,
     )
     gone = {key for (key, _), old in zip(entries, stale, strict=True) if old}
@@ -60,7 +60,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _write(schema: StoreSchema, view: View, file: Path, watermark: int | None) -> None:
-    keys, values = RowCodec(schema.key), RowCodec(schema.value)
+    keys, values = codec_of(schema.key), codec_of(schema.value)
     columns = pa.schema([*schema.key, *schema.value])
     private_directory(file.parent)
     with open(file, "xb", opener=_private) as out, pq.ParquetWriter(out, columns) as writer:

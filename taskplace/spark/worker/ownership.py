@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.state.casts import cast
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import codec_of
 from taskplace.spark.worker.hashing import HASHED_TYPES, UNTYPED, hashed_as, partition_of
 
 
@@ -58,7 +58,7 @@ class Ownership:
         self._owned, self._partition = owned, partition
         known = [hashed[topic] for topic in owned.topics if topic in hashed]
         schema = pa.schema(list(owned.columns))
-        self._codec = RowCodec(schema, f"stores.{owned.store}.key")
+        self._codec = codec_of(schema, f"stores.{owned.store}.key")
         # Only nulls have come so far for a column without a type: any one type will do for all tasks.
         self._types = [
             next((kinds[place] for kinds in known if kinds[place] != UNTYPED), hashed_as(field.type))

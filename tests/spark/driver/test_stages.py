@@ -9,13 +9,15 @@ from taskplace.spark.messages import Report
 from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker import attempt as attempt_module
 from taskplace.spark.worker import bins as worker_bins
+from taskplace.spark.worker import finished as worker_finished
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
 from topology import TaskId
 
 
 @pytest.fixture
-def sparkless(runtime):
+def sparkless(runtime, monkeypatch):
+    monkeypatch.setattr(worker_finished, "MOST_FILES", 0)  # each attempt is reported before the next one
     return Sparkless(runtime)
 
 

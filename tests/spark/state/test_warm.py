@@ -112,6 +112,17 @@ def test_a_file_that_was_cut_meanwhile_is_noticed(tmp_path, pool, history):
     assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
 
 
+@pytest.mark.parametrize("page", [0, 1])
+def test_a_file_that_was_overwritten_meanwhile_is_noticed(tmp_path, pool, history, page):
+    bring(tmp_path / "0_0", history)
+    with (tmp_path / "0_0" / DATA).open("r+b") as file:
+        file.seek(page * 4096)
+        file.write(b"garbage " * 512)
+    assert peek(tmp_path / "0_0") is None
+    assert len(pool) == 0
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+
+
 def test_a_further_store_is_there(tmp_path, pool, history):
     bring(tmp_path / "0_0", history)
     assert bring(tmp_path / "0_0", history, ("s", "t")) == {"s": {b"k": b"1"}, "t": {}}
