@@ -325,35 +325,47 @@ class Bridge:
         `END_OF_TASKS_SECONDS` for its tasks to end. An exception of a task is raised as a `PythonException` with its
         traceback, or as the error that `own_error` reads in it.
         """
-        tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
-        job = _Job(self, pinned, partitions, tag, pool)
-        job.start()
+        job = self.start(pinned, partitions, tag=tag, pool=pool)
         polls = 0
         while not job.done.wait(POLL_SECONDS):
             polls += 1
             if lost := watch - (self.alive() if polls % DECOMMISSION_POLLS else self.usable()):
-                self._end_lost(job, tag, on_lost)
+                self._end_lost(job, on_lost)
                 raise JobLostError(lost)
-        if job.error is not None:
-            # The job may have failed before the loss was seen. Its other tasks may still run.
-            if lost := watch - self.usable():
-                self._end_lost(job, tag, on_lost)
-                raise JobLostError(lost) from job.error
-            if (own := own_error(job.error)) is not None:
-                raise own from job.error
-            raise job.error
-        return job.result
+        # A job may have failed before the loss was seen. Its other tasks may still run.
+        if job.error is not None and (lost := watch - self.usable()):
+            self._end_lost(job, on_lost)
+            raise JobLostError(lost) from job.error
+        return job.result()
 
-    def _end_lost(self, job: _Job, tag: str, on_lost: Callable[[], None] | None) -> None:
+    def start(
+        self,
+        pinned: Pinned,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        pool: str | None = None,
+        on_done: Callable[[], None] | None = None,
+    ) -> _Job:
+        """Start the `pinned` job over `partitions`, and return at once. The job's tag begins with `tag`.
+
+        `on_done` is called in the job's thread after the job has ended. Nobody watches the executors.
+        """
+        tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
+        job = _Job(self, pinned, partitions, tag, pool, on_done)
+        job.start()
+        return job
+
+    def _end_lost(self, job: _Job, on_lost: Callable[[], None] | None) -> None:
         """Cancel a job that has lost an executor, unless it has failed already, and wait for the end of its tasks."""
         try:
             if on_lost is not None:
                 on_lost()
         finally:  # no job goes on, even if its mark could not be written
             if not job.done.is_set():
-                self.sc.cancelJobsWithTag(tag)
+                job.cancel()
                 job.done.wait()
-            self._wait_for_tasks(tag)
+            self._wait_for_tasks(job.tag)
 
     def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
         """Register a Python data source with a session, once. The driver's own Python plans it.
@@ -391,37 +403,57 @@ class _Job:
     """A result job that runs in its own thread, so that it can be watched and cancelled."""
 
     def __init__(
-        self, bridge: Bridge, pinned: Pinned, partitions: Sequence[int], tag: str, pool: str | None
+        self,
+        bridge: Bridge,
+        pinned: Pinned,
+        partitions: Sequence[int],
+        tag: str,
+        pool: str | None,
+        on_done: Callable[[], None] | None,
     ) -> None:
+        self.tag = tag
         self.done = threading.Event()
-        self.result: list[Any] = []
         self.error: BaseException | None = None
-        self._bridge, self._pinned, self._partitions, self._tag, self._pool = (
-            bridge,
-            pinned,
-            list(partitions),
-            tag,
-            pool,
-        )
+        self._found: list[Any] = []
+        self._cancelled = False
+        self._bridge, self._pinned, self._partitions = bridge, pinned, list(partitions)
+        self._pool, self._on_done = pool, on_done
         self._thread = InheritableThread(target=self._run, name=f"taskplace-job-{tag}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
+    def result(self) -> list[Any]:
+        """Return the elements of the ended job. Errors: the exception of a task, as `Bridge.run` raises it."""
+        if self.error is None:
+            return self._found
+        if (own := own_error(self.error)) is not None:
+            raise own from self.error
+        raise self.error
+
+    def cancel(self) -> None:
+        """Cancel the job, and wait for nothing."""
+        self._cancelled = True  # Spark may not have the job yet
+        self._bridge.sc.cancelJobsWithTag(self.tag)
+
     def _run(self) -> None:
         sc, sent = self._bridge.sc, None
         try:
-            sc.addJobTag(self._tag)
+            sc.addJobTag(self.tag)
             if self._pool:
                 sc.setLocalProperty("spark.scheduler.pool", self._pool)
             function, sent = self._bridge.lighten(self._pinned.function)
-            self.result = list(sc.runJob(self._pinned.rdd, function, self._partitions))
+            if self._cancelled:
+                raise RuntimeError(f"{self.tag}: cancelled before it began")
+            self._found = list(sc.runJob(self._pinned.rdd, function, self._partitions))
         except BaseException as error:
             self.error = error
         finally:
             if sent is not None:
                 sent.destroy()
             self.done.set()
+            if self._on_done is not None:
+                self._on_done()
 
 
 class _Conf:

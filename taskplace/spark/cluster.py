@@ -62,6 +62,21 @@ class JobLostError(Exception):
         self.lost = lost
 
 
+class Job(Protocol):
+    """A job that was started.
+
+    - `done`: set when the job has ended, also after an error or a cancellation
+    """
+
+    done: threading.Event
+
+    def result(self) -> list[Any]:
+        """Return the elements of an ended job. Errors: the job's own."""
+
+    def cancel(self) -> None:
+        """Cancel the job, and wait for nothing."""
+
+
 class SentValue(Protocol):
     """A value that executors receive with the first job that uses it, and keep."""
 
@@ -129,6 +144,17 @@ class Cluster(Protocol):
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
         """Run a job over `partitions`; return its elements. Errors: `JobLostError` if one in `watch` is lost."""
+
+    def start(
+        self,
+        pinned: Any,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        pool: str | None = None,
+        on_done: Callable[[], None] | None = None,
+    ) -> Job:
+        """Start a job over `partitions`, and return at once. `on_done` is called in any thread after its end."""
 
     def keep(self, name: str, value: object) -> SentValue:
         """Send a value to executors, unless the value last sent under this name is the same object."""

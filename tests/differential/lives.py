@@ -21,7 +21,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from taskplace.errors import InputError, TaskplaceError
-from taskplace.spark.bridge import JobLostError
 from taskplace.spark.placed import Placed
 from taskplace.spark.state import expiry
 from tests.differential import build
@@ -142,10 +141,7 @@ class _Life:
     def _before(self, events: list[list[Any]]) -> None:
         for event, *_ in events:
             if event == "follow":
-                try:
-                    self.world.follow(self.placed, 3)
-                except JobLostError:  # the replicator would try again
-                    self.told.totals["lost visits"] += 1
+                self.world.follow(self.placed, 3)
             elif event in ("restart", "application"):
                 self.placed.close()
                 if event == "application":

@@ -120,3 +120,32 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
         made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
     assert done == ["called off", "tasks have ended"]
     assert len(context.cancelled) == (shows != "in the job"), "a job that has failed is not cancelled"
+
+
+def test_a_started_job_is_waited_for_by_nobody_and_tells_when_it_has_ended(context):
+    bridge, told = bridged(context, {"1"}), threading.Semaphore(0)
+    jobs = [bridge.start(NOTHING, [0], tag="t", on_done=told.release) for _ in range(2)]
+    for _ in jobs:
+        assert context.begun.acquire(timeout=30)
+    assert not any(job.done.is_set() for job in jobs)
+    context.jobs[jobs[0].tag].set()
+    assert told.acquire(timeout=30)
+    assert jobs[0].done.is_set()
+    assert jobs[0].result() == ["done"]
+    jobs[1].cancel()
+    assert told.acquire(timeout=30)
+    with pytest.raises(RuntimeError, match="CANCELLED"):
+        jobs[1].result()
+
+
+def test_a_job_that_is_cancelled_before_spark_has_it_does_not_run(context):
+    bridge, going = bridged(context, {"1"}), threading.Event()
+    bridge._sending = SimpleNamespace(lighten=lambda function: (function, going.wait(30) and None))
+    context.cancelJobsWithTag = lambda tag: None  # Spark does not know the tag yet
+    job = bridge.start(NOTHING, [0], tag="t")
+    job.cancel()
+    going.set()
+    assert job.done.wait(30)
+    with pytest.raises(RuntimeError, match="cancelled before it began"):
+        job.result()
+    assert not context.jobs

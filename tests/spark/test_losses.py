@@ -101,6 +101,37 @@ def test_a_loss_between_batches(pipeline):
         p.placed.can_remove("no-such")
 
 
+def test_a_visit_that_hangs_and_its_executors_death_hold_up_no_other_follower(pipeline, fault_orders):
+    p = pipeline(follower_share=1.0)
+    for batch in range(3):
+        p.run(batch)
+    p.settle()
+    point = "follow.applied"
+    held = fault_orders / f"{point}.held"
+    (fault_orders / point).write_text("hold")
+    try:
+        p.run(3)
+        wait_until(lambda: held.exists() and held.read_text(), "a visit is held")
+        above = {process.pid for process in psutil.Process(int(held.read_text())).parents()}
+        members = p.placed.state.members
+        victim = next(name for name, member in members.items() if member.pid in above)
+        others = members.keys() - {victim}
+        for batch in (4, 5):
+            p.run(batch)
+            wait_until(lambda: p.followers_caught_up(others), "the other executors have followed")
+        assert not p.followers_caught_up({victim})
+        kill_executor(p.placed, victim)
+        visits = p.placed._runner.visits
+        wait_until(lambda: victim not in visits.running(), "its visit has ended with it")
+        p.run(6)
+        wait_until(lambda: p.followers_caught_up(others), "the surviving executors have followed")
+    finally:
+        (fault_orders / f"{point}.release").touch()
+    p.check()
+    assert p.placed.stats.scratch == 0, "an active task was restored from scratch"
+    assert p.placed.stats.promotions > 0
+
+
 def test_without_standbys_state_is_restored_from_the_checkpoint(pipeline):
     p = pipeline(config={"num.standby.replicas": 0}, snapshot_interval=2)
     for batch in range(5):

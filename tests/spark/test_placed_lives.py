@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from taskplace.errors import CheckpointError, Fenced
-from taskplace.spark.bridge import JobLostError
 from taskplace.spark.placed import Placed
 from tests.support.accounts import Row, Truth, rows_of, table, topology
 from tests.support.chaos import ATTEMPT_POINTS, DRIVER_POINTS, WORKER_POINTS, Crash, deck
@@ -104,10 +103,7 @@ class Life:
             self._visit(self.placed, "visits within a batch")
 
     def _visit(self, placed: Placed, name: str) -> None:
-        try:
-            self.totals[name] += self.world.follow(placed, self._draw.randrange(1, 6))
-        except JobLostError:  # the replicator tries again
-            self.totals["lost visits"] += 1
+        self.totals[name] += self.world.follow(placed, self._draw.randrange(1, 6))
 
     def _replace(self, *, crashed: bool) -> None:
         """Go on with another driver: with the spare one if there is one, at times as another application."""

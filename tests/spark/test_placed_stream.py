@@ -180,17 +180,10 @@ def test_after_close_it_can_be_used_again_and_follows(pipeline):
 
 
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
-    from taskplace.spark.bridge import JobLostError
-    from taskplace.spark.driver import followers
+    from taskplace.spark.driver.visits import Visits
 
-    send, losses = followers.send, [JobLostError(frozenset({"9"}))]
-
-    def lose_once(*args, **kwargs):
-        if losses:
-            raise losses.pop()
-        return send(*args, **kwargs)
-
-    monkeypatch.setattr(followers, "send", lose_once)
+    there, losses = Visits._there, [frozenset({"no-executor-of-now"})]
+    monkeypatch.setattr(Visits, "_there", lambda visits: losses.pop() if losses else there(visits))
     p = pipeline()
     p.run(0)
     p.check()

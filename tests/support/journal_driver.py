@@ -6,7 +6,7 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -97,8 +97,10 @@ class Driver:
         if not executors:
             yield
             return
-        with self.journal.visit():
-            orders = [self._orders(executor) for executor in executors]
+        orders = [self._orders(executor) for executor in executors]
+        with ExitStack() as running:
+            for one in orders:
+                running.enter_context(self.journal.visit(one))
             visits = [self._carried_out(one) for one in orders if at_once]
             yield
             visits += [self._carried_out(one) for one in orders if not at_once]

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -337,13 +337,14 @@ class Pipeline:
         history, watermark = placed.journal.history, placed.journal.last.watermark
         check_copies(self.folder, history, placed.programs, self.truth, at_the_end, watermark)
 
-    def followers_caught_up(self) -> bool:
+    def followers_caught_up(self, on: Collection[str] = ()) -> bool:
+        """Return whether the followers on these instances, or on all, are at the end."""
         placed = self.placed
         with placed.rebalancer.lock:
             return all(
                 placed.state.members[name].copies.get(task) == placed.journal.history[task].end
                 for name, roles in placed.loop.plan.assignment.items()
-                if name in placed.state.members
+                if name in placed.state.members and (name in on or not on)
                 for task in (*roles.standby, *roles.warmup)
                 if task in placed.journal.history
             )

@@ -2,7 +2,7 @@
 
 Executors are names, and tasks run where they are pinned, one after the other. Each executor has its own state
 directory, as on its own disk. A later executor may take over the directory of a dead one. The replicator's thread never
-runs; tests call its rounds.
+runs; tests call its rounds. Jobs that are started, such as visits, have ended before `start` returns.
 """
 
 from __future__ import annotations
@@ -108,6 +108,23 @@ class Job:
     function: Callable[[Iterable[Any]], Iterable[str]]
     arrow: ArrowInput | None
     ranges: Sequence[tuple[int, int]]
+
+
+class Ended:
+    """A job that has ended before anybody asks."""
+
+    def __init__(self, found: list[str], error: Exception | None = None) -> None:
+        self.done = threading.Event()
+        self.done.set()
+        self._found, self._error = found, error
+
+    def result(self) -> list[str]:
+        if self._error is not None:
+            raise self._error
+        return self._found
+
+    def cancel(self) -> None:
+        """Do nothing."""
 
 
 class NeverRuns(threading.Thread):
@@ -279,6 +296,25 @@ class World:
             raise JobLostError(lost)
         return found
 
+    def start(
+        self,
+        job: Job,
+        partitions: Sequence[int],
+        *,
+        tag: str,
+        pool: str | None = None,
+        on_done: Callable[[], None] | None = None,
+    ) -> Ended:
+        """Run a job to its end, on the executors that it is pinned to and no others."""
+        pinned = frozenset((job.locations[i] or "").rpartition("_")[2] for i in partitions)
+        try:
+            ended = Ended(self.run(job, partitions, tag=tag, watch=pinned))
+        except Exception as error:
+            ended = Ended([], error)
+        if on_done is not None:
+            on_done()
+        return ended
+
     def _task(self, job: Job, i: int, where: str) -> list[str] | None:
         """Run a task on an executor. Return None if the executor has died."""
         before, self.running = self.running, where
@@ -320,8 +356,13 @@ class World:
         placed.process_batch(self.frame(placed, topics), number)
 
     @staticmethod
+    def welcome(placed: Placed) -> None:
+        """Visit all executors, as a driver does before its first batch."""
+        placed._runner.followers.welcome(placed._runner.visits.make)
+
+    @staticmethod
     def follow(placed: Placed, rounds: int = 20) -> int:
-        """Run rounds of visits while there is work, and return their number. Errors: those of visits."""
+        """Run rounds of visits while there is work, and return their number. Errors: those of failed visits."""
         return next((made for made in range(rounds) if not placed._runner.replicator.round()), rounds)
 
     # -- what has come of it

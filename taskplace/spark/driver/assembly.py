@@ -28,6 +28,7 @@ from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SinkSchemas
 from taskplace.spark.driver.stats import Stats
 from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.visits import Visits
 from taskplace.spark.messages import Declaration, Manifest
 from taskplace.spark.state.directories import check_commits, check_owner
 from taskplace.spark.worker.guard import raising_disk_full
@@ -53,6 +54,7 @@ def assemble(
     definition = definition.opened(journal.declaration)
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
+    visits = Visits(bridge, followers.absorb)
     idle = IdleTasks()
     return BatchRunner(
         definition=definition,
@@ -61,7 +63,8 @@ def assemble(
         takeover=Takeover(journal, publisher),
         rebalancer=rebalancer,
         followers=followers,
-        replicator=Replicator(bridge, followers.requests, followers.absorb, followers.visit),
+        visits=visits,
+        replicator=Replicator(bridge, followers.orders, visits),
         stages=StageRunner(definition, rebalancer, schemas, idle, listeners),
         schemas=schemas,
         publisher=publisher,

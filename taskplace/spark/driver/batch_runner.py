@@ -38,6 +38,7 @@ from taskplace.spark.driver.sources import Fixed
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
+from taskplace.spark.driver.visits import Visits
 from taskplace.spark.driver.watermarks import Watermarks
 from taskplace.spark.messages import Manifest
 from taskplace.spark.worker.guard import raising_disk_full
@@ -56,6 +57,7 @@ class BatchRunner:
     takeover: Takeover
     rebalancer: Rebalancer
     followers: Followers
+    visits: Visits
     replicator: Replicator
     stages: StageRunner
     schemas: SinkSchemas
@@ -132,7 +134,7 @@ class BatchRunner:
     def _rebalance(self, batch_id: int, because: Sequence[Trigger] = ()) -> None:
         """Plan with the remaining members. If there are none, wait for executors."""
         if not self.rebalancer.keep(cancelled=bool(because)):
-            self.followers.welcome()
+            self.followers.welcome(self.visits.make)
         if self.rebalancer.rebalance(batch_id, because):
             self.replicator.wake()
 

@@ -1,7 +1,7 @@
 """Makes the requests for visits to executors, and takes in their reports.
 
-A visit is one pinned job on one executor. It lets standbys and warm-ups follow the changelog, makes snapshots, removes
-left-over copies, and reports the position of every copy.
+A visit is one pinned job on one executor (`visits`). It lets standbys and warm-ups follow the changelog, makes
+snapshots, removes left-over copies, and reports the position of every copy.
 """
 
 from __future__ import annotations
@@ -10,17 +10,16 @@ import logging
 import sys
 import time
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import TaskplaceError
 from taskplace.model.placed_options import PlacedOptions
-from taskplace.spark.cluster import Executor, JobLostError
+from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.replication import send
+from taskplace.spark.driver.visits import Order, Visit
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program
 from topology import TaskId
@@ -71,11 +70,13 @@ class Followers:
             "compression": options.compression,
         }
 
-    def welcome(self) -> None:
+    def welcome(self, visit: Callable[[Sequence[Order]], Sequence[Visit]]) -> None:
         """Wait for executors and visit all of them: before the first batch, and when no member is left.
 
-        If Spark ran a visit on another executor, its executor is visited once more: what it has would be restored.
-        Errors: `TaskplaceError` if no executor came in time, or none answered in `WELCOMES` rounds of visits.
+        `visit` makes the visits, each for itself, and waits for their end (`Visits.make`). If Spark ran a visit on
+        another executor, its executor is visited once more: what it has would be restored.
+        Errors: `TaskplaceError` if no executor came in time, or none answered in `WELCOMES` rounds of visits; the error
+        of a visit that failed.
         """
         bridge = self._rebalancer.bridge
         lost: set[str] = set()
@@ -85,14 +86,12 @@ class Followers:
                 raise TaskplaceError(
                     f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s"
                 )
-            requests = [(executor, self._to(executor)) for executor in executors]
-            try:
-                self.absorb(send(bridge, requests, tag=f"taskplace-welcome-{self._journal.epoch}-{attempt}"))
-            except JobLostError as loss:
-                lost |= loss.lost
-                log.warning(
-                    "executor %s was lost during its first visit; visiting the remaining executors", loss
-                )
+            visits = visit([Order(executor, self._to(executor)) for executor in executors])
+            for error in (visit.error for visit in visits if visit.error is not None):
+                raise error
+            if gone := {visit.executor.id for visit in visits if visit.lost}:
+                lost |= gone
+                log.warning("lost during their first visit: executors %s", ", ".join(sorted(gone)))
             answered = self._state.members.keys()
             if answered >= {executor.instance for executor in executors} or (answered and attempt):
                 return
@@ -102,56 +101,53 @@ class Followers:
             "say why they ended, or ran their visits elsewhere"
         )
 
-    def requests(self) -> list[tuple[Executor, FollowRequest]]:
+    def orders(self, busy: Collection[str] = ()) -> list[Order]:
         """Return the useful visits: to new executors, for followers behind, for due snapshots, for copies to remove.
 
         A visit completes at least its first item, and more while there is time. Followers and snapshots of an executor
         take turns at being first: of N that always wait, each is first within N visits. While a batch runs, an
-        executor gets no visit until its visits have used no more than `follower_share` of its slots.
+        executor gets no visit until its visits have used no more than `follower_share` of its slots. The instances in
+        `busy` get none either. The files that a visit names are not pruned until `Order.files` is closed.
         """
-        rebalancer = self._rebalancer
-        executors = rebalancer.bridge.executors()
-        with rebalancer.lock:
-            names = self._state.members
-            self._forget_the_gone()
-            left_over = self._state.without_role(self._cleanup_seconds)
-            due = self._snapshots_due()
-            self._spare_what_is_restored()
-            requests = []
-            for executor in executors:
-                name = executor.instance
-                member = names.get(name)
-                if member is None:
-                    requests.append((executor, self._to(executor, orphans_after=self._cleanup_seconds)))
-                    continue
-                if rebalancer.busy() and time.monotonic() < self._rests.get(name, 0.0):
-                    continue
-                behind, snapshots = self._in_turn(name, self._behind(name, member), due.get(name, ()))
-                what: dict[str, Any] = {
-                    "follow": {task: self._journal.history[task] for task in behind},
-                    "snapshot": {task: self._journal.history[task] for task in snapshots},
-                    "remove": tuple(left_over.get(name, ())),
-                }
-                if time.monotonic() >= self._sweeps.get(name, 0.0):
-                    self._sweeps[name] = time.monotonic() + max(self._cleanup_seconds, SWEEP_SECONDS)
-                    what["orphans_after"] = self._cleanup_seconds
-                if "orphans_after" in what or any(what.values()):
-                    requests.append((executor, self._to(executor, **what)))
-            return requests
+        executors = [one for one in self._rebalancer.bridge.executors() if one.instance not in busy]
+        with self._rebalancer.lock:  # it is also held while files are pruned
+            orders = [Order(executor, request) for executor, request in self._requests(executors)]
+            for order in orders:
+                order.files.enter_context(self._journal.visit(order.request))
+            return orders
 
-    @contextmanager
-    def visit(self) -> Iterator[None]:
-        """Keep the files that requests name from being pruned within this block; see `Journal.visit`."""
-        with ExitStack() as visit:
-            with self._rebalancer.lock:
-                visit.enter_context(self._journal.visit())
-            yield
+    def _requests(self, executors: Sequence[Executor]) -> Iterator[tuple[Executor, FollowRequest]]:
+        """Yield the requests of the useful visits."""
+        names = self._state.members
+        self._forget_the_gone()
+        left_over = self._state.without_role(self._cleanup_seconds)
+        due = self._snapshots_due()
+        self._spare_what_is_restored()
+        for executor in executors:
+            name = executor.instance
+            member = names.get(name)
+            if member is None:
+                yield executor, self._to(executor, orphans_after=self._cleanup_seconds)
+                continue
+            if self._rebalancer.busy() and time.monotonic() < self._rests.get(name, 0.0):
+                continue
+            behind, snapshots = self._in_turn(name, self._behind(name, member), due.get(name, ()))
+            what: dict[str, Any] = {
+                "follow": {task: self._journal.history[task] for task in behind},
+                "snapshot": {task: self._journal.history[task] for task in snapshots},
+                "remove": tuple(left_over.get(name, ())),
+            }
+            if time.monotonic() >= self._sweeps.get(name, 0.0):
+                self._sweeps[name] = time.monotonic() + max(self._cleanup_seconds, SWEEP_SECONDS)
+                what["orphans_after"] = self._cleanup_seconds
+            if "orphans_after" in what or any(what.values()):
+                yield executor, self._to(executor, **what)
 
-    def absorb(self, visits: Sequence[FollowReport]) -> bool:
-        """Take in the reports of visits; return whether the visits made progress."""
+    def absorb(self, visits: Sequence[FollowReport]) -> frozenset[str]:
+        """Take in the reports of visits; return the instances whose visits made progress."""
         rebalancer = self._rebalancer
         by_name = {executor.instance: executor for executor in rebalancer.bridge.executors()}
-        progress = False
+        progress: set[str] = set()
         with rebalancer.lock:
             for visit in visits:
                 executor = by_name.get(visit.instance)
@@ -160,8 +156,9 @@ class Followers:
                 member = self._state.members.get(visit.instance)
                 visit.copies |= self._committed(visit.attempted)
                 copies = visit.copies if member is None else self._merged(visit, member)
-                progress = progress or member is None or copies != member.copies or bool(visit.snapshots)
-                progress = progress or visit.restored > 0  # a piece of a snapshot; more pieces will follow
+                new = member is None or copies != member.copies
+                if new or visit.snapshots or visit.restored:  # a piece of a snapshot; more pieces will follow
+                    progress.add(visit.instance)
                 self._state.join(executor, copies, visit.pid)
                 share = min(
                     1.0, self._options.follower_share * executor.cores
@@ -176,7 +173,7 @@ class Followers:
                     self._restoring.pop((visit.instance, task), None)
                 self._restoring |= {(visit.instance, task): a for task, a in visit.restoring.items()}
             self._spare_what_is_restored()
-        return progress
+        return frozenset(progress)
 
     def _forget_the_gone(self) -> None:
         """Drop the notes about executors that are not members, so that the notes do not grow with the stream's life."""
@@ -259,6 +256,7 @@ class Followers:
                 (len(since) < self._options.snapshot_interval and sum(since) < self._options.snapshot_bytes)
                 or task not in rebalancer.task_ids  # a task of a removed subtopology
                 or self._journal.snapshot_pending(task)
+                or self._journal.snapshot_running(task)
             ):
                 continue
             holders = [

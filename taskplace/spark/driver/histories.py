@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from taskplace.spark.messages import Change, History, Manifest, Snapshot
 from topology import TaskId
@@ -71,6 +71,12 @@ def first_needed(histories: Mapping[TaskId, History], full: Sequence[int], batch
     )
     # The last but one full manifest contains everything older.
     return max(first, full[-2]) if len(full) > 1 else first
+
+
+def files_of(history: History) -> Iterator[str]:
+    """Yield the names of a history's changelogs and snapshots, as its manifest has them."""
+    yield from (change.file for change in history.changes)
+    yield from (snapshot.file for snapshot in history.snapshots)
 
 
 def _trimmed(changes: tuple[Change, ...], snapshots: tuple[Snapshot, ...]) -> History:

@@ -33,9 +33,17 @@ from taskplace.errors import Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
+from taskplace.spark.driver.histories import continued, files_of, first_needed, kept_snapshots, read_histories
 from taskplace.spark.driver.manifests import Manifests
-from taskplace.spark.messages import Change, Declaration, History, Manifest, Snapshot, StagedFile
+from taskplace.spark.messages import (
+    Change,
+    Declaration,
+    FollowRequest,
+    History,
+    Manifest,
+    Snapshot,
+    StagedFile,
+)
 from taskplace.spark.state.files import sync_directory
 from topology import TaskId
 
@@ -75,7 +83,8 @@ class Journal:
         self.spared: frozenset[tuple[TaskId, str]] = frozenset()
         self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
-        self._sure: set[Path] | None = None  # the files that may be pruned during the running visit
+        self._visits: dict[int, FollowRequest] = {}  # the running visits
+        self._visit_numbers = itertools.count()
         self._epochs = Epochs(root)
         self.manifests = Manifests(root, self._epochs)
         self.epoch = 0
@@ -232,26 +241,34 @@ class Journal:
         """Return whether the task has a new snapshot that no manifest names yet."""
         return task in self._new_snapshots
 
+    def snapshot_running(self, task: TaskId) -> bool:
+        """Return whether a running visit makes a snapshot of the task."""
+        return any(task in visit.snapshot for visit in list(self._visits.values()))
+
     # -- pruning
 
     @contextmanager
-    def visit(self) -> Iterator[None]:
-        """Protect the files that the orders of a visit may name from pruning while the visit runs (see `prune`)."""
-        self._sure = self._unneeded(below_end=True)
+    def visit(self, request: FollowRequest) -> Iterator[None]:
+        """Protect the files that a visit reads, and the snapshots that it makes, from pruning within this block.
+
+        Begin it before anything is pruned after the request was made; end it when the report has been taken in. Any
+        number of visits may run.
+        """
+        number = next(self._visit_numbers)
+        self._visits[number] = request
         try:
             yield
         finally:
-            self._sure = None
+            del self._visits[number]
 
     def prune(self) -> int:
         """Remove the files that no history, running batch or running visit can need; return their number.
 
-        Call it between batches. During a visit, only those changelogs and snapshots are removed that were not
-        needed when the visit began. So the checkpoint does not grow even if there is always a visit. A fenced driver
-        removes nothing, because it does not know the files of newer manifests.
+        Call it between batches. A running visit keeps only the files of its own request, and only until it ends. So
+        the checkpoint does not grow even if there is always a visit. A fenced driver removes nothing, because it does
+        not know the files of newer manifests.
         """
-        sure = self._sure  # read once, because the visit may end at any moment
-        old = self._unneeded() if sure is None else self._unneeded() & sure
+        old = self._unneeded()
         old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
         old.update(self._abandoned())
         old.update(self._folders(self.manifests.folder, self.last.needs if self.last else 0))
@@ -266,20 +283,26 @@ class Journal:
                 path.unlink(missing_ok=True)
         return len(old)
 
-    def _unneeded(self, *, below_end: bool = False) -> set[Path]:
+    def _unneeded(self) -> set[Path]:
         """Return the files of attempts that lost, and the files that newer snapshots cover.
 
         A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
-        passed it. With `below_end`, snapshots of the end are kept as well: a visit may be making that snapshot now.
+        passed it.
         """
         found = set()
+        visits = list(self._visits.values())  # in one step, because a visit may end at any moment
         for task, history in self.history.items():
-            needed = {change.file for change in history.changes} | {s.file for s in history.snapshots}
+            needed = set(files_of(history))
             needed |= {s.file for t, s in self._new_snapshots.items() if t == task}
-            newest = {"changelog": history.end.version, "snapshots": history.end.version - below_end}
-            for kind, version in newest.items():
+            needed.update(*(files_of(visit.follow[task]) for visit in visits if task in visit.follow))
+            # The name of a snapshot that a visit makes begins with its version.
+            made = {visit.snapshot[task].end.version for visit in visits if task in visit.snapshot}
+            for kind in ("changelog", "snapshots"):
                 for path in (self.root / kind / str(task)).glob("*.arrow"):
-                    if f"{kind}/{task}/{path.name}" not in needed and int(path.name.split("-")[0]) <= version:
+                    version = int(path.name.split("-")[0])
+                    if version > history.end.version or (kind == "snapshots" and version in made):
+                        continue
+                    if f"{kind}/{task}/{path.name}" not in needed:
                         found.add(path)
         return found
 

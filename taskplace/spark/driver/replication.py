@@ -1,61 +1,46 @@
-"""The replicator: a thread that visits executors, so that their copies follow, and new executors become members.
+"""The replicator: a thread that has executors visited, so that their copies follow, and new executors become members.
 
 Visits run beside the batches, in their own scheduler pool, with at most one slot per executor. They change nothing
 that a batch decides: they apply committed files, make snapshots of committed versions, remove left-over
 copies, and report. A failed visit makes standbys fall behind, but never makes a result wrong. `followers` decides which
-executors are visited, and when.
+executors are visited, and when; `visits` has the visits that run.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Collection, Sequence
 
-from taskplace.spark.cluster import Cluster, Executor
-from taskplace.spark.messages import FollowReport, FollowRequest
-from taskplace.spark.worker.follow import visit_all
+from taskplace.spark.cluster import Cluster
+from taskplace.spark.driver.visits import POLL_SECONDS, Order, Visits
 
 log = logging.getLogger(__name__)
 
-POOL = "taskplace-replication"
+#: Seconds between two looks for work if nothing wakes the replicator.
 TICK_SECONDS = 0.5
+#: Seconds without visits to an executor whose visit has failed.
+PAUSE_SECONDS = 1.0
 
-#: Returns the visits to make now: each an executor and its requests.
-RequestsFor = Callable[[], Sequence[tuple[Executor, FollowRequest]]]
-
-
-def send(bridge: Cluster, requests: Sequence[tuple[Executor, FollowRequest]], tag: str) -> list[FollowReport]:
-    """Visit executors in one pinned job, and return the visits' reports."""
-    elements = [request.encode() for _, request in requests]
-    locations = [None if bridge.local else executor.location for executor, _ in requests]
-    job = bridge.pinned(elements, locations, visit_all)
-    watch = frozenset(executor.id for executor, _ in requests)
-    return [
-        FollowReport.decode(answer)
-        for answer in bridge.run(job, range(len(requests)), tag=tag, watch=watch, pool=POOL)
-    ]
+#: Returns the visits to make now, to other instances than these.
+OrdersFor = Callable[[Collection[str]], Sequence[Order]]
 
 
 class Replicator:
-    """Visits executors whenever there is something to do there.
+    """Has executors visited whenever there is something to do there.
 
-    `during` is entered before the requests are made, and left after the reports are taken in. Meanwhile the files that
-    the requests name must not be pruned, nor new snapshots that no manifest names yet.
+    One thread begins visits and takes in their reports, as they come. An executor is visited again at once if its visit
+    made progress. Otherwise it is visited after `wake` or the next tick; after a failed visit, not before a pause.
     """
 
-    def __init__(
-        self,
-        bridge: Cluster,
-        requests_for: RequestsFor,
-        absorb: Callable[[list[FollowReport]], bool],
-        during: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
-        self.visits = 0
-        self._bridge, self._requests_for, self._absorb, self._during = bridge, requests_for, absorb, during
-        self._wake = threading.Event()
+    def __init__(self, bridge: Cluster, orders_for: OrdersFor, visits: Visits) -> None:
+        self._bridge, self._orders_for, self._visits = bridge, orders_for, visits
+        self._woken = self._looked = 0.0  # the times of the last `wake`, and of the last look for work
+        self._in_vain: set[str] = set()  # without progress in their last visit; until the next tick
+        self._pauses: dict[str, float] = {}  # by instance: the end of its pause after a failed visit
         self._stopped = threading.Event()
+        self._deadline = 0.0  # after a stop: until then, running visits may end
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -66,34 +51,79 @@ class Replicator:
             self._thread.start()
 
     def wake(self) -> None:
-        """Run the next round at once: there may be something to do."""
-        self._wake.set()
+        """Look for work at once: there may be something to do."""
+        self._woken = time.monotonic()
+        self._visits.notify()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Stop after the running visit."""
+        """Begin no more visits, and wait for the running visits. After `timeout` seconds, they are cancelled."""
+        self._deadline = time.monotonic() + timeout
         self._stopped.set()
-        self._wake.set()
+        self._visits.notify()
         if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+            self._thread.join(timeout + TICK_SECONDS)
 
     def round(self) -> bool:
-        """Make one round of visits; return whether it made progress, so that another round may be useful."""
-        with self._during():
-            requests = self._requests_for()
-            if not requests:
-                return False
-            self.visits += 1
-            return self._absorb(send(self._bridge, requests, tag=f"taskplace-visit-{self.visits}"))
+        """Make all useful visits in this thread; return whether one made progress, so that more may be useful.
+
+        Errors: the first one of a visit. A lost executor is no error.
+        """
+        made = self._visits.make(self._orders_for(()))
+        for error in (visit.error for visit in made if visit.error is not None):
+            raise error
+        return any(visit.progress for visit in made)
+
+    # -- the thread
 
     def _loop(self) -> None:
         while not self._stopped.is_set():
-            self._wake.wait(TICK_SECONDS)
-            self._wake.clear()
-            if self._stopped.is_set():
-                return
             try:
-                while self.round() and not self._stopped.is_set():
-                    pass
+                self._turn()
             except Exception as error:
-                if not self._stopped.is_set():
+                if not self._stopped.wait(TICK_SECONDS):
                     log.warning("replication failed and is retried: %s: %s", type(error).__name__, error)
+        try:
+            while self._visits.running() and time.monotonic() < self._deadline:
+                self._visits.wait(min(POLL_SECONDS, max(0.0, self._deadline - time.monotonic())))
+                self._visits.collect()
+        except Exception as error:  # the session may have been stopped
+            log.debug("the last visits are abandoned: %s", error)
+        finally:
+            self._visits.abandon()
+
+    def _turn(self) -> None:
+        """Wait for something to happen, take in reports, and begin visits if there may be work."""
+        pause = POLL_SECONDS if self._visits.running() else TICK_SECONDS
+        self._visits.wait(pause, lambda: self._woken > self._looked or self._stopped.is_set())
+        if self._stopped.is_set():
+            return
+        ended = self._ended()
+        now = time.monotonic()
+        if self._woken > self._looked or now >= self._looked + TICK_SECONDS:
+            self._looked = now
+            self._in_vain.clear()
+        elif not ended:
+            return
+        self._pauses = {name: end for name, end in self._pauses.items() if end > now}
+        resting = self._in_vain | self._pauses.keys()
+        self._visits.begin(lambda running: self._orders_for({*running, *resting}))
+
+    def _ended(self) -> int:
+        """Take in the reports of the visits that have ended, and return their number."""
+        ended = self._visits.collect()
+        for visit in ended:
+            name = visit.executor.instance
+            if visit.lost:
+                log.info("the visit to %s ended with its executor", name)
+            elif visit.error is not None:
+                self._pauses[name] = time.monotonic() + PAUSE_SECONDS
+                if not visit.awaited:
+                    log.warning(
+                        "a visit to %s failed and is retried: %s: %s",
+                        name,
+                        type(visit.error).__name__,
+                        visit.error,
+                    )
+            elif not visit.progress and visit.began > self._woken:
+                self._in_vain.add(name)
+        return len(ended)

@@ -1,7 +1,7 @@
 """A visit to an executor: its standbys and warm-ups follow their changelogs; it makes snapshots, cleans up and reports.
 
 A visit takes one slot of an executor for about its time budget. The driver sends the next visit after the report; while
-a batch runs, it waits first (`Followers.requests`). Only committed files are applied.
+a batch runs, it waits first (`Followers.orders`). Only committed files are applied.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
-from taskplace.spark.driver import followers
 from tests.support.word_counts import counts, words
 
 STANDBY = {"num.standby.replicas": 1}
@@ -29,7 +29,7 @@ def test_after_the_first_batch_the_copies_are_known_and_the_tasks_stay_where_the
     world.batch(first, 0, **{"in": words(*"abcdefgh")})
     world.follow(first)
     second = world.open(counts(world), config=STANDBY)
-    second._runner.followers.welcome()
+    world.welcome(second)
     assert {at.version for member in second.state.members.values() for at in member.copies.values()} == {0}
     world.batch(second, 1, **{"in": words(*"abcdefgh")})
     assert roles(second) == roles(first)
@@ -54,7 +54,7 @@ def test_an_attempt_that_was_not_committed_is_no_position(world):
     with no_commit(first), pytest.raises(ZeroDivisionError):
         world.batch(first, 0, **{"in": words("a")})
     second = world.open(counts(world))
-    second._runner.followers.welcome()
+    world.welcome(second)
     copies = second.state.members["executor-1"].copies
     assert all(at.version == -1 for at in copies.values())
     world.batch(second, 0, **{"in": words("a", "a")})
@@ -65,17 +65,18 @@ def test_an_executor_whose_visit_ran_elsewhere_is_asked_again(world, monkeypatch
     world.come(2)
     first = world.open(counts(world))
     world.batch(first, 0, **{"in": words(*"abcdefgh")})
-    sent, lost = followers.send, []
+    start, elsewhere = world.start, []
 
-    def once_elsewhere(bridge, requests, tag):
-        reports = sent(bridge, requests, tag)
-        if not lost:
-            lost.append(reports.pop())
-        return reports
+    def once_elsewhere(job, *args, **kwargs):
+        other = world.there["1"].location
+        if not elsewhere and job.locations != [other]:
+            elsewhere.append(job.locations)
+            job = replace(job, locations=[other])
+        return start(job, *args, **kwargs)
 
-    monkeypatch.setattr(followers, "send", once_elsewhere)
+    monkeypatch.setattr(world, "start", once_elsewhere)
     second = world.open(counts(world))
     world.batch(second, 1, **{"in": words(*"abcdefgh")})
-    assert len(lost) == 1
+    assert elsewhere
     assert roles(second) == roles(first)
     assert second.stats.scratch == 0

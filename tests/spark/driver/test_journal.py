@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import threading
 
 import pytest
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.bridge import Executor
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.manifests import Manifests
-from taskplace.spark.driver.replication import Replicator
+from taskplace.spark.messages import FollowRequest
 from taskplace.spark.state.files import write_file
 from tests.support.journals import change, run_batches, snapshot
 from topology import TaskId
@@ -56,29 +54,35 @@ def test_a_restart_finds_every_history_as_it_was(tmp_path, monkeypatch):
     assert named <= files(journal)
 
 
-def test_nothing_is_pruned_between_a_visit_and_what_it_reports(tmp_path):
-    """A snapshot that was just made is known to nobody yet; pruning has to wait until it is taken in."""
+def request(**what):
+    return FollowRequest("executor-1", "checkpoint", "state", "app", {}, {}, **what)
+
+
+def test_what_a_visit_makes_and_reads_is_not_pruned_until_it_ends(tmp_path):
+    """Nobody knows yet of a snapshot that was just made."""
+    task = TaskId(0, 0)
     journal = Journal(tmp_path, {})
     for batch in range(3):
-        journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
-    made = {TaskId(0, 0): snapshot(journal, TaskId(0, 0))}
-
-    def absorb(_visits):
-        # What the batch thread does at any moment.
-        batch_thread = threading.Thread(target=journal.prune)
-        batch_thread.start()
-        batch_thread.join()
-        journal.add_snapshots(made)
-        return False
-
-    replicator = Replicator(
-        NoBridge(), lambda: [(Executor("0", "host", 1), NoOrders())], absorb, journal.visit
-    )
-    replicator.round()
-    assert made[TaskId(0, 0)].file in files(journal)
-    journal.commit(3, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), 3)}, {}, {})
+        journal.commit(batch, 1, {task: change(journal, task, batch)}, {}, {})
+    begun = journal.history[task]
+    read = {change.file for change in begun.changes}
+    with journal.visit(request(follow={task: begun})):
+        with journal.visit(request(snapshot={task: begun})):
+            assert journal.snapshot_running(task)
+            made = snapshot(journal, task)
+            for batch in range(3, 6):  # the end moves on, and snapshots make the changes unneeded
+                journal.commit(batch, 1, {task: change(journal, task, batch)}, {}, {})
+                journal.add_snapshots({task: snapshot(journal, task)})
+            journal.commit(6, 1, {}, {}, {})
+            journal.prune()
+            assert made.file in files(journal)
+        assert not journal.snapshot_running(task)
+        journal.prune()
+        assert made.file not in files(journal)
+        assert read <= files(journal)
+        assert not read & {change.file for change in journal.history[task].changes}
     journal.prune()
-    assert made[TaskId(0, 0)].file in files(journal)
+    assert not read & files(journal)
 
 
 def test_a_snapshot_that_is_being_restored_outlives_newer_ones(tmp_path):
@@ -111,7 +115,7 @@ def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
     journal = Journal(tmp_path, {})
     kept = []
     for batch in range(40):
-        with journal.visit():
+        with journal.visit(request(follow=journal.history, snapshot=journal.history)):
             named = {c.file for h in journal.history.values() for c in h.changes}
             named |= {s.file for h in journal.history.values() for s in h.snapshots}
             journal.commit(batch, 1, {TaskId(0, 0): change(journal, TaskId(0, 0), batch)}, {}, {})
@@ -121,21 +125,6 @@ def test_visits_without_a_break_do_not_make_the_checkpoint_grow(tmp_path):
                 journal.add_snapshots({TaskId(0, 0): snapshot(journal, TaskId(0, 0))})
         kept.append(len(files(journal)) + len(list((tmp_path / "manifests").iterdir())))
     assert max(kept[10:]) == max(kept[20:]) < 25
-
-
-class NoOrders:
-    def encode(self):
-        return b""
-
-
-class NoBridge:
-    local = True
-
-    def pinned(self, *_args):
-        return None
-
-    def run(self, *_args, **_kwargs):
-        return []
 
 
 def test_what_a_dead_executor_had_begun_to_write_goes_after_an_hour(tmp_path):

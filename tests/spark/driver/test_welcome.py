@@ -6,7 +6,7 @@ import pytest
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import JobLostError
-from taskplace.spark.driver import followers
+from tests.support.placed_without_spark import Ended
 from tests.support.word_counts import counts, words
 
 
@@ -18,18 +18,21 @@ def test_without_executors_the_error_has_the_time_that_was_waited(world):
 
 
 def test_executors_that_are_lost_again_and_again_are_named_as_the_reason(world, monkeypatch):
-    def lose(bridge, requests, tag):
-        raise JobLostError(frozenset({"1"}))
+    def lose(job, *_, **__):
+        (id,) = world.there
+        world.lose(id)
+        world.come(1)
+        return Ended([], JobLostError(frozenset({id})))
 
-    monkeypatch.setattr(followers, "send", lose)
+    monkeypatch.setattr(world, "start", lose)
     placed = world.open(counts(world))
-    with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* executors lost: 1") as error:
+    with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* executors lost: 1, 2, 3, 4, 5;") as error:
         world.batch(placed, 0, **{"in": words("a")})
     assert "60 s" not in str(error.value)
 
 
 def test_visits_that_run_elsewhere_are_named_as_the_reason(world, monkeypatch):
-    monkeypatch.setattr(followers, "send", lambda *_, **__: [])
+    monkeypatch.setattr(world, "start", lambda *_, **__: Ended([]))
     placed = world.open(counts(world))
     with pytest.raises(TaskplaceError, match=r"5 rounds of visits.* no executor was lost") as error:
         world.batch(placed, 0, **{"in": words("a")})

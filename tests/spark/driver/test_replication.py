@@ -1,0 +1,203 @@
+"""The replicator's thread: when it has executors visited, and how it ends."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from taskplace.spark.driver import replication, visits
+from tests.support.held_visits import HeldVisits
+from tests.support.placed_harness import wait_until
+from tests.support.placed_without_spark import Ended
+from tests.support.word_counts import counts, words
+
+SECONDS = 30
+
+
+@pytest.fixture
+def placed(world):
+    """A stream on three executors that has run a batch. Nobody has followed yet."""
+    world.come(2)
+    opened = world.open(counts(world), config={"num.standby.replicas": 2})
+    world.batch(opened, 0, **{"in": words(*"abcdefgh")})
+    return opened
+
+
+def lag(placed, *executors: str) -> int:
+    """Return the number of followers on these executors that are not at the end."""
+    state, history = placed.state, placed.journal.history
+    with placed.rebalancer.lock:
+        return sum(
+            state.members[f"executor-{id}"].copies.get(task) != history[task].end
+            for id in executors
+            for task in state.following(f"executor-{id}")
+            if task in history
+        )
+
+
+# -- when
+@pytest.fixture
+def clock(monkeypatch):
+    """Sets the time by which visits are made; each look at it takes a moment. Nothing is waited for."""
+    now = SimpleNamespace(seconds=time.monotonic())
+
+    def monotonic() -> float:
+        now.seconds += 1e-6
+        return now.seconds
+
+    for module in (replication, visits):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=monotonic))
+    monkeypatch.setattr(visits.Visits, "wait", lambda *_: None)
+    return now
+
+
+def turn(replicator, held) -> list[str]:
+    """Let the replicator look for work once, and return the ids of the executors that it visits."""
+    before = len(held.begun)
+    replicator._turn()
+    return held.begun[before:]
+
+
+def test_while_a_visit_hangs_the_others_follow_every_batch(world, placed, monkeypatch, clock):
+    held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
+    assert turn(replicator, held) == ["1", "2", "3"]
+    for batch in range(1, 4):
+        turn(replicator, held)
+        assert not lag(placed, "2", "3")
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        clock.seconds += 0.1
+        assert turn(replicator, held) == ["2", "3"]
+    held.executors.clear()
+    held.jobs["1"].go_on()
+    assert turn(replicator, held) == ["1"]
+    turn(replicator, held)
+    assert not lag(placed, "1", "2", "3")
+
+
+def test_a_failed_visit_makes_a_pause_for_its_executor_only(world, placed, monkeypatch, clock, caplog):
+    world.follow(placed)
+    start = world.start
+
+    def fail(job, *args, **kwargs):
+        if job.locations == [world.there["1"].location]:
+            return Ended([], OSError("no slot"))
+        return start(job, *args, **kwargs)
+
+    monkeypatch.setattr(world, "start", fail)
+    held, replicator = HeldVisits(world, monkeypatch), placed._runner.replicator
+    world.batch(placed, 1, **{"in": words(*"abcdefgh")})
+    clock.seconds += 1
+    assert turn(replicator, held) == ["1", "2", "3"]
+    with caplog.at_level(logging.WARNING):
+        assert turn(replicator, held) == []
+    assert "a visit to executor-1 failed and is retried: OSError: no slot" in caplog.text
+    assert not lag(placed, "2", "3")
+    for batch in range(2, 4):
+        world.batch(placed, batch, **{"in": words(*"abcdefgh")})
+        clock.seconds += 0.3
+        replicator.wake()
+        assert turn(replicator, held) == ["2", "3"]
+        turn(replicator, held)
+    clock.seconds += replication.PAUSE_SECONDS
+    assert turn(replicator, held) == ["1"]
+
+
+def test_an_executor_whose_visit_made_no_progress_waits_for_a_wake_or_a_tick(
+    world, placed, monkeypatch, clock
+):
+    """A copy that cannot follow stays behind: each look for work finds it."""
+    replicator = placed._runner.replicator
+    monkeypatch.setattr(placed._runner.visits, "_absorb", lambda reports: frozenset())
+    held = HeldVisits(world, monkeypatch)
+    clock.seconds += 1
+    assert turn(replicator, held) == ["1", "2", "3"]
+    assert turn(replicator, held) == []
+    clock.seconds += 0.1
+    assert turn(replicator, held) == []
+    replicator.wake()
+    clock.seconds += 0.1
+    assert turn(replicator, held) == ["1", "2", "3"]
+    replicator.wake()  # while they run
+    assert turn(replicator, held) == ["1", "2", "3"]
+    assert turn(replicator, held) == []
+    clock.seconds += replication.TICK_SECONDS
+    assert turn(replicator, held) == ["1", "2", "3"]
+
+
+def test_a_wake_counts_for_a_visit_that_ends_after_it(world, placed, monkeypatch, clock):
+    held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
+    monkeypatch.setattr(placed._runner.visits, "_absorb", lambda reports: frozenset())
+    turn(replicator, held)
+    replicator.wake()
+    assert turn(replicator, held) == ["2", "3"]
+    held.jobs["1"].go_on()
+    assert turn(replicator, held) == ["1"]
+
+
+def test_between_ticks_the_replicator_looks_for_work_only_if_something_has_happened(
+    world, placed, monkeypatch, clock
+):
+    replicator, looks = placed._runner.replicator, []
+    HeldVisits(world, monkeypatch, "1", "2", "3")
+    monkeypatch.setattr(replicator, "_orders_for", lambda busy: looks.append(sorted(busy)) or [])
+    for _ in range(3):
+        replicator._turn()
+    assert len(looks) == 1
+    clock.seconds += replication.TICK_SECONDS
+    replicator._turn()
+    assert len(looks) == 2
+
+
+# -- its thread
+@pytest.fixture
+def threads(world, placed, monkeypatch):
+    """Have the replicator run in a thread. No batch may run meanwhile: the executors of a world are this process."""
+    placed.close()
+    monkeypatch.setattr(world, "thread", lambda target, name: threading.Thread(target=target, daemon=True))
+    yield
+    placed._runner.replicator.stop(timeout=0.0)
+
+
+def test_a_loss_ends_a_visit_without_waiting_for_its_job(world, placed, threads, monkeypatch):
+    held, runner = HeldVisits(world, monkeypatch, "1", "3"), placed._runner
+    runner.replicator.start()
+    for _ in range(2):
+        assert held.held.acquire(timeout=SECONDS)
+    world.lose("1")
+    assert held.jobs["1"].cancelled.wait(SECONDS)
+    held.executors.clear()
+    held.jobs["3"].go_on()
+    wait_until(lambda: not lag(placed, "2", "3"), "the other executors have followed")
+    wait_until(lambda: not runner.visits.running(), "no visit runs")
+    assert not held.jobs["1"].done.is_set()
+
+
+def test_a_stop_waits_for_the_visits_that_run_and_takes_their_reports_in(world, placed, threads, monkeypatch):
+    held, replicator = HeldVisits(world, monkeypatch, "1"), placed._runner.replicator
+    replicator.start()
+    assert held.held.acquire(timeout=SECONDS)
+    stop = threading.Thread(target=replicator.stop)
+    stop.start()
+    assert replicator._stopped.wait(SECONDS)
+    held.jobs["1"].go_on()
+    stop.join(SECONDS)
+    assert not stop.is_alive()
+    assert not lag(placed, "1")
+    assert not held.jobs["1"].cancelled.is_set()
+
+
+def test_a_stop_cancels_a_visit_that_hangs_and_it_can_start_again(world, placed, threads, monkeypatch):
+    held, runner = HeldVisits(world, monkeypatch, "1"), placed._runner
+    for number in range(1, 3):
+        runner.replicator.start()
+        assert held.held.acquire(timeout=SECONDS)
+        runner.replicator.stop(timeout=0.0)
+        assert held.jobs["1"].cancelled.is_set()
+        assert not runner.replicator._thread.is_alive()
+        assert runner.visits.running() == frozenset()
+        assert held.begun.count("1") == number
+    assert not placed.journal._visits, "no file is protected any more"
