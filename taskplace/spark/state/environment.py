@@ -66,6 +66,8 @@ class Environment:
         self._handle, self._length = -1, 0
         try:
             self._handle = os.open(file, os.O_RDWR)
+            opened = self.file()
+            self._file = (opened.st_dev, opened.st_ino)
             self._magic_at = (PAGE_HEADER, self.lmdb.stat()["psize"] + PAGE_HEADER)
             check_length(self.lmdb, file)
             self.lmdb.reader_check()
@@ -113,6 +115,10 @@ class Environment:
     def file(self) -> os.stat_result:
         """Return the status of the open file, which may have been removed."""
         return os.fstat(self._handle)
+
+    def file_id(self) -> tuple[int, int]:
+        """Return the device and the inode of the open file."""
+        return self._file
 
     def close(self) -> None:
         """Close the environment; no transaction may be open. Closing it again does nothing."""

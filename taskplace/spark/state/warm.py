@@ -25,15 +25,13 @@ MOST = 256
 #: At most this part of the file descriptors that a process may have.
 SHARE = 1 / 8
 
-_File = tuple[int, int]
-
 
 class Warm:
-    """The environments that a process keeps open: at most `most`, by file; those used last are kept."""
+    """The environments that a process keeps open: at most `most`, by path; those used last are kept."""
 
     def __init__(self, most: int = 0) -> None:
         self.most = most
-        self._kept: OrderedDict[_File, Environment] = OrderedDict()
+        self._kept: OrderedDict[Path, Environment] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -59,8 +57,7 @@ class Warm:
         if not self.most:
             environment.close()
             return
-        file = environment.file()
-        self._kept[file.st_dev, file.st_ino] = environment
+        self._kept[environment.path] = environment
         while len(self._kept) > self.most:
             self._kept.popitem(last=False)[1].close()
 
@@ -87,9 +84,9 @@ class Warm:
 
     def tidy(self) -> None:
         """Close the environments of removed copies, so that their disk space becomes free."""
-        for file, environment in list(self._kept.items()):
+        for path, environment in list(self._kept.items()):
             if not environment.file().st_nlink:
-                del self._kept[file]
+                del self._kept[path]
                 environment.close()
 
     def clear(self) -> None:
@@ -98,17 +95,23 @@ class Warm:
             self._kept.popitem()[1].close()
 
     def _taken(self, path: Path) -> Environment | None:
+        """Return the environment of a copy and forget it. Close one that is of another file, or under another path."""
         if not self._kept:
             return None
         try:
             there = (path / DATA).stat()
+            file = (there.st_dev, there.st_ino)
         except OSError:
-            return None
-        environment = self._kept.pop((there.st_dev, there.st_ino), None)
-        if environment is not None and environment.path != path:  # the directory was renamed
-            environment.close()
-            return None
-        return environment
+            file = None
+        kept = self._kept.pop(path, None)
+        if kept is not None and kept.file_id() == file:
+            return kept
+        # LMDB would refuse to open the path, or the renamed file, a second time.
+        others = [where for where, environment in self._kept.items() if environment.file_id() == file]
+        for environment in (kept, *map(self._kept.pop, others)):
+            if environment is not None:
+                environment.close()
+        return None
 
 
 #: The environments of this process. It keeps none before `start`.

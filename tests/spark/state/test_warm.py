@@ -87,6 +87,24 @@ def test_a_copy_that_was_made_anew_is_another_one(tmp_path, pool, history):
     assert len(pool) == 1, "the file of the first one is closed"
 
 
+def test_a_file_that_was_removed_from_its_directory_is_made_anew(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    (tmp_path / "0_0" / DATA).unlink()
+    assert peek(tmp_path / "0_0") is None
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert len(pool) == 1
+
+
+def test_a_file_that_was_replaced_is_another_one(tmp_path, pool, history):
+    bring(tmp_path / "0_0", history)
+    data = tmp_path / "0_0" / DATA
+    other = data.with_name("other")
+    shutil.copy(data, other)
+    other.rename(data)
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert [environment.file_id()[1] for environment in pool._kept.values()] == [data.stat().st_ino]
+
+
 def test_a_directory_that_was_renamed_is_opened_under_its_new_name(tmp_path, pool, history, monkeypatch):
     bring(tmp_path / "0_0", history)
     (tmp_path / "0_0").rename(tmp_path / "0_7")
