@@ -62,6 +62,19 @@ def shuffle_order(hosts: Sequence[Sequence[str]]) -> tuple[int, ...]:
     return tuple(sorted(range(len(hosts)), key=lambda partition: (tuple(hosts[partition]), partition)))
 
 
+def owner_order(owners: Mapping[int, Executor | None]) -> tuple[int, ...]:
+    """Return partitions sorted by owner, for a stage without a shuffle: its bins can have any partitions.
+
+    >>> owner_order({0: Executor("b", "h", 1), 1: Executor("a", "h", 1), 2: Executor("b", "h", 1)})
+    (1, 0, 2)
+    """
+    return tuple(sorted(owners, key=lambda partition: (_name(owners[partition]), partition)))
+
+
+def _name(owner: Executor | None) -> str:
+    return owner.id if owner is not None else ""
+
+
 def cut(
     order: Sequence[int],
     owners: Mapping[int, Executor | None],
@@ -71,7 +84,7 @@ def cut(
 ) -> list[Bin]:
     """Return the bins of the `running` partitions, the largest first.
 
-    - `order`: all partitions, by position in the shuffle
+    - `order`: all partitions, by position in the shuffle; without a shuffle, the running ones in any order
     - `owners`: by running partition
     - `sizes`: by partition, the bytes of input; a bin's range has no rows of partitions that are not in the bin
     """
