@@ -3,7 +3,8 @@
 **Idea.** A Spark task with Python costs tens of milliseconds, however little it does. So a stage runs a few bins per
 executor, not one Spark task per placed task. Rows are still shuffled by task. `shuffle_order` makes the tasks of one
 executor neighbours in the shuffle, so a bin reads one range of it. After a loss the remaining tasks are cut again, over
-the same shuffle; then a range may be shorter, but it is always right.
+the same shuffle; then a range may be shorter, but it is always right. A stage without external input has no shuffle,
+so a bin can have any tasks of one executor (`owner_order`).
 
 Properties:
 - A bin has tasks of one owner only. Each task that runs is in exactly one bin.
@@ -40,7 +41,7 @@ class Bin:
 
     - `owner`: the executor that runs them; None leaves the choice to Spark
     - `partitions`: of the tasks, in the order of the shuffle
-    - `start`, `end`: the range of the shuffle that has their rows, as positions in `shuffle_order`
+    - `start`, `end`: the range of the shuffle that has their rows, as positions in the order
     - `size`: the work, in bytes of input
     """
 

@@ -1,9 +1,9 @@
 """Writes boundary files: the rows that pass from one subtopology to the next.
 
-An attempt writes one file for each topic, with one slice for each partition. A boundary file implements the repartition topic. The writer hashes the rows as Spark would, and writes the partitions
-one after the other. The reader of a partition reads its slice of every *winning* attempt's file
-(`taskplace.spark.worker.internal`). The rows are files, not an RDD, so nothing downstream can make Spark run a stateful
-task again.
+An attempt writes one file for each topic, with one slice for each partition. The files implement the repartition topic.
+The writer hashes the rows as Spark would, and writes the partitions one after the other. The reader of a partition
+reads its slice of every *winning* attempt's file (`taskplace.spark.worker.internal`). The rows are files, not an RDD,
+so nothing downstream can make Spark run a stateful task again.
 
 A slice is an Arrow stream without its schema, which is the same for all slices of a file. So a reader can append the
 slices of several files to one schema, and decode them together.

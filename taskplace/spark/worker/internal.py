@@ -1,8 +1,8 @@
 """The rows of internal topics that a bin reads from boundary files, by task and by topic.
 
-**Idea.** Each file is opened once for all tasks of a bin. The slices of a task lie in a buffer one behind the other,
-after the schema of their writers, so they are one Arrow stream, which is decoded in one call. The stream of a task has
-its rows in the order of the writers.
+**Idea.** Each file is opened once for all tasks of a bin. In memory, the slices of a task follow the schema of their
+writers, one after the other. So they form one Arrow stream, which is decoded in one call. If the writers have several
+schemas, neighbouring writers of one schema share a stream, because the rows must stay in the order of the writers.
 
 Memory: the rows of the bin. `driver/bins.py` limits them.
 """
@@ -14,8 +14,10 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, TaskplaceError
@@ -84,9 +86,8 @@ class _TopicRows:
         ]
         return pa.concat_tables(tables) if tables else self._schema.empty_table()
 
-    def _read(self, root: Path, writers: Writers, mine: np.ndarray) -> None:
+    def _read(self, root: Path, writers: Writers, mine: npt.NDArray[Any]) -> None:
         """Read slices, which are sorted by partition and then by writer, into streams."""
-        # A stream has the slices of neighbouring writers of one schema: their order must not change.
         written_as = np.array(writers.written_as)
         group = np.cumsum(np.diff(written_as, prepend=written_as[0]) != 0)[mine["writer"]]
         begins = np.ones(len(mine), bool)
