@@ -1,8 +1,8 @@
 """The list of the slices that a stage reads: the driver writes it to one file, and each worker reads it once.
 
-**Idea.** A stage with N writers and P readers has up to N * P slices. As messages they would cost a worker a second and
-hundreds of megabytes for a million slices. So only the writers are messages. The slices are an array (`SLICE`), sorted
-by partition and then by writer, and a reader takes what it needs by partition.
+**Idea.** A stage with N writers and P readers has up to N * P slices. As messages, a million of them would cost each
+worker half a second and 200 MB. So only the writers are messages. The slices are an array (`SLICE`), sorted by
+partition and then by writer, and a reader takes what it needs by partition.
 
 The file has the length of its head (8 bytes, little-endian), the head as JSON, and the arrays of the topics.
 """
