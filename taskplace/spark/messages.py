@@ -198,8 +198,11 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
 # -- input and result of an attempt
 
 
-class Slice(Message, frozen=True, array_like=True):
-    """One partition's rows within a file: `length` bytes of an Arrow stream from `offset`, and their CRC-32."""
+class Slice(Message, frozen=True, array_like=True, gc=False):
+    """One partition's rows within a file: `length` bytes from `offset`, and their CRC-32.
+
+    The bytes are an Arrow stream without its schema, which is in the `Boundary`.
+    """
 
     offset: int
     length: int
@@ -219,6 +222,21 @@ class Boundary(Message, frozen=True):
     schema: bytes
     slices: Mapping[int, Slice]
     key: tuple[str, ...] = ()
+
+
+class Writers(Message, frozen=True):
+    """The attempts whose rows of one internal topic a stage reads: the head of a listing (`worker/listing.py`).
+
+    - `files`: of the attempts, in the order in which their rows are read
+    - `schemas`: the serialised Arrow schemas, each once
+    - `written_as`: by file, the position of its schema
+    - `slices`: the number of slices
+    """
+
+    files: tuple[str, ...]
+    schemas: tuple[bytes, ...]
+    written_as: tuple[int, ...]
+    slices: int
 
 
 class Listing(Message, frozen=True):
@@ -350,7 +368,7 @@ def report_file(setting: Setting, task: TaskId, attempt: str) -> str:
 
 def inputs_file(setting: Setting, subtopology: int) -> str:
     """Return the file that lists the boundaries that a run of a stage reads."""
-    return f"{batch_dir(setting.batch)}/inputs/{subtopology}-{setting.run}.json"
+    return f"{batch_dir(setting.batch)}/inputs/{subtopology}-{setting.run}.listing"
 
 
 def cancellation_mark(setting: Setting, subtopology: int) -> str:

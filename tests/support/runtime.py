@@ -18,11 +18,12 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import Changes, encode_changes, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.store_schema import StoreSchema
-from taskplace.spark.worker import boundary
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
 from taskplace.spark.worker.finished import Finishing
 from taskplace.spark.worker.hashing import partition_of
+from taskplace.spark.worker.internal import InternalRows
+from taskplace.spark.worker.listing import write_listing
 from taskplace.spark.worker.program import Operator, Program
 from topology import TaskId
 
@@ -159,8 +160,8 @@ class Runtime:
         if not program.internal:
             return setting
         read = self.boundaries(program, reports)
-        file = f"batches/{self.batch:010d}/inputs/{uuid.uuid4().hex}.json"
-        return replace(setting, inputs=boundary.write_listing(self.checkpoint, file, read))
+        file = f"batches/{self.batch:010d}/inputs/{uuid.uuid4().hex}.listing"
+        return replace(setting, inputs=write_listing(self.checkpoint, file, read))
 
     def input(self, partition: int, flights: Sequence[tuple], planes: Sequence[tuple] = ()) -> list[bytes]:
         """Return the rows that Spark would deliver to a partition, in the same form."""
@@ -198,8 +199,9 @@ class Runtime:
         rows = None
         if program.external:
             rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
+        internal = InternalRows(of_stage, program.internal, {partition}) if program.internal else None
         with Finishing(of_stage) as finishing:
-            finishing.add(run_attempt(program, of_stage, descriptor, finishing.files, rows))
+            finishing.add(run_attempt(program, of_stage, descriptor, finishing.files, rows, internal))
             (report,) = finishing.report()
         return Report.decode(report.encode())
 

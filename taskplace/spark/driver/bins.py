@@ -3,7 +3,8 @@
 **Idea.** A Spark task with Python costs tens of milliseconds, however little it does. So a stage runs a few bins per
 executor, not one Spark task per placed task. Rows are still shuffled by task. `shuffle_order` makes the tasks of one
 executor neighbours in the shuffle, so a bin reads one range of it. After a loss the remaining tasks are cut again, over
-the same shuffle; then a range may be shorter, but it is always right.
+the same shuffle; then a range may be shorter, but it is always right. A stage without external input has no shuffle,
+so a bin can have any tasks of one executor (`owner_order`).
 
 Properties:
 - A bin has tasks of one owner only. Each task that runs is in exactly one bin.
@@ -40,7 +41,7 @@ class Bin:
 
     - `owner`: the executor that runs them; None leaves the choice to Spark
     - `partitions`: of the tasks, in the order of the shuffle
-    - `start`, `end`: the range of the shuffle that has their rows, as positions in `shuffle_order`
+    - `start`, `end`: the range of the shuffle that has their rows, as positions in the order
     - `size`: the work, in bytes of input
     """
 
@@ -62,6 +63,19 @@ def shuffle_order(hosts: Sequence[Sequence[str]]) -> tuple[int, ...]:
     return tuple(sorted(range(len(hosts)), key=lambda partition: (tuple(hosts[partition]), partition)))
 
 
+def owner_order(owners: Mapping[int, Executor | None]) -> tuple[int, ...]:
+    """Return partitions sorted by owner, for a stage without a shuffle: its bins can have any partitions.
+
+    >>> owner_order({0: Executor("b", "h", 1), 1: Executor("a", "h", 1), 2: Executor("b", "h", 1)})
+    (1, 0, 2)
+    """
+    return tuple(sorted(owners, key=lambda partition: (_name(owners[partition]), partition)))
+
+
+def _name(owner: Executor | None) -> str:
+    return owner.id if owner is not None else ""
+
+
 def cut(
     order: Sequence[int],
     owners: Mapping[int, Executor | None],
@@ -71,7 +85,7 @@ def cut(
 ) -> list[Bin]:
     """Return the bins of the `running` partitions, the largest first.
 
-    - `order`: all partitions, by position in the shuffle
+    - `order`: all partitions, by position in the shuffle; without a shuffle, the running ones in any order
     - `owners`: by running partition
     - `sizes`: by partition, the bytes of input; a bin's range has no rows of partitions that are not in the bin
     """

@@ -32,9 +32,9 @@ from taskplace.spark.messages import (
 )
 from taskplace.spark.state.files import private_directory
 from taskplace.spark.worker.bins import run_stage
-from taskplace.spark.worker.boundary import write_listing
 from taskplace.spark.worker.finished import finished
 from taskplace.spark.worker.guard import raising_disk_full
+from taskplace.spark.worker.listing import write_listing
 from taskplace.spark.worker.program import Program
 from topology import TaskId
 
@@ -75,7 +75,6 @@ def run(
     Errors: the errors of attempts; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
     reports: dict[TaskId, Report] = {}
-    order = arrow.order if arrow is not None else range(len(tasks))
 
     def descriptor(task: TaskId, owner: Executor | None) -> AttemptDescriptor:
         return AttemptDescriptor(task, _instance(owner), histories.get(task, History()), held(task))
@@ -91,7 +90,9 @@ def run(
         if not missing:
             return reports
         owners = where()
-        cut = bins.cut(order, {p: owners.get(tasks[p]) for p in missing}, sizes, running=missing)
+        of = {p: owners.get(tasks[p]) for p in missing}
+        order = arrow.order if arrow is not None else bins.owner_order(of)
+        cut = bins.cut(order, of, sizes, running=missing)
         sent = [Bin(tuple(descriptor(tasks[p], bin_.owner) for p in bin_.partitions)) for bin_ in cut]
         setting = replace(setting, round=round_, generation=generation())
         try:

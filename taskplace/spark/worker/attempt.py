@@ -40,6 +40,7 @@ from taskplace.spark.state.store import Store
 from taskplace.spark.worker import boundary, identity, schemas
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.guard import guarded, raising_disk_full, seen
+from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Outputs, Program
 from topology import TaskId
 
@@ -66,12 +67,13 @@ def run_attempt(
     descriptor: AttemptDescriptor,
     files: Unsynced,
     external: ExternalRows | None = None,
+    internal: InternalRows | None = None,
     patience: Patience | None = None,
 ) -> Report:
     """Run one attempt and return its report, which counts once `files` are synced.
 
     - `files`: gets the sealed files, which are not synced yet
-    - `external`: the rows of external topics; None if the subtopology reads none
+    - `external`, `internal`: the rows of external and of internal topics; None if the subtopology reads none
     - `patience`: shared by the attempts of one bin
 
     Errors: `Fenced` if the copy has seen a newer driver or batch; `Superseded` if the round was cancelled or the task
@@ -83,7 +85,7 @@ def run_attempt(
     executor_id, jvm = identity.executor()
     instance = f"executor-{executor_id}"
     faults.worker_of(jvm.pid)
-    inputs = _inputs(program, setting, root, partition, external)
+    inputs = _inputs(program, setting, partition, external, internal)
     late = {**setting.late, **descriptor.held}
     rows_in = sum(inputs[topic].num_rows for topic in program.external)
     clock.lap("read")
@@ -191,12 +193,13 @@ class _Clock:
 
 
 def _inputs(
-    program: Program, setting: Setting, root: Path, partition: int, external: ExternalRows | None
+    program: Program,
+    setting: Setting,
+    partition: int,
+    external: ExternalRows | None,
+    internal: InternalRows | None,
 ) -> dict[str, pa.Table]:
-    inputs = {}
-    listed = boundary.read_listing(root, setting.inputs) if setting.inputs else {}
-    for topic in program.internal:
-        inputs[topic] = boundary.read(root, listed.get(topic, ()), partition, topic)
+    inputs = internal.of(partition) if internal is not None else {}
     if external is not None:
         rows = external.of(partition)
         check_size(rows, f"{program.subtopology}_{partition}", setting.bytes_per_task)

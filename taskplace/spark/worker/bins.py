@@ -8,7 +8,7 @@ of most tasks that had finished:
   stage, and runs only the other tasks.
 - The driver may cancel a round. A bin looks for the mark of that before each of its tasks.
 
-Memory: the input of the bin (`taskplace.spark.worker.external`), and what one task needs.
+Memory: the input of the bin (`taskplace.spark.worker.external` and `internal`), and what one task needs.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker.attempt import Patience, run_attempt
 from taskplace.spark.worker.external import ExternalRows
 from taskplace.spark.worker.finished import Finishing, finished
+from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 
 
@@ -50,6 +51,8 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
     rows = ExternalRows(setting, {task.partition for task in tasks}, batches) if program.external else None
     del batches
     done = finished(root, setting, program.subtopology, tasks)
+    left = {task.partition for task in tasks if task not in done}
+    internal = InternalRows(setting, program.internal, left) if program.internal else None
     patience = Patience()
     with Finishing(setting) as finishing:
         for number, descriptor in enumerate(bin_.descriptors):
@@ -60,7 +63,9 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
                 raise Superseded(
                     f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
                 )
-            finishing.add(run_attempt(program, setting, descriptor, finishing.files, rows, patience))
+            finishing.add(
+                run_attempt(program, setting, descriptor, finishing.files, rows, internal, patience)
+            )
             if finishing.due():
                 yield from finishing.report()
         yield from finishing.report()

@@ -1,15 +1,19 @@
-"""Boundary files: the rows that pass from one subtopology to the next, one file per attempt, one slice per partition.
+"""Writes boundary files: the rows that pass from one subtopology to the next.
 
-A boundary file implements the repartition topic. The writer hashes the rows as Spark would, and writes the partitions
-one after the other. The reader of a partition reads its slice of every *winning* attempt's file. The rows are files,
-not an RDD, so nothing downstream can make Spark run a stateful task again.
+An attempt writes one file for each topic, with one slice for each partition. The files implement the repartition topic.
+The writer hashes the rows as Spark would, and writes the partitions one after the other. The reader of a partition
+reads its slice of every *winning* attempt's file (`taskplace.spark.worker.internal`). The rows are files, not an RDD,
+so nothing downstream can make Spark run a stateful task again.
+
+A slice is an Arrow stream without its schema, which is the same for all slices of a file. So a reader can append the
+slices of several files to one schema, and decode them together.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,29 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from taskplace.errors import CheckpointError, InputError
+from taskplace.errors import InputError
 from taskplace.partitioner import PartitionerConfig, UniformStickyPartitioner
-from taskplace.spark.codec import checksum_of, decoded, encoded
-from taskplace.spark.messages import Boundary, Listing, Slice
-from taskplace.spark.state.files import READ, read_sealed, write_file, write_options
+from taskplace.spark.messages import Boundary, Slice
+from taskplace.spark.state.files import write_file, write_options
 from taskplace.spark.worker.hashing import hashed_as, partition_of
-from taskplace.spark.worker.unify import conformed, united
 
 TURNS = 16
-
-
-def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
-    """Write the list of boundaries that a stage reads; it has a slice for each pair of writer and reader."""
-    data = encoded(topics)
-    write_file(root / file, data, sync=False)  # not synced, like the files that it lists
-    return Listing(file, len(data), checksum_of(data))
-
-
-@lru_cache(maxsize=1)  # all tasks of a stage read the same list
-def read_listing(root: Path, listing: Listing) -> Mapping[str, Sequence[Boundary]]:
-    """Return the boundaries of a list. Errors: `CheckpointError` for a missing or damaged file."""
-    data = read_sealed(root / listing.file, listing.size, listing.checksum).to_pybytes()
-    return decoded(dict[str, tuple[Boundary, ...]], data)
 
 
 def write(
@@ -67,24 +55,33 @@ def write(
     order = np.argsort(numbers, kind="stable")  # stable: rows of a partition keep their order
     rows = rows.take(pa.array(order))
     edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
-    out = pa.BufferOutputStream()
-    places: dict[int, tuple[int, int, int]] = {}
-    for partition in range(partitions):
-        count = int(edges[partition + 1] - edges[partition])
-        if count:
-            start = out.tell()
-            with pa.ipc.new_stream(out, rows.schema, options=write_options(None)) as stream:
-                stream.write_table(rows.slice(int(edges[partition]), count))
-            places[partition] = (start, out.tell() - start, count)
-    data = out.getvalue()
-    view = memoryview(data)
+    data, slices = _encoded(rows, edges.tolist(), len(schema))
     write_file(
         root / file, data, sync=False
     )  # not synced: it is needed only until this batch is committed, and made again after a crash
-    slices = {
+    return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
+
+
+def _encoded(rows: pa.Table, edges: Sequence[int], schema: int) -> tuple[pa.Buffer, dict[int, Slice]]:
+    """Return the bytes of a file, and the slices in it. `schema` is the length of the encoded schema."""
+    out = pa.BufferOutputStream()
+    places: dict[int, tuple[int, int, int]] = {}
+    stream = None
+    for partition, (start, end) in enumerate(pairwise(edges)):
+        if start == end:
+            continue
+        at = out.tell()
+        # Each slice needs the dictionaries of its columns. A stream has them once, so each slice gets its own stream.
+        if stream is None or stream.stats.num_dictionary_batches:
+            stream = pa.ipc.new_stream(out, rows.schema, options=write_options(None))
+            at += schema
+        stream.write_table(rows.slice(start, end - start))
+        places[partition] = (at, out.tell() - at, end - start)
+    data = out.getvalue()
+    view = memoryview(data)
+    return data, {
         p: Slice(at, size, count, zlib.crc32(view[at : at + size])) for p, (at, size, count) in places.items()
     }
-    return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
 
 
 def _by_key(rows: pa.Table, key: Sequence[str], partitions: int, where: str) -> npt.NDArray[np.int32]:
@@ -123,50 +120,3 @@ def _bytes(rows: pa.Table) -> npt.NDArray[np.int64]:
         else:
             total += column.nbytes // rows.num_rows
     return total
-
-
-def read(root: Path, boundaries: Iterable[Boundary], partition: int, topic: str = "") -> pa.Table:
-    """Return one partition's rows of all `boundaries`, in their order.
-
-    All partitions get the same schema, which holds the rows of every writer (`taskplace.spark.worker.unify`).
-    Errors: `CheckpointError` for a missing or damaged file; `InputError` if the writers' columns cannot be united.
-    """
-    boundaries = list(boundaries)
-    if not boundaries:
-        raise CheckpointError("an internal topic has no boundary file")
-    # Only writers with rows count: an empty table may lack columns, or have wrong types.
-    writers = [boundary for boundary in boundaries if boundary.slices] or boundaries[:1]
-    where = f"repartition {topic!r}" if topic else "repartition"
-    schema = united([(_writer(boundary.file), _schema(boundary.schema)) for boundary in writers], where)
-    tables = [
-        conformed(
-            pa.ipc.open_stream(_slice(root / boundary.file, piece, partition), options=READ).read_all(),
-            schema,
-            where,
-        )
-        for boundary in writers
-        if (piece := boundary.slices.get(partition)) is not None
-    ]
-    return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def _schema(written: bytes) -> pa.Schema:
-    return pa.ipc.read_schema(pa.py_buffer(written))
-
-
-def _writer(file: str) -> str:
-    return f"task {Path(file).name.partition('-')[0]}"
-
-
-def _slice(path: Path, piece: Slice, partition: int) -> bytes:
-    try:
-        with path.open("rb") as file:
-            file.seek(piece.offset)
-            data = file.read(piece.length)
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{path}: the file is missing; it has {piece.rows} rows of partition {partition}"
-        ) from None
-    if len(data) != piece.length or zlib.crc32(data) != piece.crc:
-        raise CheckpointError(f"{path}: the slice of partition {partition} is damaged")
-    return data

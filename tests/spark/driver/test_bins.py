@@ -14,6 +14,7 @@ from taskplace.spark.driver.bins import (
     SLOTS_ANYWHERE,
     WORTH_A_BIN,
     cut,
+    owner_order,
     shuffle_order,
 )
 
@@ -66,6 +67,21 @@ def test_an_owner_gets_as_many_bins_as_its_work_is_worth(number, size, owner, al
     if len(running) >= 4 * most and total > most * WORTH_A_BIN:
         assert len(bins) >= most
         assert max(bin_.size for bin_ in bins) <= 2 * min(bin_.size for bin_ in bins) + size + PRICE_OF_A_TASK
+
+
+@given(st.integers(1, 300), st.integers(1, 3), st.integers(0, WORTH_A_BIN))
+def test_without_a_shuffle_the_tasks_of_an_owner_share_bins_however_they_lie(number, instances, size):
+    """The owners take turns. The largest partition has no task that runs, and its rows split no bin."""
+    running = range(number - 1)
+    owners = {p: EXECUTORS[p % instances] for p in running}
+    sizes = [size] * (number - 1) + [MAX_BYTES]
+    bins = cut(owner_order(owners), owners, sizes, running=running)
+    assert sorted(p for bin_ in bins for p in bin_.partitions) == list(running)
+    assert all({owners[p] for p in bin_.partitions} == {bin_.owner} for bin_ in bins)
+    for owner in set(owners.values()):
+        mine = [bin_.size for bin_ in bins if bin_.owner == owner]
+        if sum(mine) <= MAX_BYTES // 2:
+            assert len(mine) <= BINS_PER_SLOT * owner.cores
 
 
 def test_without_work_there_are_no_bins():

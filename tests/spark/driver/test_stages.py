@@ -9,7 +9,7 @@ from taskplace.spark.messages import Report
 from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker import attempt as attempt_module
 from taskplace.spark.worker import bins as worker_bins
-from taskplace.spark.worker import finished as worker_finished
+from taskplace.spark.worker import finished
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
 from topology import TaskId
@@ -17,7 +17,8 @@ from topology import TaskId
 
 @pytest.fixture
 def sparkless(runtime, monkeypatch):
-    monkeypatch.setattr(worker_finished, "MOST_FILES", 0)  # each attempt is reported before the next one
+    """A bridge whose bins report each attempt as soon as it ends, so that a test can end a bin in between."""
+    monkeypatch.setattr(finished, "MOST_FILES", 0)
     return Sparkless(runtime)
 
 
@@ -33,6 +34,38 @@ def test_a_stage_takes_over_what_had_finished_when_an_executor_was_lost(runtime,
     reports = sparkless.stage(0, BATCHES[0], PLANES)
     assert sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
     assert [reports[task].instance for task in (TaskId(0, 0), TaskId(0, 1))] == ["executor-2", "executor-1"]
+
+
+def test_without_a_shuffle_a_bin_has_all_tasks_of_its_executor(runtime, truth, sparkless):
+    """The owners of the second stage take turns; 1_0 and 1_2 are in one bin."""
+    first = sparkless.stage(0, BATCHES[0], PLANES)
+    sparkless.owners = {TaskId(1, 1): "2"}
+    second = sparkless.stage(1, reports=list(first.values()))
+    assert sorted(sorted(t.partition for t in sparkless.job.tasks(i)) for i in range(2)) == [[0, 2], [1]]
+    runtime.commit(*first.values(), *second.values())
+    truth.run_batch(BATCHES[0], PLANES)
+    for task, executor in ((TaskId(1, 0), "1"), (TaskId(1, 1), "2"), (TaskId(1, 2), "1")):
+        assert runtime.contents(task, executor) == truth.contents(task)
+
+
+def test_the_rows_of_a_dead_bins_finished_tasks_count_once(runtime, truth, sparkless):
+    """A bin dies after 0_0 and before 0_1. Before it died, another attempt at 0_0 had written its rows as well."""
+    root = runtime.checkpoint
+
+    def lose(task):
+        if task == TaskId(0, 1) and sparkless.rounds == 1:
+            runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES, executor="3")  # of no run: it never counts
+            raise JobLostError(frozenset({"1"}))
+
+    sparkless.before_attempt = lose
+    first = sparkless.stage(0, BATCHES[0], PLANES)
+    assert sparkless.rounds == 2 and sparkless.attempted == [TaskId(0, 0), TaskId(0, 1), TaskId(0, 1)]
+    assert len(list(root.rglob("topics/by-delay/0_0-*.arrow"))) == 2
+    second = sparkless.stage(1, reports=list(first.values()))
+    runtime.commit(*first.values(), *second.values())
+    truth.run_batch(BATCHES[0], PLANES)
+    for task in (TaskId(1, 0), TaskId(1, 1), TaskId(1, 2)):
+        assert runtime.contents(task) == truth.contents(task)
 
 
 def test_a_zombie_of_an_earlier_run_of_the_batch_does_not_count(runtime, sparkless):

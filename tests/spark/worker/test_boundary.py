@@ -13,6 +13,7 @@ from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.messages import Boundary
 from taskplace.spark.worker import boundary
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.boundaries import read
 
 SCHEMA = pa.schema([("name", pa.string()), ("day", pa.int64()), ("n", pa.int64())])
 names = st.none() | st.sampled_from(["a", "b", "N14228", "日本"])
@@ -41,7 +42,7 @@ def test_every_row_arrives_once_where_spark_would_put_it(tmp_path_factory, write
     whole = pa.concat_tables(tables)
     at = partition_of([whole["name"], whole["day"]], partitions)
     for partition in range(partitions):
-        found = boundary.read(root, passed_on, partition)
+        found = read(root, passed_on, partition)
         assert found.schema == SCHEMA
         assert found["n"].to_pylist() == [
             n for n, p in zip(whole["n"].to_pylist(), at, strict=True) if p == partition
@@ -58,7 +59,7 @@ def test_no_rows_make_no_file(tmp_path):
     nothing = write(tmp_path, 0, SCHEMA.empty_table(), 4)
     assert (nothing.file, nothing.slices, list(tmp_path.iterdir())) == ("", {}, [])
     assert nothing.key == (), "no rows say nothing of types"
-    assert boundary.read(tmp_path, [nothing, nothing], 2).equals(SCHEMA.empty_table())
+    assert read(tmp_path, [nothing, nothing], 2).equals(SCHEMA.empty_table())
 
 
 def test_a_boundary_says_as_what_its_key_was_hashed(tmp_path):
@@ -72,7 +73,7 @@ def test_a_boundary_says_as_what_its_key_was_hashed(tmp_path):
 def test_an_empty_partition_has_the_columns(tmp_path):
     some = write(tmp_path, 0, table([("a", 1)]), 50)
     empty = next(p for p in range(50) if p not in some.slices)
-    assert boundary.read(tmp_path, [some], empty).equals(SCHEMA.empty_table())
+    assert read(tmp_path, [some], empty).equals(SCHEMA.empty_table())
 
 
 def test_columns_come_from_a_writer_that_had_rows(tmp_path):
@@ -80,7 +81,7 @@ def test_columns_come_from_a_writer_that_had_rows(tmp_path):
     untyped = pa.table({"name": pa.nulls(0), "day": pa.nulls(0), "n": pa.nulls(0)})
     written = [write(tmp_path, 0, untyped, 50), write(tmp_path, 1, table([("a", 1)]), 50)]
     for partition in range(50):
-        assert boundary.read(tmp_path, written, partition).schema == SCHEMA
+        assert read(tmp_path, written, partition).schema == SCHEMA
 
 
 @pytest.fixture
@@ -96,16 +97,16 @@ def test_a_changed_slice_is_told_and_the_others_are_read(one):
     data[victim.offset + victim.length // 2] ^= 1
     path.write_bytes(data)
     with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 1 is damaged"):
-        boundary.read(root, [written], 1)
-    assert boundary.read(root, [written], 0).num_rows == written.slices[0].rows
-    assert boundary.read(root, [written], 2).num_rows == written.slices[2].rows
+        read(root, [written], 1)
+    assert read(root, [written], 0).num_rows == written.slices[0].rows
+    assert read(root, [written], 2).num_rows == written.slices[2].rows
 
 
 def test_a_torn_file_is_told(one):
     root, written, path = one
     path.write_bytes(path.read_bytes()[: written.slices[2].offset + 5])
     with pytest.raises(CheckpointError, match=f"{path}: the slice of partition 2 is damaged"):
-        boundary.read(root, [written], 2)
+        read(root, [written], 2)
 
 
 def test_a_missing_file_is_told(one):
@@ -114,12 +115,12 @@ def test_a_missing_file_is_told(one):
     with pytest.raises(
         CheckpointError, match=rf"{path}: the file is missing; it has \d+ rows of partition 0"
     ):
-        boundary.read(root, [written], 0)
+        read(root, [written], 0)
 
 
 def test_a_topic_that_nobody_wrote_is_told(tmp_path):
     with pytest.raises(CheckpointError, match="no boundary file"):
-        boundary.read(tmp_path, [], 0)
+        read(tmp_path, [], 0)
 
 
 def test_a_missing_key_column_is_named(tmp_path):
@@ -132,7 +133,7 @@ def test_writers_that_disagree_are_told(tmp_path):
     other = rows.set_column(2, "n", pa.array(["text"]))
     written = [write(tmp_path, 0, rows, 1), write(tmp_path, 1, other, 1)]
     with pytest.raises(InputError, match=r"column 'n': found 'string from task .*int64 from task"):
-        boundary.read(tmp_path, written, 0)
+        read(tmp_path, written, 0)
 
 
 def test_an_attempt_never_overwrites_another(one):
@@ -148,7 +149,7 @@ def test_rows_without_a_key_are_spread_evenly(tmp_path, count, partitions):
     sizes = [written.slices[p].rows if p in written.slices else 0 for p in range(partitions)]
     assert sum(sizes) == count
     assert max(sizes) - min(sizes) <= 1 + count // (16 * partitions)  # a record, and a turn
-    back = [n for p in range(partitions) for n in boundary.read(tmp_path, [written], p)["n"].to_pylist()]
+    back = [n for p in range(partitions) for n in read(tmp_path, [written], p)["n"].to_pylist()]
     assert sorted(back) == list(range(count))
     again = boundary.write(tmp_path, "y", rows, [], partitions, seed=7)
     assert again.slices == written.slices
@@ -158,7 +159,7 @@ def test_rows_without_a_key_are_spread_by_their_bytes(tmp_path):
     """Long rows and short ones in a pattern that lines up with the partitions."""
     texts = ["x" * (50_000 if n % 8 == 0 else 5) for n in range(800)]
     written = boundary.write(tmp_path, "x", pa.table({"text": texts}), [], 8, seed=3)
-    sizes = [len("".join(boundary.read(tmp_path, [written], p)["text"].to_pylist())) for p in range(8)]
+    sizes = [len("".join(read(tmp_path, [written], p)["text"].to_pylist())) for p in range(8)]
     assert max(sizes) - min(sizes) <= 16_384 + 2 * 50_000  # a turn, and the largest record at both ends
 
 

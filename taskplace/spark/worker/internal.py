@@ -1,0 +1,142 @@
+"""The rows of internal topics that a bin reads from boundary files, by task and by topic.
+
+**Idea.** Each file is opened once for all tasks of a bin. In memory, the slices of a task follow the schema of their
+writers, one after the other. So they form one Arrow stream, which is decoded in one call. If the writers have several
+schemas, neighbouring writers of one schema share a stream, because the rows must stay in the order of the writers.
+
+Memory: the rows of the bin. `driver/bins.py` limits them.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from taskplace.errors import CheckpointError, TaskplaceError
+from taskplace.spark.messages import Setting, Writers
+from taskplace.spark.state.files import READ
+from taskplace.spark.worker.listing import Listed, read_listing
+from taskplace.spark.worker.unify import conformed, united
+
+
+class InternalRows:
+    """The rows of a bin. They are read when the first task asks for its own.
+
+    `partitions`: of the tasks that will ask.
+    Errors: `CheckpointError` for a missing or damaged file; `InputError` if the writers' columns cannot be united;
+    `TaskplaceError` for a partition that is not in the bin.
+    """
+
+    def __init__(self, setting: Setting, topics: Sequence[str], partitions: Collection[int]) -> None:
+        self._setting, self._topics, self._partitions = setting, topics, frozenset(partitions)
+        self._rows: dict[str, _TopicRows] = {}
+
+    def of(self, partition: int) -> dict[str, pa.Table]:
+        """Return the rows of one partition by topic, in the order of their writers."""
+        if partition not in self._partitions:
+            raise TaskplaceError(
+                f"batch {self._setting.batch}: partition {partition} is not in the bin of "
+                f"{sorted(self._partitions)}"
+            )
+        self.load()
+        return {topic: rows.of(partition) for topic, rows in self._rows.items()}
+
+    def load(self) -> None:
+        """Read the slices of all tasks of the bin, unless that is done."""
+        if not self._rows:
+            self._rows = {topic: self._read(topic) for topic in self._topics}
+
+    def _read(self, topic: str) -> _TopicRows:
+        root, listing = Path(self._setting.checkpoint), self._setting.inputs
+        listed = read_listing(root, listing).get(topic) if listing is not None else None
+        if listed is None or not listed.writers.files:
+            raise CheckpointError(f"internal topic {topic!r} has no boundary file")
+        return _TopicRows(root, topic, listed, self._partitions)
+
+
+class _TopicRows:
+    """The rows of one topic for the partitions of a bin."""
+
+    def __init__(self, root: Path, topic: str, listed: Listed, partitions: Collection[int]) -> None:
+        writers = listed.writers
+        self._where = f"repartition {topic!r}"
+        # Writers of one schema need no uniting among themselves, so the first one stands for them.
+        first = [writers.files[writers.written_as.index(number)] for number in range(len(writers.schemas))]
+        schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in writers.schemas]
+        names = [f"task {Path(file).name.partition('-')[0]}" for file in first]
+        self._schema = united(list(zip(names, schemas, strict=True)), self._where)
+        self._streams: dict[int, list[pa.Buffer]] = {}
+        mine = listed.slices[np.isin(listed.slices["partition"], list(partitions))]
+        if len(mine):
+            self._read(root, writers, mine)
+
+    def of(self, partition: int) -> pa.Table:
+        """Return the rows of a partition, under the schema that holds the rows of every writer."""
+        tables = [
+            conformed(pa.ipc.open_stream(stream, options=READ).read_all(), self._schema, self._where)
+            for stream in self._streams.get(partition, ())
+        ]
+        return pa.concat_tables(tables) if tables else self._schema.empty_table()
+
+    def _read(self, root: Path, writers: Writers, mine: npt.NDArray[Any]) -> None:
+        """Read slices, which are sorted by partition and then by writer, into streams."""
+        written_as = np.array(writers.written_as)
+        group = np.cumsum(np.diff(written_as, prepend=written_as[0]) != 0)[mine["writer"]]
+        begins = np.ones(len(mine), bool)
+        begins[1:] = (np.diff(mine["partition"]) != 0) | (np.diff(group) != 0)
+        starts = np.flatnonzero(begins)
+        number = np.cumsum(begins) - 1
+        before = np.cumsum(mine["length"]) - mine["length"]
+        at = before - before[starts][number]  # behind the schema
+        views = []
+        for start, size in zip(starts, np.add.reduceat(mine["length"], starts).tolist(), strict=True):
+            schema = writers.schemas[written_as[mine["writer"][start]]]
+            buffer = pa.allocate_buffer(len(schema) + size)
+            view = memoryview(buffer).cast("B")
+            view[: len(schema)] = schema
+            views.append(view[len(schema) :])
+            self._streams.setdefault(int(mine["partition"][start]), []).append(buffer)
+        order = np.lexsort((mine["offset"], mine["writer"]))
+        columns = (
+            mine["writer"],
+            number,
+            at,
+            mine["partition"],
+            mine["offset"],
+            mine["length"],
+            mine["rows"],
+            mine["crc"],
+        )
+        _read_slices(
+            root, writers.files, zip(*(column[order].tolist() for column in columns), strict=True), views
+        )
+
+
+def _read_slices(
+    root: Path, files: Sequence[str], slices: Iterator[tuple[int, ...]], streams: Sequence[memoryview]
+) -> None:
+    """Read slices to their places in the streams. They are sorted by file and then by offset."""
+    for writer, of_one in groupby(slices, itemgetter(0)):
+        path = root / files[writer]
+        pieces = list(of_one)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            _, _, _, partition, _, _, rows, _ = pieces[0]
+            raise CheckpointError(
+                f"{path}: the file is missing; it has {rows} rows of partition {partition}"
+            ) from None
+        with file:
+            for _, stream, at, partition, offset, length, _, crc in pieces:
+                place = streams[stream][at : at + length]
+                file.seek(offset)
+                if file.readinto(place) != length or zlib.crc32(place) != crc:
+                    raise CheckpointError(f"{path}: the slice of partition {partition} is damaged")

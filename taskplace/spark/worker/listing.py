@@ -1,0 +1,87 @@
+"""The list of the slices that a stage reads: the driver writes it to one file, and each worker reads it once.
+
+**Idea.** A stage with N writers and P readers has up to N * P slices. As messages, a million of them would cost each
+worker half a second and 200 MB. So only the writers are messages. The slices are an array (`SLICE`), sorted by
+partition and then by writer, and a reader takes what it needs by partition.
+
+The file has the length of its head (8 bytes, little-endian), the head as JSON, and the arrays of the topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from taskplace.spark.codec import checksum_of, decoded, encoded
+from taskplace.spark.messages import Boundary, Listing, Writers
+from taskplace.spark.state.files import read_sealed, write_file
+
+#: One slice, with the position of its writer in `Writers.files`.
+SLICE = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("writer", "<i4"),
+        ("offset", "<i8"),
+        ("length", "<i8"),
+        ("rows", "<i8"),
+        ("crc", "<u4"),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The slices of one topic, as `SLICE`, sorted by partition and then by writer."""
+
+    writers: Writers
+    slices: npt.NDArray[Any]
+
+
+def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
+    """Write the list of boundaries that a stage reads, by topic. O(n log n) for n slices."""
+    listed = {topic: _listed(boundaries) for topic, boundaries in topics.items()}
+    head = encoded({topic: one.writers for topic, one in listed.items()})
+    data = b"".join(
+        [len(head).to_bytes(8, "little"), head, *(one.slices.tobytes() for one in listed.values())]
+    )
+    write_file(root / file, data, sync=False)  # not synced, like the files that it lists
+    return Listing(file, len(data), checksum_of(data))
+
+
+@lru_cache(maxsize=1)  # all bins of a stage that a worker runs read the same list
+def read_listing(root: Path, listing: Listing) -> Mapping[str, Listed]:
+    """Return the slices by topic. Errors: `CheckpointError` for a missing or damaged file."""
+    data = memoryview(read_sealed(root / listing.file, listing.size, listing.checksum))
+    at = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for topic, writers in decoded(dict[str, Writers], bytes(data[8:at])).items():
+        found[topic] = Listed(writers, np.frombuffer(data, SLICE, writers.slices, at))
+        at += found[topic].slices.nbytes
+    return found
+
+
+def _listed(boundaries: Sequence[Boundary]) -> Listed:
+    # Only writers with rows count: an empty table may lack columns, or have wrong types.
+    some = [boundary for boundary in boundaries if boundary.slices] or list(boundaries[:1])
+    schemas = {schema: number for number, schema in enumerate(dict.fromkeys(one.schema for one in some))}
+    slices = np.fromiter(
+        (
+            (partition, writer, piece.offset, piece.length, piece.rows, piece.crc)
+            for writer, boundary in enumerate(some)
+            for partition, piece in boundary.slices.items()
+        ),
+        SLICE,
+    )
+    writers = Writers(
+        files=tuple(one.file for one in some),
+        schemas=tuple(schemas),
+        written_as=tuple(schemas[one.schema] for one in some),
+        slices=len(slices),
+    )
+    return Listed(writers, slices[np.argsort(slices["partition"], kind="stable")])

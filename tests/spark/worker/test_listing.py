@@ -1,0 +1,58 @@
+"""The list of slices: by topic, sorted by partition and writer, and refused if it is damaged."""
+
+from __future__ import annotations
+
+import pytest
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.messages import Boundary, Slice
+from taskplace.spark.worker.listing import read_listing, write_listing
+
+LARGE = 2**40
+TOPICS = {
+    "one/topic": [
+        Boundary("a", b"x", {3: Slice(0, 8, 1, 2**32 - 1), 0: Slice(8, LARGE, LARGE, 7)}),
+        Boundary("", b"nothing", {}),
+        Boundary("b", b"y", {0: Slice(LARGE, 16, 2, 0)}),
+        Boundary("c", b"x", {3: Slice(0, 8, 1, 5)}),
+    ],
+    "without rows": [Boundary("", b"first", {}), Boundary("", b"second", {})],
+    "without writers": [],
+    "another": [Boundary("d", b"z", {1: Slice(0, 24, 3, 9)})],
+}
+
+
+def test_what_is_written_is_read(tmp_path):
+    found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
+    assert list(found) == list(TOPICS)
+    one = found["one/topic"]
+    assert (one.writers.files, one.writers.schemas) == (("a", "b", "c"), (b"x", b"y"))
+    assert one.writers.written_as == (0, 1, 0)
+    assert one.slices.tolist() == [
+        (0, 0, 8, LARGE, LARGE, 7),
+        (0, 1, LARGE, 16, 2, 0),
+        (3, 0, 0, 8, 1, 2**32 - 1),
+        (3, 2, 0, 8, 1, 5),
+    ]
+    none = found["without rows"]
+    assert (none.writers.files, none.writers.schemas, len(none.slices)) == (("",), (b"first",), 0)
+    assert found["without writers"].writers.files == ()
+    assert found["another"].slices.tolist() == [(1, 0, 0, 24, 3, 9)]
+
+
+@pytest.mark.parametrize(
+    "harm", [lambda data: data[:-1], lambda data: data[:-1] + b"?", lambda data: b"?" + data]
+)
+def test_a_damaged_listing_is_refused(tmp_path, harm):
+    listing = write_listing(tmp_path, "inputs/1", TOPICS)
+    path = tmp_path / listing.file
+    path.write_bytes(harm(path.read_bytes()))
+    with pytest.raises(CheckpointError, match=f"{path}: found"):
+        read_listing(tmp_path, listing)
+
+
+def test_a_missing_listing_is_refused(tmp_path):
+    listing = write_listing(tmp_path, "inputs/1", TOPICS)
+    (tmp_path / listing.file).unlink()
+    with pytest.raises(CheckpointError, match=f"{tmp_path / listing.file}: the file is missing"):
+        read_listing(tmp_path, listing)
