@@ -21,9 +21,7 @@ Properties:
 from __future__ import annotations
 
 import itertools
-import shutil
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -33,8 +31,9 @@ from taskplace.errors import Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.driver.histories import continued, files_of, first_needed, kept_snapshots, read_histories
+from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
 from taskplace.spark.driver.manifests import Manifests
+from taskplace.spark.driver.pruning import abandoned, numbered_below, remove, unneeded
 from taskplace.spark.messages import (
     Change,
     Declaration,
@@ -49,7 +48,6 @@ from topology import TaskId
 
 BATCHES_KEPT = 2
 FULL_EVERY = 50
-ABANDONED_SECONDS = 3600.0
 #: The declaration of a journal without `declare`.
 UNDECLARED = Declaration("", {}, {}, {})
 
@@ -268,56 +266,16 @@ class Journal:
         the checkpoint does not grow even if there is always a visit. A fenced driver removes nothing, because it does
         not know the files of newer manifests.
         """
-        old = self._unneeded()
-        old.update(self._folders(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
-        old.update(self._abandoned())
-        old.update(self._folders(self.manifests.folder, self.last.needs if self.last else 0))
+        # Visits first: a visit that ends meanwhile has noted its snapshot before.
+        old = unneeded(
+            self.root, self.history, visits=list(self._visits.values()), new=dict(self._new_snapshots)
+        )
+        old.update(numbered_below(self.root / "batches", self.last_batch - BATCHES_KEPT + 1))
+        old.update(abandoned(self.root, self.epoch))
+        old.update(numbered_below(self.manifests.folder, self.last.needs if self.last else 0))
         old.update(self._epochs.below(self.last.epoch if self.last else 0))
-        # Check the epoch last: no newer driver has named any of the files found so far.
+        # Check the epoch last: no newer driver has named any of the files in `old`.
         if self._epochs.newest() != self.epoch:
             return 0
-        for path in old:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+        remove(old)
         return len(old)
-
-    def _unneeded(self) -> set[Path]:
-        """Return the files of attempts that lost, and the files that newer snapshots cover.
-
-        A file with a newer version than the end can only be from an attempt that lost; it is kept until the end has
-        passed it.
-        """
-        found = set()
-        visits = list(self._visits.values())  # in one step, because a visit may end at any moment
-        for task, history in self.history.items():
-            needed = set(files_of(history))
-            needed |= {s.file for t, s in self._new_snapshots.items() if t == task}
-            needed.update(*(files_of(visit.follow[task]) for visit in visits if task in visit.follow))
-            # The name of a snapshot that a visit makes begins with its version.
-            made = {visit.snapshot[task].end.version for visit in visits if task in visit.snapshot}
-            for kind in ("changelog", "snapshots"):
-                for path in (self.root / kind / str(task)).glob("*.arrow"):
-                    version = int(path.name.split("-")[0])
-                    if version > history.end.version or (kind == "snapshots" and version in made):
-                        continue
-                    if f"{kind}/{task}/{path.name}" not in needed:
-                        found.add(path)
-        return found
-
-    def _abandoned(self) -> Iterator[Path]:
-        """Yield unfinished files of processes that died: no process needs an hour for one file."""
-        for path in itertools.chain(
-            self.root.glob("snapshots/*/*.tmp"),
-            self.manifests.folder.glob(".*"),
-            self._epochs.folder.glob(".*"),
-            (path for path in self.root.glob("reads/*") if path.name != str(self.epoch)),
-        ):
-            with suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > ABANDONED_SECONDS:
-                    yield path
-
-    @staticmethod
-    def _folders(folder: Path, below: int) -> Iterable[Path]:
-        return [path for path in sorted(folder.glob("*")) if path.stem.isdigit() and int(path.stem) < below]
