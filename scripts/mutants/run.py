@@ -303,6 +303,8 @@ def judge(
         mutant = run.what
         (pool.trees[run.slot] / mutant.path).write_bytes((ROOT / mutant.path).read_bytes())
         log = pool.log(run.slot).read_text()
+        # The timeout of a test may hit pytest itself, which is an internal error then.
+        run.timed_out |= status != 0 and "from pytest-timeout" in log
         # A conftest.py that cannot be imported is the mutant's doing: it could before.
         if status in (3, 4, 5) and not run.timed_out and "while loading conftest" not in log:
             sys.exit(f"{mutant}: the tests did not run:\n{log[-3000:]}")
