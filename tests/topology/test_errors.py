@@ -20,7 +20,5 @@ EIGHT = [f"topic-{letter}" for letter in "abcdefgh"]
     ],
     ids=["near", "eight", "more than eight", "none", "a long integer"],
 )
-def test_the_hint_is_the_nearest_name_or_the_first_eight(
-    name: object, known: list[str], hint: str
-) -> None:
+def test_the_hint_is_the_nearest_name_or_the_first_eight(name: object, known: list[str], hint: str) -> None:
     assert nearest(name, known) == hint
