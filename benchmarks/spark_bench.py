@@ -37,6 +37,7 @@ sys.path.insert(0, str(ROOT))
 
 EXECUTORS = 3
 PARTITIONS = 12
+CLUSTER = f"{EXECUTORS} executors of 2 slots, 900 MB heap each; {PARTITIONS} partitions"
 PROVIDER = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 CONF = {
     "spark.executor.memory": "900m",
@@ -243,8 +244,8 @@ def write_files(
     return files
 
 
-def machine() -> dict[str, Any]:
-    """Return what the figures depend on: versions, cores, memory."""
+def machine(cluster: str) -> dict[str, Any]:
+    """Return what the figures depend on: versions, cores, memory, and the cluster as it is given."""
     import pyspark
 
     java = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
@@ -255,16 +256,16 @@ def machine() -> dict[str, Any]:
         "pyarrow": pa.__version__,
         "cores": os.cpu_count(),
         "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
-        "cluster": f"{EXECUTORS} executors of 2 slots, 900 MB heap each; {PARTITIONS} partitions",
+        "cluster": cluster,
     }
 
 
 class Out:
     """Prints as it goes, notes the load beside each line of figures, and keeps everything for `--json`."""
 
-    def __init__(self, args: argparse.Namespace, title: str) -> None:
+    def __init__(self, args: argparse.Namespace, title: str, *, cluster: str = CLUSTER) -> None:
         self._json = args.json
-        self.figures: dict[str, Any] = {"title": title, "quick": args.quick, "machine": machine()}
+        self.figures: dict[str, Any] = {"title": title, "quick": args.quick, "machine": machine(cluster)}
         self.loads: list[float] = []
         self._start = time.monotonic()
         self.say(title + (" (--quick: the figures mean nothing)" if args.quick else ""))

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 pytest.register_assert_rewrite("tests.support")
 
 EXECUTORS = 3
+SLOW_SECONDS = 3600  # of a `slow` test without a timeout of its own
 
 settings.register_profile(
     "thorough",
@@ -48,6 +49,13 @@ def draw_less(items: list[pytest.Item]) -> None:
         test._hypothesis_internal_use_settings = less(test._hypothesis_internal_use_settings)
 
 
+def allow_hours(items: list[pytest.Item]) -> None:
+    """Give `slow` tests a longer timeout than the everyday one, which a long form exceeds on a busy machine."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(SLOW_SECONDS))
+
+
 class PlainNames:
     """Reports name tests as pytest takes them, without the group that xdist puts behind their names."""
 
@@ -63,7 +71,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the marks
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, and what of that is for longer runs; one worker gets all of it, and begins with it."""
+    """Mark what needs Spark, and what of that is for longer runs; one worker gets all of it, and begins with it.
+
+    Slow tests get the time that they need.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
@@ -71,6 +82,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group("spark"))
             if not item.get_closest_marker("everyday"):
                 item.add_marker("long")
+    allow_hours(items)
     if settings.get_current_profile_name() == "quick":
         draw_less(items)
     if hasattr(config, "workerinput"):  # the others have enough to do meanwhile

@@ -1,4 +1,4 @@
-"""Both Spark benchmarks in their smallest form: they run to the end, check their own results, and say everything."""
+"""Spark benchmarks in their smallest form: they run to the end, check their own results, and say everything."""
 
 from __future__ import annotations
 
@@ -52,3 +52,20 @@ def test_throughput(tmp_path):
         assert figures["standbys"][kind]["ratio"] > 0
     assert figures["standbys"]["followed records, 1 standby"] > 0
     assert figures["standbys"]["followed records, 0 standby"] == 0
+
+
+def test_snapshot_of_a_large_copy(tmp_path):
+    figures, text = run("bench_snapshot_executor.py", tmp_path)
+    assert list(figures["steps"]) == ["fill half", "snapshot of half", "fill", "snapshot", "restore", "read"]
+    for name, found in figures["steps"].items():
+        assert found["worker"] > 0 and found["jvm"] > 0 and found["seconds"] > 0, name
+        assert name in text
+    assert figures["restored"] * 400 > 60 << 20  # entries of 400 bytes; the run is for 64 MiB
+
+
+def test_ticks(tmp_path):
+    figures, text = run("bench_ticks.py", tmp_path)
+    for name in ("with ticks", "without ticks"):
+        assert len(figures[name]["seconds"]) == 3
+        assert name in text
+    assert set(figures["unite"]) == {"3", "500"}

@@ -29,14 +29,18 @@ class Box:
 '''
 
 
-@pytest.fixture(scope="module")
-def sites() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("mutant_sites", ROOT / "scripts/mutants/sites.py")
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"mutant_{name}", ROOT / f"scripts/mutants/{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def sites() -> ModuleType:
+    return script("sites")
 
 
 def test_each_mutant_changes_one_place(sites: ModuleType, tmp_path: Path) -> None:
@@ -72,3 +76,16 @@ def test_what_is_called_equivalent_is_there_and_has_a_reason(path: str, sites: M
         if e["path"] == path:
             assert (path, e["scope"], e["old"], e["new"], e.get("nth", 0)) in there, e
             assert len(e["why"]) > 5
+
+
+def test_a_mutant_that_hangs_is_found_by_the_timeout_of_its_test(request: pytest.FixtureRequest) -> None:
+    """Whatever the test asks for itself: the run of all tests of a mutant may take hours."""
+    make = pytest.Function.from_parent
+    slow, fast, other = (
+        make(request.node.parent, name=name, callobj=lambda: None) for name in ("slow", "fast", "other")
+    )
+    slow.add_marker(pytest.mark.timeout(7_200))
+    items = [other, slow, fast]
+    script("calls").Chosen({fast.nodeid: 60.2, slow.nodeid: 80.0}).pytest_collection_modifyitems(items)
+    assert items == [fast, slow]
+    assert [item.get_closest_marker("timeout").args for item in items] == [(60.2,), (80.0,)]

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import CodeType, FrameType
@@ -149,15 +149,22 @@ class Recorder:
 
 
 class Chosen:
-    """A pytest plugin that runs the chosen tests only, in their order: the fast ones first."""
+    """A pytest plugin that runs the chosen tests only, in their order: the fast ones first.
+
+    `timeouts` has the seconds after which each test has failed, whatever it asks for itself.
+    """
 
     arguments = ("-x",)
 
-    def __init__(self, tests: Sequence[str]) -> None:
-        self._place = {test: at for at, test in enumerate(tests)}
+    def __init__(self, timeouts: Mapping[str, float]) -> None:
+        self._place = {test: at for at, test in enumerate(timeouts)}
+        self._timeouts = timeouts
 
+    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Keep what was chosen."""
         items[:] = sorted(
             (item for item in items if item.nodeid in self._place), key=lambda item: self._place[item.nodeid]
         )
+        for item in items:
+            item.add_marker(pytest.mark.timeout(self._timeouts[item.nodeid]), append=False)

@@ -6,9 +6,10 @@
 2. Every fast test (without Spark, not slow) is run once, to record which functions it calls. The record is kept in
    `var/mutants/calls.json`, per test file; a file is run again when it or the code has changed.
 3. `--count` mutants (`sites.py`) are drawn with `--seed`, spread over the packages by their lines of code.
-4. For each mutant the tests run that call the changed function, fast ones first, until one fails. A test that hangs has
-   failed. What is outside functions concerns all tests that call something in that file or in a file that imports it,
-   and all tests of the files that import it themselves: the methods of a dataclass are in no file.
+4. For each mutant the tests run that call the changed function, fast ones first, until one fails. A test has failed
+   when it takes longer than a minute and 20 times its time without a change; so has a run that hangs outside of Python.
+   What is outside functions concerns all tests that call something in that file or in a file that imports it, and all
+   tests of the files that import it themselves: the methods of a dataclass are in no file.
 5. A mutant that no test notices has survived, unless `equivalent.json` says why it changes no behaviour.
 
 The mutants come in random order: with `--minutes`, those that were judged by then are a sample as well.
@@ -302,6 +303,8 @@ def judge(
         mutant = run.what
         (pool.trees[run.slot] / mutant.path).write_bytes((ROOT / mutant.path).read_bytes())
         log = pool.log(run.slot).read_text()
+        # The timeout of a test may hit pytest itself, which is an internal error then.
+        run.timed_out |= status != 0 and "from pytest-timeout" in log
         # A conftest.py that cannot be imported is the mutant's doing: it could before.
         if status in (3, 4, 5) and not run.timed_out and "while loading conftest" not in log:
             sys.exit(f"{mutant}: the tests did not run:\n{log[-3000:]}")
@@ -322,8 +325,9 @@ def judge(
         tree = pool.trees[pool.slot()]
         (tree / mutant.path).write_bytes(mutant.apply((ROOT / mutant.path).read_bytes()))
         files = sorted({test.partition("::")[0] for test in tests})
+        timeouts = {test: 60 + 20 * choice.seconds[test] for test in tests}
         patience = 120 + 10 * sum(choice.seconds[test] for test in tests)
-        pool.start(files, calls.Chosen(tests), patience, mutant)
+        pool.start(files, calls.Chosen(timeouts), patience, mutant)
     for done in pool.rest():
         finish(*done)
     return result

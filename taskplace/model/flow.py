@@ -19,7 +19,7 @@ class Network:
     """A network that is built from arrays of arcs and solved once.
 
     The same arcs in the same order give the same flow. Arcs keep the order in which they were added. After `solve`,
-    `cost` is the cost of the flow.
+    `cost` is the cost of the flow, 0 if there is none.
 
     >>> net = Network()
     >>> source, a, b, sink = (int(net.nodes(1)[0]) for _ in range(4))

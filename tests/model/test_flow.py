@@ -1,4 +1,4 @@
-"""The flow: a network without a flow has none."""
+"""The flow: a network without a flow has none, and costs nothing."""
 
 from __future__ import annotations
 
@@ -11,3 +11,4 @@ def test_a_network_without_a_flow_is_none() -> None:
     net.arcs([a], [b], 1, 0)
     net.supply([a, b], [2, -2])
     assert net.solve() is None
+    assert net.cost == 0

@@ -259,3 +259,13 @@ def test_of_several_that_are_warned_of_the_first_is_the_example(
 ) -> None:
     found = taskplace.plan(Problem(THREE, instances)).warnings
     assert any(re.search(warning, text) for text in found), found
+
+
+def test_an_unknown_instance_is_an_error_that_names_the_first_twenty() -> None:
+    problem = Problem([Task(A)], [Instance(f"i{number:02}") for number in range(25)])
+    assert problem.instance("i24").id == "i24"
+    with pytest.raises(InputError) as error:
+        problem.instance("i25")
+    known = ", ".join(f"i{number:02}" for number in range(20))
+    assert str(error.value).startswith("instance: found 'i25', expected one of the 25 instances")
+    assert known in str(error.value) and "i20" not in str(error.value)

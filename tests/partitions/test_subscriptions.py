@@ -94,6 +94,13 @@ def test_a_global_topic_has_to_exist() -> None:
     assert "did you mean 'codes'?" in str(error.value)
 
 
+def test_racks_are_of_topics_that_exist() -> None:
+    with pytest.raises(InputError) as error:
+        Subscriptions({"codes": 1}, {"C0": Member(["codes"])}, {"code": [["a"]]})
+    assert "racks.code: found 'code', expected a topic with a partition count" in str(error.value)
+    assert "did you mean 'codes'?" in str(error.value)
+
+
 @given(st.sets(st.sampled_from(["t", "u", "v"])), st.sampled_from([None, "http://a:6066/"]))
 def test_global_topics_and_urls_go_round(everywhere: set[str], url: str | None) -> None:
     topics = {"t": 1, "u": 2, "v": 0}

@@ -64,6 +64,18 @@ def test_progress_is_what_was_applied_not_the_lag() -> None:
         assert watch.observe(problem).instances[0].parked == ()
 
 
+def test_a_first_report_is_progress_though_nothing_has_been_applied() -> None:
+    t = TaskId(0, 0)
+    watch = ProgressWatch(patience=2)
+
+    def parked(**lags: dict[TaskId, int]) -> int:
+        problem = Problem((Task(t, end_offset=END),), (Instance("a", warmup=(t,), **lags),))
+        return len(watch.observe(problem).instances[0].parked)
+
+    assert [parked(), parked()] == [0, 0]
+    assert [parked(lags={t: END}) for _ in range(3)] == [0, 0, 1]
+
+
 def test_a_copy_that_was_parked_can_be_released_and_is_forgotten_with_its_instance() -> None:
     t = TaskId(0, 0)
     stuck = Instance("a", warmup=(t,), lags={t: END})

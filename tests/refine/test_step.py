@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from taskplace import Instance, Plan, TaskId
+from taskplace.refine.step import _copies
 from tests.support.steps import A, B, C, holds, place
 
 
@@ -150,3 +155,19 @@ def test_empty_changelogs_move_at_once() -> None:
     plan = place(holds("a", active=[A, B]), Instance("b"), end=0)
     assert sorted(len(r.active) for r in plan.assignment.values()) == [1, 1]
     assert not plan.followup
+
+
+def test_only_tasks_that_differ_from_the_target_are_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a step costs what has changed, and not what there is."""
+    decided: list[int] = []
+
+    def noted(c: Any, target: Any, tasks: Any) -> Any:
+        decided.extend(tasks.tolist())
+        return _copies(c, target, tasks)
+
+    monkeypatch.setattr("taskplace.refine.step._copies", noted)
+    settled = holds("a", active=[A], standby=[B]), holds("b", active=[B], standby=[A])
+    place(*settled, num_standby_replicas=1)
+    assert decided == []
+    place(settled[0], holds("b", active=[B]), num_standby_replicas=1)
+    assert decided == [0], "A has no standby"

@@ -50,6 +50,19 @@ def test_a_merge_of_rows_with_and_without_a_key():
         check_keys(topo.build())
 
 
+@pytest.mark.parametrize("keyless", ["a", "b"])
+def test_of_nodes_that_share_a_store_the_one_whose_rows_have_no_key_is_named(keyless):
+    topo = Topology("t")
+    topo.store("seen")
+    for name in ("a", "b"):
+        rows = topo.source(name, key=None if name == keyless else "k", partitions=4)
+        rows.process(Deduplicate("seen", by=BY), stores=["seen"], name=f"node-{name}")
+    says = f"node 'node-{keyless}': keeps state by key, but the rows of '{keyless}' are partitioned without"
+    with pytest.raises(TopologyError, match=says) as caught:
+        check_keys(topo.build())
+    assert caught.value.node == f"node-{keyless}"
+
+
 @pytest.mark.parametrize(
     "function", [None, lambda context, rows: rows], ids=["directly", "behind a function"]
 )
@@ -81,5 +94,6 @@ def test_a_store_that_two_nodes_share(key, partitions, says):
     if says is None:
         check_keys(topo.build())
         return
-    with pytest.raises(TopologyError, match=says):
+    with pytest.raises(TopologyError, match=says) as caught:
         check_keys(topo.build())
+    assert caught.value.node == "node-b"

@@ -18,6 +18,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import History, StagedFile
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import read_sealed
+from tests.support.forks import wait_for
 from tests.support.journal_driver import (
     BEFORE,
     EXECUTORS,
@@ -77,7 +78,7 @@ class World:
 
     def ended(self, driver: int) -> bool:
         """Wait until a driver has ended or was stopped. Return whether it has ended by itself."""
-        _, status = os.waitpid(driver, os.WUNTRACED)
+        status = wait_for(driver, os.WUNTRACED)
         failed = self.folder / "failed"
         assert not failed.exists(), failed.read_text()
         assert os.WIFSTOPPED(status) or os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0

@@ -31,6 +31,7 @@ from taskplace.spark.state.files import (
     record_batch,
     write_file,
 )
+from tests.support.forks import wait_for
 
 STORES = ["a", "b"]
 State = dict[str, dict[bytes, bytes]]
@@ -334,7 +335,7 @@ def in_a_child(work: Callable[[], None]) -> int:
             failed = 0
         finally:
             os._exit(failed)
-    _, status = os.waitpid(child, 0)
+    status = wait_for(child)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed by itself"
     return os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
 
