@@ -127,16 +127,11 @@ def _check_split(
 
     What lies between a topic and the node does not matter: nothing but a repartition moves rows to another task.
     """
-<<<<<<< HEAD
-    node = nodes[-1]
     reaching = {route.source: route for one in nodes for route in inputs(one, by_node)}
-=======
-    reaching = {route.source: route for one in nodes for route in inputs(one, found)}
->>>>>>> answers
     without = sorted(name for name, route in reaching.items() if not route.columns)
     node = nodes[-1]
     if without:
-        node = next(one for one in nodes if without[0] in {route.source for route in inputs(one, found)})
+        node = next(one for one in nodes if without[0] in {route.source for route in inputs(one, by_node)})
         raise TopologyError(
             f"node {node.name!r}: keeps state by key, but the rows of {without[0]!r} are partitioned without a key, so "
             "rows of one key reach several tasks; give it a key, or repartition its rows by "
