@@ -8,9 +8,10 @@ STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
 # Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
-# One worker per core; one of them runs all tests with Spark, first (tests/conftest.py). A worker that crashes ends the run:
-# xdist would otherwise wait for ever.
-PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
+# One worker more than cores: one runs all tests with Spark, first (tests/conftest.py), and waits for much of the time.
+# A worker that crashes ends the run; xdist would otherwise wait for ever.
+WORKERS ?= $(shell expr $$(nproc) + 1)
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
