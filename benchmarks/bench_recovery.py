@@ -114,8 +114,8 @@ def held(stream: Stream) -> dict[str, tuple[int, int]]:
     """Return by executor id its process id and the number of tasks whose state it has open for `stream`."""
     if stream.placed is not None:
         active = {view.id: view.active for view in stream.placed.placement()}
-        with stream.placed.cluster.lock:
-            members = stream.placed.members.by_instance.items()
+        with stream.placed.rebalancer.lock:
+            members = stream.placed.state.members.items()
             return {m.executor.id: (m.pid, active.get(name, 0)) for name, m in members}
     # RocksDB keeps its files open under a directory named for the partition.
     found = {}
@@ -136,7 +136,7 @@ def snapshots(stream: Stream) -> int:
     """Return how many tasks have a snapshot in the checkpoint."""
     if stream.placed is not None:
         journal = stream.placed.journal  # one that was just made is named by the manifest of the next batch
-        with stream.placed.cluster.lock:
+        with stream.placed.rebalancer.lock:
             return sum(bool(h.snapshots) or journal.snapshot_pending(t) for t, h in journal.history.items())
     return sum(
         any(p.glob("*.zip")) for p in (stream.folder / "query" / "state" / "0").iterdir() if p.is_dir()
@@ -159,11 +159,11 @@ def settled(stream: Stream) -> bool:
 
 
 def followers_up_to_date(placed: Any) -> bool:
-    with placed.cluster.lock:
+    with placed.rebalancer.lock:
         return all(
             member.copies.get(task) == placed.journal.history[task].end
-            for name, member in placed.members.by_instance.items()
-            for task in placed.cluster.following(name)
+            for name, member in placed.state.members.items()
+            for task in placed.state.following(name)
         )
 
 
