@@ -12,21 +12,53 @@ The engine in three lines: describe the cluster as a `Problem`, ask for its `pla
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from taskplace import _renamed
-from taskplace.explanation import explain
-from taskplace.lag import LagIndex
-from taskplace.model.config import PlacementConfig
-from taskplace.model.plan import Move, Optimality, Plan, Roles
-from taskplace.model.problem import Instance, Problem, Task
-from taskplace.planner import plan
-from taskplace.verify import Violation, check
-from topology.ids import TaskId
+
+if TYPE_CHECKING:
+    from taskplace.explanation import explain
+    from taskplace.lag import LagIndex
+    from taskplace.model.config import PlacementConfig
+    from taskplace.model.plan import Move, Optimality, Plan, Roles
+    from taskplace.model.problem import Instance, Problem, Task
+    from taskplace.planner import plan
+    from taskplace.verify import Violation, check
+    from topology.ids import TaskId
 
 __version__ = "0.1.0"
 
 _renamed.install()
+
+#: Names that are imported when they are first used. Workers of Spark import this package and need none of them.
+_WHERE = {
+    "Instance": "taskplace.model.problem",
+    "LagIndex": "taskplace.lag",
+    "Move": "taskplace.model.plan",
+    "Optimality": "taskplace.model.plan",
+    "PlacementConfig": "taskplace.model.config",
+    "Plan": "taskplace.model.plan",
+    "Problem": "taskplace.model.problem",
+    "Roles": "taskplace.model.plan",
+    "Task": "taskplace.model.problem",
+    "TaskId": "topology.ids",
+    "Violation": "taskplace.verify",
+    "check": "taskplace.verify",
+    "explain": "taskplace.explanation",
+    "plan": "taskplace.planner",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def simulate(*args: Any, **options: Any) -> Any:

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from taskplace.spark.messages import Bin, Report, Setting, cancellation_mark
-from taskplace.spark.state import warm
 from taskplace.spark.state.copy import Superseded
+from taskplace.spark.worker import process
 from taskplace.spark.worker.attempt import Patience, run_attempt
 from taskplace.spark.worker.external import ExternalRows
 from taskplace.spark.worker.finished import Finishing, finished
@@ -32,7 +32,7 @@ def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> It
 
     An element is a bin with its Arrow batches, or only the bin if the stage has no external input.
     """
-    warm.start()
+    process.begin()
     for element in elements:
         bin_, batches = (element, ()) if setting.schema is None else element
         del element  # the rows are held once
