@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +23,7 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.model.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
-from taskplace.spark.messages import reports_dir
+from taskplace.spark.messages import change_files, reports_dir
 from taskplace.spark.placed import Placed
 from topology import Topology
 
@@ -152,7 +152,7 @@ def root_cause(error: BaseException) -> str:
 class Drill:
     """Kills executors on purpose, in the middle of a batch, as the settings say.
 
-    In the last stage of its batch, as soon as one task has finished and others have not, the executor's JVM
+    In the last stage of its batch, as soon as one task has written its changes and others have not, the executor's JVM
     gets SIGKILL. Errors: `InputError` for an executor that is not there, or not on this host.
     """
 
@@ -165,9 +165,13 @@ class Drill:
         if subtopology == self._placed.built.order[-1] and batch in self._due:
             which = self._due.pop(batch)
             pid = self._pid(which)
-            folder = self._placed.checkpoint / reports_dir(batch, subtopology)
+            checkpoint = self._placed.checkpoint
+            signs = (
+                f"{reports_dir(batch, subtopology)}/*.json",  # a task without changes
+                change_files(subtopology, batch),
+            )
             threading.Thread(
-                target=self._kill, args=(pid, folder), name="taskplace-drill", daemon=True
+                target=self._kill, args=(pid, checkpoint, signs), name="taskplace-drill", daemon=True
             ).start()
 
     def _pid(self, which: str) -> int:
@@ -181,8 +185,8 @@ class Drill:
         return members[name].pid
 
     @staticmethod
-    def _kill(pid: int, folder: Path) -> None:
-        # Wait for the first finished task, so that the loss comes while the others run.
-        while not (folder.exists() and any(folder.glob("*.json"))):
+    def _kill(pid: int, checkpoint: Path, signs: Sequence[str]) -> None:
+        # Wait for the first task's changes, so that the loss comes while the others run.
+        while not any(True for sign in signs for _ in checkpoint.glob(sign)):
             time.sleep(POLL_SECONDS)
         os.kill(pid, signal.SIGKILL)

@@ -381,6 +381,11 @@ def change_file(task: TaskId, version: int, attempt: str) -> str:
     return f"changelog/{task}/{version:010d}-{attempt}.arrow"
 
 
+def change_files(subtopology: int, version: int) -> str:
+    """Return the pattern of the files with the changes of a subtopology's tasks in one batch."""
+    return f"changelog/{subtopology}_*/{version:010d}-*.arrow"
+
+
 def snapshot_file(task: TaskId, version: int, attempt: str) -> str:
     """Return the file for the first snapshot of an attempt's state."""
     return f"snapshots/{task}/{version:010d}-{attempt}.arrow"
