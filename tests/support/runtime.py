@@ -19,8 +19,8 @@ from taskplace.spark.state.files import Changes, encode_changes, write_file
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.attempt import run_attempt
+from taskplace.spark.worker.attempt_reports import AttemptReports
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
-from taskplace.spark.worker.finished import Finishing
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.listing import write_listing
@@ -200,9 +200,9 @@ class Runtime:
         if program.external:
             rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
         internal = InternalRows(of_stage, program.internal, {partition}) if program.internal else None
-        with Finishing(of_stage) as finishing:
-            finishing.add(run_attempt(program, of_stage, descriptor, finishing.files, rows, internal))
-            (report,) = finishing.report()
+        with AttemptReports(of_stage) as reporting:
+            reporting.add(run_attempt(program, of_stage, descriptor, reporting.files, rows, internal))
+            (report,) = reporting.report()
         return Report.decode(report.encode())
 
     def commit(self, *reports: Report) -> None:

@@ -74,7 +74,7 @@ class Followers:
         """Wait for executors and visit all of them: before the first batch, and when no member is left.
 
         `visit` makes the visits, each for itself, and waits for their end (`Visits.make`). If Spark ran a visit on
-        another executor, its executor is visited once more: what it has would be restored.
+        another executor, all executors are visited once more: otherwise the tasks of the missing one would be restored.
         Errors: `TaskplaceError` if no executor came in time, or none answered in `WELCOMES` rounds of visits; the error
         of a visit that failed.
         """

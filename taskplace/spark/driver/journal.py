@@ -5,7 +5,8 @@
       manifests/0000000012.json       batch 12 is committed; never overwritten
       changelog/<task>/<version>-<attempt>.arrow
       snapshots/<task>/<version>-<attempt>.arrow
-      batches/0000000012/             attempts' reports, rows between subtopologies, staged sink output
+      batches/0000000012/             attempts' reports, rows between subtopologies and lists of them, staged sink
+                                      output, marks of cancelled rounds
       tick                            the number of the batch that has work without rows, if any
       spark/                          Spark's own checkpoint of the query, if taskplace starts the query
 

@@ -31,8 +31,8 @@ from taskplace.spark.messages import (
     inputs_file,
 )
 from taskplace.spark.state.files import private_directory
+from taskplace.spark.worker.attempt_reports import finished
 from taskplace.spark.worker.bins import run_stage
-from taskplace.spark.worker.finished import finished
 from taskplace.spark.worker.guard import raising_disk_full
 from taskplace.spark.worker.listing import write_listing
 from taskplace.spark.worker.program import Program

@@ -1,9 +1,9 @@
 """Runs one attempt of one task at one batch: bring the copy to its base, process, seal, commit locally.
 
-The order of the last steps matters. First the attempt seals changelog, boundary and staged output in the checkpoint.
-Then the copy commits, with an undo record. Last comes the report (`taskplace.spark.worker.finished`), once the sealed
-files are synced. An attempt counts only when a manifest names it. An attempt that lost, or whose driver died, leaves
-files that no manifest names, and a copy that the next descriptor rolls back.
+The order of the last steps matters. First the attempt writes changelog, boundary and staged output into the checkpoint.
+Then the copy commits, with an undo record. Last comes the report (`taskplace.spark.worker.attempt_reports`), once the
+changelog and the staged output are synced. An attempt counts only when a manifest names it. An attempt that lost, or
+whose driver died, leaves files that no manifest names, and a copy that the next descriptor rolls back.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Runs the tasks of one bin, one after the other, in one Spark task.
 
-**Idea.** Each task of a bin is an attempt of its own, with its own report. The sealed files of several attempts are
-synced together (`taskplace.spark.worker.finished`), before their reports. So a bin that ends early leaves the reports
-of most tasks that had finished:
+**Idea.** Each task of a bin is an attempt of its own, with its own report. The files of several short attempts are
+synced together (`taskplace.spark.worker.attempt_reports`), before their reports. So a bin that ends early leaves the
+reports of most tasks that had finished:
 
 - Spark may run a bin again, for example after a worker died. The new bin takes over the reports of the same run of the
   stage, and runs only the other tasks.
@@ -19,10 +19,10 @@ from typing import Any
 
 from taskplace.spark.messages import Bin, Report, Setting, cancellation_mark
 from taskplace.spark.state.copy import Superseded
-from taskplace.spark.worker import process
+from taskplace.spark.worker import worker_process
 from taskplace.spark.worker.attempt import Patience, run_attempt
+from taskplace.spark.worker.attempt_reports import AttemptReports, finished
 from taskplace.spark.worker.external import ExternalRows
-from taskplace.spark.worker.finished import Finishing, finished
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 
@@ -32,7 +32,7 @@ def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> It
 
     An element is a bin with its Arrow batches, or only the bin if the stage has no external input.
     """
-    process.begin()
+    worker_process.begin()
     for element in elements:
         bin_, batches = (element, ()) if setting.schema is None else element
         del element  # the rows are held once
@@ -54,7 +54,7 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
     left = {task.partition for task in tasks if task not in done}
     internal = InternalRows(setting, program.internal, left) if program.internal else None
     patience = Patience()
-    with Finishing(setting) as finishing:
+    with AttemptReports(setting) as reporting:
         for number, descriptor in enumerate(bin_.descriptors):
             if descriptor.task in done:
                 yield done[descriptor.task]
@@ -63,9 +63,9 @@ def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[byt
                 raise Superseded(
                     f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
                 )
-            finishing.add(
-                run_attempt(program, setting, descriptor, finishing.files, rows, internal, patience)
+            reporting.add(
+                run_attempt(program, setting, descriptor, reporting.files, rows, internal, patience)
             )
-            if finishing.due():
-                yield from finishing.report()
-        yield from finishing.report()
+            if reporting.due():
+                yield from reporting.report()
+        yield from reporting.report()

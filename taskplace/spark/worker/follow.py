@@ -26,14 +26,14 @@ from taskplace.spark.state.files import (
     sync_directory,
     write_records,
 )
-from taskplace.spark.worker import identity, process
+from taskplace.spark.worker import identity, worker_process
 from taskplace.spark.worker.guard import guarded, raising_disk_full, remove_marks, seen
 from topology import TaskId
 
 
 def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
     """Run the visits of one Spark partition."""
-    process.begin()
+    worker_process.begin()
     for data in elements:
         yield visit(FollowRequest.decode(bytes(data))).encode()
 

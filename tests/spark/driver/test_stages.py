@@ -8,8 +8,8 @@ from taskplace.spark.bridge import JobLostError
 from taskplace.spark.messages import Report
 from taskplace.spark.state.copy import Superseded
 from taskplace.spark.worker import attempt as attempt_module
+from taskplace.spark.worker import attempt_reports
 from taskplace.spark.worker import bins as worker_bins
-from taskplace.spark.worker import finished
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
 from topology import TaskId
@@ -18,7 +18,7 @@ from topology import TaskId
 @pytest.fixture
 def sparkless(runtime, monkeypatch):
     """A bridge whose bins report each attempt as soon as it ends, so that a test can end a bin in between."""
-    monkeypatch.setattr(finished, "MOST_FILES", 0)
+    monkeypatch.setattr(attempt_reports, "FILES_LIMIT", 0)
     return Sparkless(runtime)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, TaskplaceError
 from taskplace.spark.messages import AttemptDescriptor, Bin, History, Report
-from taskplace.spark.worker import boundary, finished
+from taskplace.spark.worker import attempt_reports, boundary
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
 from tests.support.attempts import BATCHES, PLANES, sink_rows
@@ -131,7 +131,7 @@ def test_a_lost_file_fails_the_bin_with_its_name(two):
 
 def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, truth, monkeypatch):
     """The first bin died after 1_0. The slices of 1_0 are damaged by now, and nobody needs them."""
-    monkeypatch.setattr(finished, "MOST_FILES", 1)  # each attempt is reported as soon as it ends
+    monkeypatch.setattr(attempt_reports, "FILES_LIMIT", 1)  # each attempt is reported as soon as it ends
     reports = [runtime.attempt(TaskId(0, p), BATCHES[0], PLANES) for p in range(2)]
     setting = runtime.setting(runtime.second, reports, run="r")
     tasks = [TaskId(1, partition) for partition in range(3)]

@@ -9,15 +9,15 @@ import sys
 
 import pytest
 
-from taskplace.spark.worker import process
+from taskplace.spark.worker import worker_process
 
 CALLS = """
 import gc, sys
 {worker}
-from taskplace.spark.worker import bins, process
+from taskplace.spark.worker import bins, worker_process
 counts = []
 for _ in range(5):
-    process.begin()
+    worker_process.begin()
     counts.append(gc.get_freeze_count())
 print(counts)
 """
@@ -38,7 +38,7 @@ def test_only_workers_freeze_and_only_what_the_first_tasks_load(worker):
 
 
 def test_a_process_of_a_test_keeps_its_garbage_collected(monkeypatch):
-    monkeypatch.setattr(process, "_begun", 0)
+    monkeypatch.setattr(worker_process, "_begun", 0)
     before = gc.get_freeze_count()
-    process.begin()
+    worker_process.begin()
     assert gc.get_freeze_count() == before

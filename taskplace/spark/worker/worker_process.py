@@ -1,8 +1,8 @@
-"""What a worker process of Spark does before it runs anything.
+"""What a worker process of Spark does before each bin and each visit.
 
 Spark collects garbage after each Python task. With the modules that a worker has loaded, that takes 20 to 40 ms: more
-than most placed tasks, and for every bin and every visit. So the objects that exist once all is loaded are frozen:
-the collector skips them from then on. Later objects are collected as ever.
+than most placed tasks, and for every bin and every visit. So the objects that exist once all modules are loaded are
+frozen: the collector skips them from then on. It collects later objects as before.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def begin() -> None:
     global _begun
     _begun += 1
     warm.start()
-    # Other processes, such as a test's, have other garbage.
+    # Not in other processes, such as those of tests, whose objects at this point are not only loaded modules.
     if _begun in FREEZE_AT and "pyspark.worker" in sys.modules:
         gc.collect()  # so that no garbage is frozen
         gc.freeze()

@@ -10,7 +10,7 @@ import pytest
 
 from taskplace.spark.messages import AttemptDescriptor, Bin, History, Report, reports_dir
 from taskplace.spark.state import files
-from taskplace.spark.worker import finished
+from taskplace.spark.worker import attempt_reports
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.guard import DiskFull
 from tests.support.attempts import BATCHES, PLANES
@@ -56,7 +56,8 @@ def events(monkeypatch, runtime):
     return happened
 
 
-def test_the_files_of_all_attempts_are_synced_before_the_first_report(runtime, events):
+def test_the_files_of_all_attempts_are_synced_before_the_first_report(runtime, events, monkeypatch):
+    monkeypatch.setattr(attempt_reports, "SECONDS_LIMIT", 60.0)  # however busy the machine is
     reports = run(runtime, bin_of(runtime))
     sealed = [r.change for r in reports if r.change] + [s for r in reports for s in r.sinks.values()]
     assert [report.task for report in reports] == TASKS
@@ -66,10 +67,21 @@ def test_the_files_of_all_attempts_are_synced_before_the_first_report(runtime, e
 
 
 def test_so_many_files_are_due(runtime, events, monkeypatch):
-    monkeypatch.setattr(finished, "MOST_FILES", 1)
+    monkeypatch.setattr(attempt_reports, "FILES_LIMIT", 1)
     run(runtime, bin_of(runtime))
     assert [event for event in events if event != "sync"] == ["0_0", "0_1"]
     assert "sync" in events[events.index("0_0") :], "the second attempt has a sync of its own"
+
+
+def test_after_a_long_attempt_nothing_waits_for_the_next_one(runtime, events, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(attempt_reports.time, "monotonic", lambda: clock[0])
+    reporting = attempt_reports.AttemptReports(runtime.setting(runtime.first))
+    assert not reporting.due()
+    clock[0] += attempt_reports.SECONDS_LIMIT * 2  # the first attempt takes so long
+    assert reporting.due()
+    reporting.report()
+    assert not reporting.due()
 
 
 def test_attempts_before_one_that_fails_are_reported(runtime, monkeypatch):

@@ -1,7 +1,8 @@
 """The reports of finished attempts: files beside Spark's result, so that they count although the job ends early.
 
-A report says that the sealed files of its attempt survive a crash of the host. So the files are synced first. Several
-attempts share one sync, because its price hardly depends on their number.
+A report says that the changelog and the staged output of its attempt survive a crash of the host. So these files are
+synced first. Several short attempts share one sync, because its price hardly depends on their number. Boundary files
+are not synced: only this batch needs them.
 
 Until its report is written, a finished attempt is lost with its worker. Then its copy, which has committed, is rolled
 back by the next descriptor, as the copy of any attempt that did not win.
@@ -18,13 +19,13 @@ from taskplace.spark.state.files import Unsynced, write_file
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId
 
-#: The most files that are synced together. They are open until then.
-MOST_FILES = 64
-#: A report waits no longer than this for the next attempt to end, so that a loss costs little.
-MOST_SECONDS = 1.0
+#: After so many files, or so long after the reports before, the next attempt to end is reported at once. So only short
+#: attempts wait for others, and a loss costs little. The files are open until then.
+FILES_LIMIT = 64
+SECONDS_LIMIT = 0.25
 
 
-class Finishing:
+class AttemptReports:
     """Finished attempts of one bin whose files are synced, and whose reports are written, together.
 
     Use as a context manager. If an attempt fails or is cancelled, those before it are reported first.
@@ -34,9 +35,9 @@ class Finishing:
         self.files = Unsynced()
         self._setting = setting
         self._reports: list[Report] = []
-        self._since = 0.0
+        self._since = time.monotonic()
 
-    def __enter__(self) -> Finishing:
+    def __enter__(self) -> AttemptReports:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -46,13 +47,11 @@ class Finishing:
 
     def add(self, report: Report) -> None:
         """Add a finished attempt, whose sealed files are in `files`."""
-        if not self._reports:
-            self._since = time.monotonic()
         self._reports.append(report)
 
     def due(self) -> bool:
         """Return whether the attempts should be reported now."""
-        return len(self.files) >= MOST_FILES or time.monotonic() - self._since > MOST_SECONDS
+        return len(self.files) >= FILES_LIMIT or time.monotonic() - self._since > SECONDS_LIMIT
 
     def report(self) -> list[Report]:
         """Sync the files, write the reports, and return them. Errors: `DiskFull`."""
@@ -65,6 +64,7 @@ class Finishing:
                 staging = file.with_suffix(".tmp")
                 write_file(staging, report.encode(), sync=False)
                 staging.rename(file)
+        self._since = time.monotonic()
         faults.point("attempt.reported")
         return reports
 
