@@ -8,10 +8,9 @@ STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
 # Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
-# One worker more than cores: one runs all tests with Spark, first (tests/conftest.py), and waits for much of the time.
+# One worker per core. In `make test`, one of them runs all tests with Spark, first (tests/conftest.py).
 # A worker that crashes ends the run; xdist would otherwise wait for ever.
-WORKERS ?= $(shell expr $$(nproc) + 1)
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
+PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -20,10 +19,10 @@ run: java $(RUN_STAMP) ## run the main job from the start: a year of flights, on
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
-test: java $(STAMP) ## run the everyday tests (about 6 minutes on 2 cores)
+test: java $(STAMP) ## run the everyday tests (about 8 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 11 minutes on 2 cores)
+test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 14 minutes on 2 cores)
 	@$(PYTEST) -m "long and not slow" $(ARGS)
 
 test-all: java $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)

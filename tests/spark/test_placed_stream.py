@@ -65,7 +65,7 @@ def test_standbys_hold_what_actives_hold(pipeline):
     p.settle()
     p.placed.close()
     copies: dict[str, list] = {}
-    for path in p.placed.state_root.glob("*/*_*"):
+    for path in p.placed.state_root.glob("*/[0-9]*_*"):
         store = {"0": "by-key", "1": "by-group"}[path.name[0]]
         with Copy(path, [store]) as copy:
             copy.bring_to(p.placed.journal.history[TaskId.parse(path.name)], p.folder / "checkpoint")
