@@ -19,8 +19,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from bench_throughput import NATIVE, SCHEMA, Size, Turn, native
-from spark_bench import EXECUTORS, Out, Stream, arguments, cluster, start_placed
+from bench_throughput import NATIVE, SCHEMA, Size, native, turns
+from spark_bench import EXECUTORS, Out, arguments, cluster, start_placed
 
 BINS = (3, 6, 12)
 
@@ -110,27 +110,6 @@ def show_floor(out: Out, found: dict[int, dict[str, list[float]]]) -> None:
 # -- batches
 
 
-def batches(
-    spark: Any, out: Out, folder: Path, size: Size, variants: dict[str, Any], rounds: int, often: int
-) -> dict[str, Any]:
-    turns = {
-        name: Turn(Stream(spark, name, folder / str(i), SCHEMA, start), size, often)
-        for i, (name, start) in enumerate(variants.items())
-    }
-    for name, turn in turns.items():
-        turn.warm()
-        out.note(f"{name}: warm")
-    names = list(turns)
-    for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            turns[name].take()
-        out.note(f"round {number + 1} of {rounds}")
-    figures = {name: turn.figures() for name, turn in turns.items()}
-    for turn in turns.values():
-        turn.stream.stop()
-    return figures
-
-
 def show_batches(out: Out, size: Size, found: dict[str, Any], least: str) -> None:
     out.say(f"\n{size.rows:,} rows onto {size.keys:,} keys a batch (medians; the range of all in brackets)")
     head = ["variant", "batch", "", f"/ {least}", "/ native, 12", "empty batch"]
@@ -184,9 +163,8 @@ def main() -> None:
                 NATIVE: native,
                 "native agg, 200 partitions": with_partitions(200, spark),
             }
-            found = batches(
-                spark, out, folder / "batches", size, variants, rounds, 1 if args.quick else args.often
-            )
+            often = {} if args.quick else dict.fromkeys(variants, args.often)
+            found = turns(spark, out, folder / "batches", size, variants, rounds, often)
             out.keep("batches", found)
             show_batches(out, size, found, f"placed, {tasks[0]} tasks")
     out.close()

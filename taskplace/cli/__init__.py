@@ -111,7 +111,7 @@ _ENGINE = {
 
 
 def _options_of(name: str, command: argparse.ArgumentParser) -> None:
-    """Add the options that one of the commands in `_ENGINE` has and the others have not."""
+    """Add the options that only this command of `_ENGINE` has."""
     if name == "simulate":
         command.add_argument("--events", metavar="EVENTS", help="a JSON file with a list of groups of events")
         command.add_argument(

@@ -403,17 +403,13 @@ def task_of(name: str) -> TaskId:
 # -- requests to followers and store readers, and their answers
 
 
-BUDGET_SECONDS = 0.5
-"""Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small."""
-
-
 class FollowRequest(Message, frozen=True):
     """The work that one visit does on an executor.
 
     - `follow`, `snapshot`: by task, the history to apply, or to make a snapshot of
     - `stores`, `logged`: by subtopology; `logged` are the stores with a changelog
     - `orphans_after`: seconds after which orphaned directories are removed; None: they are not looked for
-    - `budget`: seconds
+    - `budget`: about how many seconds of work; None: no limit
     """
 
     instance: str
@@ -427,7 +423,7 @@ class FollowRequest(Message, frozen=True):
     remove: tuple[TaskId, ...] = ()
     orphans_after: float | None = None
     compression: str | None = "lz4"
-    budget: float = BUDGET_SECONDS
+    budget: float | None = None
 
 
 class FollowReport(Tally):

@@ -108,9 +108,8 @@ def _number(owner: Executor | None, weights: Sequence[int]) -> int:
     slots = owner.cores if owner is not None else SLOTS_ANYWHERE
     total = sum(weights)
     worth = min(BINS_PER_SLOT * max(slots, 1), ceil(total / WORTH_A_BIN))
-    room = MAX_BYTES - min(
-        max(weights), MAX_BYTES // 2
-    )  # a bin may end up larger than the average by one task
+    # A cut may make a bin larger than the average, by up to one task. So the average stays below the limit by one task.
+    room = MAX_BYTES - min(max(weights), MAX_BYTES // 2)
     return max(1, min(len(weights), max(worth, ceil(total / room))))
 
 
@@ -147,9 +146,8 @@ def _cut_range(
     before, last, size = 0, -1, 0
     for position in positions:
         weight = weights[order[position]]
-        number = int(
-            (before + weight / 2) / target
-        )  # the bin in which the middle of this partition's work lies
+        # The bin in which the middle of this partition's work lies.
+        number = int((before + weight / 2) / target)
         if number != last or size + weight > MAX_BYTES:
             groups.append([])
             last, size = number, 0

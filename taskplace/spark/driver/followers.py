@@ -19,7 +19,7 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.cluster import Executor
 from taskplace.spark.driver.cluster_state import Member
 from taskplace.spark.driver.rebalancer import Rebalancer
-from taskplace.spark.driver.visits import Order, Visit
+from taskplace.spark.driver.visits import Order, Visit, raise_error
 from taskplace.spark.messages import EMPTY, FollowReport, FollowRequest, Position
 from taskplace.spark.worker.program import Program
 from topology import TaskId
@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 WAIT_FOR_EXECUTORS_SECONDS = 60.0
 WELCOMES = 5
 SNAPSHOTS_PER_VISIT = 4
+#: Seconds of work per visit: about how long a batch may have to wait for the visited slot, if copies are small.
+VISIT_SECONDS: float | None = 0.5
 SWEEP_SECONDS = 60.0
 """The least interval between two searches for directories of dead executors; otherwise `state.cleanup.delay.ms`."""
 #: Stands for "snapshots" among the tasks that take turns; sorted after all tasks.
@@ -68,6 +70,7 @@ class Followers:
             "stores": {p.subtopology: tuple(sorted(p.databases)) for p in programs},
             "logged": {p.subtopology: tuple(sorted(p.logged)) for p in programs},
             "compression": options.compression,
+            "budget": VISIT_SECONDS,
         }
 
     def welcome(self, visit: Callable[[Sequence[Order]], Sequence[Visit]]) -> None:
@@ -87,8 +90,7 @@ class Followers:
                     f"no executor became available within {WAIT_FOR_EXECUTORS_SECONDS:.0f} s"
                 )
             visits = visit([Order(executor, self._to(executor)) for executor in executors])
-            for error in (visit.error for visit in visits if visit.error is not None):
-                raise error
+            raise_error(visits)
             if gone := {visit.executor.id for visit in visits if visit.lost}:
                 lost |= gone
                 log.warning("lost during their first visit: executors %s", ", ".join(sorted(gone)))

@@ -83,9 +83,8 @@ class Manifests:
         try:
             create_exclusively(path, data)
         except FileExistsError:
-            if (
-                tried and path.read_bytes() == data
-            ):  # an error of the disk hid the success of the first try, and may have prevented its sync
+            if tried and path.read_bytes() == data:
+                # An error of the disk hid the success of the first try, and may have prevented its sync.
                 sync_directory(self.folder)
             elif tried:
                 raise CheckpointError(

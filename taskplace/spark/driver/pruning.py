@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from taskplace.spark.driver.histories import files_of
 from taskplace.spark.messages import FollowRequest, History, Snapshot
 from topology import TaskId
 
@@ -32,8 +33,8 @@ def unneeded(
     """
     paths = set()
     for task, history in histories.items():
-        needed = {*_files(history), *((new[task].file,) if task in new else ())}
-        needed.update(*(_files(visit.follow[task]) for visit in visits if task in visit.follow))
+        needed = {*files_of(history), *((new[task].file,) if task in new else ())}
+        needed.update(*(files_of(visit.follow[task]) for visit in visits if task in visit.follow))
         # The name of a snapshot that a visit makes begins with its version.
         made = {visit.snapshot[task].end.version for visit in visits if task in visit.snapshot}
         for kind in ("changelog", "snapshots"):
@@ -71,9 +72,3 @@ def remove(paths: Iterable[Path]) -> None:
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
-
-
-def _files(history: History) -> Iterator[str]:
-    """Yield the changelogs and snapshots of a history."""
-    yield from (change.file for change in history.changes)
-    yield from (snapshot.file for snapshot in history.snapshots)

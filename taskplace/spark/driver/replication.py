@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.driver.visits import POLL_SECONDS, Order, Visits
+from taskplace.spark.driver.visits import POLL_SECONDS, Order, Visits, raise_error
 
 log = logging.getLogger(__name__)
 
@@ -69,8 +69,7 @@ class Replicator:
         Errors: the first one of a visit. A lost executor is no error.
         """
         made = self._visits.make(self._orders_for(()))
-        for error in (visit.error for visit in made if visit.error is not None):
-            raise error
+        raise_error(made)
         return any(visit.progress for visit in made)
 
     # -- the thread

@@ -1,10 +1,9 @@
 """Runs the job of one subtopology: sends descriptors, collects reports, and continues after the loss of an executor.
 
 The tasks run in bins (`taskplace.spark.driver.bins`), one Spark task per bin. A stage ends when every task has a
-report. If an executor that a missing task was pinned to is lost, the job is
-cancelled, and the reports of finished attempts are read from their files. Then the caller plans again, and a new job
-runs only the missing tasks, pinned to their new executors. A report has the id of its run of the stage; reports of
-other runs are ignored.
+report. If an executor that a missing task was pinned to is lost, the job is cancelled, and the reports of finished
+attempts are read from their files. Then the caller plans again, and a new job runs only the missing tasks, pinned to
+their new executors. A report has the id of its run of the stage; reports of other runs are ignored.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -70,7 +70,7 @@ class Visits:
     def __init__(self, bridge: Cluster, absorb: Callable[[Sequence[FollowReport]], Collection[str]]) -> None:
         self._bridge, self._absorb = bridge, absorb
         self._numbers, self._polls = itertools.count(1), itertools.count(1)
-        self._one = threading.Lock()  # one thread begins or collects visits
+        self._lock = threading.Lock()  # one thread begins or collects visits
         self._running: dict[str, Visit] = {}  # by instance
         self._changed = threading.Condition()  # notified when a job has ended, and by `notify`
 
@@ -80,7 +80,7 @@ class Visits:
 
     def begin(self, orders: Callable[[Collection[str]], Sequence[Order]]) -> list[Visit]:
         """Begin visits. `orders` gets the instances that have a visit, and returns visits to others."""
-        with self._one:
+        with self._lock:
             begun = [Visit(order, time.monotonic()) for order in orders(self.running())]
             self._running |= {visit.executor.instance: visit for visit in begun}
         for visit in begun:
@@ -90,7 +90,7 @@ class Visits:
     def make(self, orders: Sequence[Order]) -> list[Visit]:
         """Make visits, and return them when they have ended. If an executor has a visit already, wait for that one."""
         begun, visits = [], []
-        with self._one:
+        with self._lock:
             for order in orders:
                 name = order.executor.instance
                 if name in self._running:
@@ -110,7 +110,7 @@ class Visits:
 
     def collect(self) -> list[Visit]:
         """End the visits whose job has ended, or whose executor is lost. Take in their reports, and return them."""
-        with self._one:
+        with self._lock:
             started = [(visit, visit.job) for visit in self._running.values() if visit.job is not None]
             waiting = any(not job.done.is_set() for _, job in started)
             there = self._there() if waiting else frozenset()
@@ -125,13 +125,13 @@ class Visits:
             self._changed.wait_for(lambda: until() or self._any_done(), seconds)
 
     def notify(self) -> None:
-        """Let `wait` look at its condition."""
+        """Make `wait` check its condition now."""
         with self._changed:
             self._changed.notify_all()
 
     def abandon(self) -> None:
         """End all visits without their reports, and cancel their jobs."""
-        with self._one:
+        with self._lock:
             visits, self._running = list(self._running.values()), {}
         for visit in visits:
             visit.order.files.close()
@@ -185,6 +185,13 @@ class Visits:
             visit.lost = visit.executor.id not in self._bridge.usable()
             visit.error = None if visit.lost else error
             return []
+
+
+def raise_error(visits: Iterable[Visit]) -> None:
+    """Raise the error of the first visit that has failed, if any. A lost executor is no error."""
+    for visit in visits:
+        if visit.error is not None:
+            raise visit.error
 
 
 class _NotStarted:

@@ -139,18 +139,20 @@ class Copy:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:
-            self.close()
-            return
-        self._abort()
-        self._close_snapshot()
-        warm.WARM.give_back(self._env)
+        self._end()
+        if kind is None:
+            warm.WARM.give_back(self._env)
+        else:
+            self._env.close()
 
     def close(self) -> None:
         """Close the copy; uncommitted changes are lost."""
+        self._end()
+        self._env.close()
+
+    def _end(self) -> None:
         self._abort()
         self._close_snapshot()
-        self._env.close()
 
     # -- where it is
 
@@ -488,12 +490,6 @@ class Copy:
                 anew = True
                 self.close()
                 self._make_anew()
-
-
-def peek(path: Path) -> Position | None:
-    """Return the position of the copy at `path` that is certainly committed; see `look`."""
-    meta = look(path)
-    return None if meta is None else meta.certain
 
 
 def look(path: Path) -> Meta | None:

@@ -67,10 +67,10 @@ class Environment:
         try:
             self._handle = os.open(file, os.O_RDWR)
             opened = self.file()
-            self._file = (opened.st_dev, opened.st_ino)
+            #: The device and the inode of the open file.
+            self.file_id = (opened.st_dev, opened.st_ino)
             self._magic_at = (PAGE_HEADER, self.lmdb.stat()["psize"] + PAGE_HEADER)
-            check_length(self.lmdb, file)
-            self.lmdb.reader_check()
+            self.check()
             self.lengthen()
             with self.begin(write=True) as txn:
                 for name in names:
@@ -100,10 +100,7 @@ class Environment:
         self._length = size
 
     def check(self) -> None:
-        """Raise `lmdb.CorruptedError` if the file was cut or overwritten while it was open, as opening it would.
-
-        Also clears the slots of killed readers, as opening does.
-        """
+        """Raise `lmdb.CorruptedError` if the file was cut or overwritten, and clear the slots of killed readers."""
         # The file is asked first, because reading a map of a cut file would kill the process.
         if self.file().st_size < self._length:
             raise lmdb.CorruptedError(f"{self.path / DATA}: the file was cut")
@@ -115,10 +112,6 @@ class Environment:
     def file(self) -> os.stat_result:
         """Return the status of the open file, which may have been removed."""
         return os.fstat(self._handle)
-
-    def file_id(self) -> tuple[int, int]:
-        """Return the device and the inode of the open file."""
-        return self._file
 
     def close(self) -> None:
         """Close the environment; no transaction may be open. Closing it again does nothing."""

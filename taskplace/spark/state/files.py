@@ -36,6 +36,8 @@ BYTES_PER_BATCH = 64 << 20
 SNAPSHOT_BYTES = 8 << 20
 _AT_A_TIME = 1 << 20
 SYNC_THREADS = 8
+#: Opens a file that must not exist.
+NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 # A worker has one core, and its files are many and small. Arrow's thread pool would start as many threads as the
 # host has cores in every worker, and handing columns to it takes longer than decompressing them.
@@ -131,7 +133,7 @@ class Unsynced:
 
     def write(self, path: Path, data: bytes | pa.Buffer, *, mode: int = 0o600) -> None:
         """Write a new file. Makes its directory if it is missing."""
-        handle, directories = _open_new(path, mode)
+        handle, directories = open_file(path, NEW, mode)
         file = os.fdopen(handle, "wb")
         self._files.append(file)
         self._directories |= dict.fromkeys(directories)
@@ -162,7 +164,7 @@ class Unsynced:
 
 def _write(path: Path, data: bytes | pa.Buffer, sync: bool, mode: int = 0o600) -> list[Path]:
     """Write a new file and return the directories with a new entry."""
-    handle, directories = _open_new(path, mode)
+    handle, directories = open_file(path, NEW, mode)
     with os.fdopen(handle, "wb") as file:
         file.write(memoryview(data))
         if sync:
@@ -171,9 +173,11 @@ def _write(path: Path, data: bytes | pa.Buffer, sync: bool, mode: int = 0o600) -
     return directories
 
 
-def _open_new(path: Path, mode: int = 0o600) -> tuple[int, list[Path]]:
-    """Open a new file; return it and the directories with a new entry."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+def open_file(path: Path, flags: int, mode: int = 0o600) -> tuple[int, list[Path]]:
+    """Open a file, and make its directory if it is missing; return the handle and the directories with a new entry.
+
+    The file's own directory counts as such.
+    """
     try:
         return os.open(path, flags, mode), [path.parent]
     except FileNotFoundError:
@@ -296,7 +300,7 @@ def write_records(
     Takes the memory of one batch. Errors: those of the disk, and of `batches`; then the file is removed.
     """
     schema = RECORD.with_metadata({**metadata, "stores": "\n".join(stores)})
-    handle, directories = _open_new(path)
+    handle, directories = open_file(path, NEW)
     records = 0
     try:
         with os.fdopen(handle, "wb") as file:

@@ -20,10 +20,10 @@ from pathlib import Path
 
 from taskplace.spark.state.environment import DATA, Environment
 
-#: Each open environment takes a part of the address space and three file descriptors.
-MOST = 256
+#: The most environments that a process keeps open. Each takes a part of the address space and three file descriptors.
+ENVIRONMENTS_LIMIT = 256
 #: At most this part of the file descriptors that a process may have.
-SHARE = 1 / 8
+DESCRIPTORS_SHARE = 1 / 8
 
 
 class Warm:
@@ -39,17 +39,11 @@ class Warm:
     def take(self, path: Path, names: Iterable[bytes]) -> Environment:
         """Return the open environment of a copy, or open it. Errors: as `Environment`."""
         names = tuple(names)
-        environment = self._taken(path)
-        if environment is None:
-            return Environment(path, names)
-        try:
-            if environment.databases.keys() >= set(names):
-                environment.check()
-                return environment
-        except BaseException:
-            environment.close()
-            raise
-        environment.close()  # the topology has got another store
+        environment = self._checked(path)
+        if environment is not None and environment.databases.keys() >= set(names):
+            return environment
+        if environment is not None:
+            environment.close()  # the topology has another store now
         return Environment(path, names)
 
     def give_back(self, environment: Environment) -> None:
@@ -64,17 +58,16 @@ class Warm:
     @contextmanager
     def borrow(self, path: Path) -> Iterator[Environment | None]:
         """Yield the open environment of a copy, or None if it is not open. An error closes it."""
-        environment = self._taken(path)
+        environment = self._checked(path)
+        if environment is None:
+            yield None
+            return
         try:
-            if environment is not None:
-                environment.check()
             yield environment
         except BaseException:
-            if environment is not None:
-                environment.close()
+            environment.close()
             raise
-        if environment is not None:
-            self.give_back(environment)
+        self.give_back(environment)
 
     def drop(self, path: Path) -> None:
         """Close the environment of a copy, if it is open."""
@@ -83,7 +76,7 @@ class Warm:
             environment.close()
 
     def tidy(self) -> None:
-        """Close the environments of removed copies, so that their disk space becomes free."""
+        """Close the environments of removed copies. This frees their disk space."""
         for path, environment in list(self._kept.items()):
             if not environment.file().st_nlink:
                 del self._kept[path]
@@ -94,8 +87,23 @@ class Warm:
         while self._kept:
             self._kept.popitem()[1].close()
 
+    def _checked(self, path: Path) -> Environment | None:
+        """Take out the environment of a copy, and check its file. Errors: `lmdb.CorruptedError`; it is closed then."""
+        environment = self._taken(path)
+        if environment is not None:
+            try:
+                environment.check()
+            except BaseException:
+                environment.close()
+                raise
+        return environment
+
     def _taken(self, path: Path) -> Environment | None:
-        """Return the environment of a copy and forget it. Close one that is of another file, or under another path."""
+        """Take out the environment of a copy; None if no open environment has the file that is at `path` now.
+
+        LMDB refuses to open a path or a file a second time. So an environment at `path` with another file is closed,
+        and one with this file at another path, because its directory was renamed.
+        """
         if not self._kept:
             return None
         try:
@@ -104,13 +112,12 @@ class Warm:
         except OSError:
             file = None
         kept = self._kept.pop(path, None)
-        if kept is not None and kept.file_id() == file:
+        if kept is not None and kept.file_id == file:
             return kept
-        # LMDB would refuse to open the path, or the renamed file, a second time.
-        others = [where for where, environment in self._kept.items() if environment.file_id() == file]
-        for environment in (kept, *map(self._kept.pop, others)):
-            if environment is not None:
-                environment.close()
+        stale = [] if kept is None else [kept]
+        renamed = [where for where, environment in self._kept.items() if environment.file_id == file]
+        for environment in (*stale, *map(self._kept.pop, renamed)):
+            environment.close()
         return None
 
 
@@ -122,7 +129,11 @@ def start() -> None:
     """Let this process keep environments open, and close those of removed copies. Workers of Spark call it."""
     if not WARM.most:
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        WARM.most = MOST if descriptors == resource.RLIM_INFINITY else min(MOST, int(descriptors * SHARE))
+        WARM.most = (
+            ENVIRONMENTS_LIMIT
+            if descriptors == resource.RLIM_INFINITY
+            else min(ENVIRONMENTS_LIMIT, int(descriptors * DESCRIPTORS_SHARE))
+        )
     WARM.tidy()
 
 

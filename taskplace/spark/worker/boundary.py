@@ -56,9 +56,8 @@ def write(
     rows = rows.take(pa.array(order))
     edges = np.searchsorted(numbers[order], np.arange(partitions + 1))
     data, slices = _encoded(rows, edges.tolist(), len(schema))
-    write_file(
-        root / file, data, sync=False
-    )  # not synced: it is needed only until this batch is committed, and made again after a crash
+    # Not synced: it is needed only until this batch is committed, and made again after a crash.
+    write_file(root / file, data, sync=False)
     return Boundary(file, schema, slices, tuple(hashed_as(rows.schema.field(name).type) for name in key))
 
 

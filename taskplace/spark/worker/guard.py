@@ -25,7 +25,7 @@ from taskplace.errors import TaskplaceError
 from taskplace.spark.messages import Meta, Opened, Owner
 from taskplace.spark.state import warm
 from taskplace.spark.state.copy import look
-from taskplace.spark.state.files import private_directory
+from taskplace.spark.state.files import open_file
 from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ def guarded(
     the position may survive where others die, and must not reset their count.
     """
     # The file stays: creating and removing it would cost more than all of the rest.
-    handle = _open_mark(copy.with_name(f".{copy.name}.{what}"))
+    handle, _ = open_file(copy.with_name(f".{copy.name}.{what}"), os.O_RDWR | os.O_CREAT)
     try:
         deaths = _deaths(os.pread(handle, MARK_BYTES, 0), executor)
         if deaths >= DEATHS:
@@ -87,15 +87,6 @@ def guarded(
             os.pwrite(handle, CLEARED, 0)
     finally:
         os.close(handle)
-
-
-def _open_mark(mark: Path) -> int:
-    flags = os.O_RDWR | os.O_CREAT
-    try:
-        return os.open(mark, flags, 0o600)
-    except FileNotFoundError:
-        private_directory(mark.parent)
-        return os.open(mark, flags, 0o600)
 
 
 def remove_marks(copy: Path) -> None:

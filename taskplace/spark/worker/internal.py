@@ -46,13 +46,9 @@ class InternalRows:
                 f"batch {self._setting.batch}: partition {partition} is not in the bin of "
                 f"{sorted(self._partitions)}"
             )
-        self.load()
-        return {topic: rows.of(partition) for topic, rows in self._rows.items()}
-
-    def load(self) -> None:
-        """Read the slices of all tasks of the bin, unless that is done."""
         if not self._rows:
             self._rows = {topic: self._read(topic) for topic in self._topics}
+        return {topic: rows.of(partition) for topic, rows in self._rows.items()}
 
     def _read(self, topic: str) -> _TopicRows:
         root, listing = Path(self._setting.checkpoint), self._setting.inputs
@@ -87,50 +83,49 @@ class _TopicRows:
         return pa.concat_tables(tables) if tables else self._schema.empty_table()
 
     def _read(self, root: Path, writers: Writers, mine: npt.NDArray[Any]) -> None:
-        """Read slices, which are sorted by partition and then by writer, into streams."""
+        """Read slices, which are sorted by partition and then by writer, into streams.
+
+        A stream has a schema, and behind it the slices of neighbouring writers with this schema for one partition.
+        """
         written_as = np.array(writers.written_as)
-        group = np.cumsum(np.diff(written_as, prepend=written_as[0]) != 0)[mine["writer"]]
+        # By slice: the run of writers with one schema that its writer is in. A new stream begins with each new run.
+        run = np.cumsum(np.diff(written_as, prepend=written_as[0]) != 0)[mine["writer"]]
         begins = np.ones(len(mine), bool)
-        begins[1:] = (np.diff(mine["partition"]) != 0) | (np.diff(group) != 0)
-        starts = np.flatnonzero(begins)
-        number = np.cumsum(begins) - 1
+        begins[1:] = (np.diff(mine["partition"]) != 0) | (np.diff(run) != 0)
+        firsts = np.flatnonzero(begins)
+        stream = np.cumsum(begins) - 1
+        # By slice: its place in its stream, in bytes behind the schema.
         before = np.cumsum(mine["length"]) - mine["length"]
-        at = before - before[starts][number]  # behind the schema
+        at = before - before[firsts][stream]
         views = []
-        for start, size in zip(starts, np.add.reduceat(mine["length"], starts).tolist(), strict=True):
-            schema = writers.schemas[written_as[mine["writer"][start]]]
+        for first, size in zip(firsts, np.add.reduceat(mine["length"], firsts).tolist(), strict=True):
+            schema = writers.schemas[written_as[mine["writer"][first]]]
             buffer = pa.allocate_buffer(len(schema) + size)
             view = memoryview(buffer).cast("B")
             view[: len(schema)] = schema
             views.append(view[len(schema) :])
-            self._streams.setdefault(int(mine["partition"][start]), []).append(buffer)
+            self._streams.setdefault(int(mine["partition"][first]), []).append(buffer)
+        # Each file is read once, from its beginning to its end.
         order = np.lexsort((mine["offset"], mine["writer"]))
-        columns = (
-            mine["writer"],
-            number,
-            at,
-            mine["partition"],
-            mine["offset"],
-            mine["length"],
-            mine["rows"],
-            mine["crc"],
-        )
-        _read_slices(
-            root, writers.files, zip(*(column[order].tolist() for column in columns), strict=True), views
-        )
+        columns = (stream, at, *(mine[name] for name in ("partition", "offset", "length", "rows", "crc")))
+        slices = zip(*(column[order].tolist() for column in (mine["writer"], *columns)), strict=True)
+        _read_slices(root, writers.files, slices, views)
 
 
 def _read_slices(
     root: Path, files: Sequence[str], slices: Iterator[tuple[int, ...]], streams: Sequence[memoryview]
 ) -> None:
-    """Read slices to their places in the streams. They are sorted by file and then by offset."""
+    """Read slices to their places in the streams. They are sorted by file and then by offset.
+
+    A slice: the writer, the stream, the place in it, the partition, the offset in the file, the length, rows, and CRC.
+    """
     for writer, of_one in groupby(slices, itemgetter(0)):
         path = root / files[writer]
         pieces = list(of_one)
         try:
             file = path.open("rb")
         except FileNotFoundError:
-            _, _, _, partition, _, _, rows, _ = pieces[0]
+            partition, rows = pieces[0][3], pieces[0][6]
             raise CheckpointError(
                 f"{path}: the file is missing; it has {rows} rows of partition {partition}"
             ) from None

@@ -56,7 +56,7 @@ def test_each_task_is_in_one_bin_that_has_its_rows_and_no_others(stage):
     st.integers(1, 300), st.integers(0, 4 * WORTH_A_BIN), st.sampled_from([*EXECUTORS, None]), st.booleans()
 )
 def test_an_owner_gets_as_many_bins_as_its_work_is_worth(number, size, owner, all_run):
-    """Its tasks are neighbours and of one size."""
+    """All tasks have one owner and one size, and follow each other in the shuffle."""
     running = range(number) if all_run else range(0, number, 3)
     sizes = [size if p in running else 0 for p in range(number)]
     bins = cut(range(number), dict.fromkeys(running, owner), sizes, running=running)

@@ -199,7 +199,7 @@ def test_a_layout_says_what_its_numbers_mean_and_of_which_columns():
     }
     assert meaning(Aggregate("s", by={"k": "int64"}, **aggregates)) == said
     assert meaning(Aggregate("s", by={"k": "int64"}, ttl="1 day", time="k", **aggregates)) == said
-    hours = [Tumbling("at", "1 hour"), Tumbling("other", 3_600_000, grace="5 minutes", emit="final")]
+    hours = [Tumbling("at", "1 hour"), Tumbling("other", "3600000 ms", grace="5 minutes", emit="final")]
     for window in hours:
         assert meaning(Count("s", by={"k": "int64"}, window=window)) == {
             "count": "count_all",
@@ -215,7 +215,7 @@ def test_a_schema_keeps_the_meaning_in_one_order():
     one = StoreSchema.of("s", layout | {"meaning": {"b": "sum", "a": "max"}})
     other = StoreSchema.of("s", layout | {"meaning": {"a": "max", "b": "sum"}})
     assert one.meaning == other.meaning == (("a", "max"), ("b", "sum"))
-    forgets = StoreSchema.of("s", Count("s", by={"k": "int64"}, window=Tumbling("at", 5)).layouts()["s"])
+    forgets = StoreSchema.of("s", Count("s", by={"k": "int64"}, window=Tumbling("at", "5 ms")).layouts()["s"])
     of = ("column of window_start", "at")
     assert forgets.meaning == (of, ("count", "count_all"), ("emit", "changes"), ("window", "5 ms"))
     for wrong in ("sum", {"a": 1}, [("a", "sum")]):

@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from taskplace.errors import CheckpointError, Fenced
 from taskplace.spark.codec import checksum_of
 from taskplace.spark.messages import EMPTY, Change, Fence, History, Position, Snapshot
-from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import (
     ROWS_PER_BATCH,
     encode_changes,
@@ -31,6 +31,7 @@ from taskplace.spark.state.files import (
     record_batch,
     write_file,
 )
+from tests.support.copies import peek
 from tests.support.forks import wait_for
 
 STORES = ["a", "b"]

@@ -104,7 +104,7 @@ def test_the_index_takes_any_time_and_sorts_by_when_it_is_due(times, ttl):
 @given(times=st.lists(whole, min_size=1, max_size=6), size_ms=st.integers(1, 9 * 10**12))
 def test_any_time_is_in_a_window(times, size_ms):
     rows = pa.table({"at": column(pa.timestamp("us"), times)})
-    starts = Tumbling("at", size_ms).starts(rows).cast(pa.int64()).to_pylist()
+    starts = Tumbling("at", f"{size_ms} ms").starts(rows).cast(pa.int64()).to_pylist()
     size = 1000 * size_ms
     assert starts == [max(time // size * size, FIRST) for time in times]
 

@@ -12,9 +12,10 @@ import pytest
 
 from taskplace.spark.messages import History
 from taskplace.spark.state import warm
-from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DATA
 from taskplace.spark.state.view import View
+from tests.support.copies import peek
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
     bring(tmp_path / "0_0", history)
     assert len(warm.WARM) == 0
     warm.start()
-    assert 0 < warm.WARM.most <= warm.MOST
+    assert 0 < warm.WARM.most <= warm.ENVIRONMENTS_LIMIT
 
 
 def test_those_that_were_used_last_are_kept(tmp_path, pool, history, monkeypatch):
@@ -102,7 +103,7 @@ def test_a_file_that_was_replaced_is_another_one(tmp_path, pool, history):
     shutil.copy(data, other)
     other.rename(data)
     assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
-    assert [environment.file_id()[1] for environment in pool._kept.values()] == [data.stat().st_ino]
+    assert [environment.file_id[1] for environment in pool._kept.values()] == [data.stat().st_ino]
 
 
 def test_a_directory_that_was_renamed_is_opened_under_its_new_name(tmp_path, pool, history, monkeypatch):

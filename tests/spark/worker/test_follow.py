@@ -10,9 +10,10 @@ import pytest
 
 from taskplace.spark import faults
 from taskplace.spark.messages import EMPTY, FollowRequest, History, Position
-from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import RecordFile, decode_records, read_sealed
 from taskplace.spark.worker import identity
+from tests.support.copies import peek
 from tests.support.visits import ROWS, orders, visit
 from topology import TaskId
 

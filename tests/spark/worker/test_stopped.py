@@ -16,9 +16,10 @@ import pytest
 from taskplace.spark import faults
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import Report
-from taskplace.spark.state.copy import Copy, peek
+from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import read_sealed
 from taskplace.spark.worker.hashing import partition_of
+from tests.support.copies import peek
 from topology import TaskId
 
 POINTS = [name for name in faults.POINTS if name.startswith("attempt.")]

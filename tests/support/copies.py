@@ -1,0 +1,14 @@
+"""Where a copy is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from taskplace.spark.messages import Position
+from taskplace.spark.state.copy import look
+
+
+def peek(path: Path) -> Position | None:
+    """Return the position of the copy at `path` that is certainly committed; None if it is missing or unusable."""
+    meta = look(path)
+    return None if meta is None else meta.certain
