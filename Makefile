@@ -6,6 +6,8 @@
 BIN := .venv/bin
 STAMP := .venv/.installed
 RUN_STAMP := .venv/.installed-run
+# Tests and executors start hundreds of interpreters; without compiled files each would compile the project anew.
+export PYTHONDONTWRITEBYTECODE :=
 # Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
 # One worker per core. In `make test`, one of them runs all tests with Spark, first (tests/conftest.py).

@@ -20,12 +20,16 @@ _PLAIN = ("password", "passwd", "pwd", "passphrase", "secret", "token", "jaas", 
 _AMONG_OPTIONS = (*_PLAIN, "key", "keys", "sasl", "auth", "signature", "sas")
 _OPTIONS = ("options", "option", "conf")
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_WORD = rf"[\w.\-]*(?:{'|'.join(_PLAIN)}|(?:access|account|api|private|secret)[._\-]?key|sasl\.)[\w.\-]*"
+# Each pattern begins at the beginning of a word, and never gives back what it took: linear in the length of a text.
+_WORD = (
+    rf"(?<![\w.\-])(?=[\w.\-]*?(?:{'|'.join(_PLAIN)}|(?:access|account|api|private|secret)[._\-]?key|sasl\.))"
+    r"[\w.\-]++"
+)
 _PAIR = re.compile(
-    rf"""({_WORD}["']?\s*[=:]\s*)(?!found\b)("(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s"',;&)}}\]]+)""",
+    rf"""({_WORD}["']?\s*+[=:]\s*+)(?!found\b)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s"',;&)}}\]]++)""",
     re.IGNORECASE,
 )
-_IN_URI = re.compile(r"(\w+://[^/\s:@]*:)[^/\s@]+@")
+_IN_URI = re.compile(r"((?<!\w)\w++://[^/\s:@]*+:)[^/\s@]++@")
 #: The signature of a signed URI, and the token of a header.
 _SIGNED = re.compile(r"([?&](?:sig|signature|x-amz-signature)=|\bBearer\s+)[^&\s'\"]+", re.IGNORECASE)
 

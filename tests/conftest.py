@@ -96,7 +96,21 @@ def fault_orders(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(fault_orders):
+def only_cluster(tmp_path_factory):
+    """Fail if tests with Spark run in two workers of xdist: two clusters on the cores of one take twice as long."""
+    if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is None:
+        return
+    with (tmp_path_factory.getbasetemp().parent / "worker-with-spark").open("a+") as file:
+        file.write(f"{worker}\n")
+        file.flush()
+        file.seek(0)
+        workers = file.read().split()
+    if set(workers) != {worker}:
+        pytest.fail(f"tests with Spark run in {workers}: this pytest-xdist does not keep groups together")
+
+
+@pytest.fixture(scope="session")
+def spark(only_cluster, fault_orders):
     from pyspark.sql import SparkSession
 
     from tests.support.placed_harness import SHORT_LIVED
@@ -121,17 +135,21 @@ def spark(fault_orders):
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")
     yield session
-    before = children()
+    executors = executor_processes()
     session.stop()
-    _, left = psutil.wait_procs(before, timeout=5)
-    for process in left:  # executors that did not hear of it; the driver's own JVM ends with this process
+    _, left = psutil.wait_procs(executors, timeout=5)
+    for process in left:  # did not hear of it
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+
+
+def executor_processes() -> list[psutil.Process]:
+    found = []
+    for process in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
-                process.kill()
-
-
-def children() -> list[psutil.Process]:
-    return [p for p in psutil.Process().children(recursive=True) if "java" in p.name()]
+                found.append(process)
+    return found
 
 
 @pytest.fixture

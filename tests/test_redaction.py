@@ -220,6 +220,34 @@ def test_an_override_that_cannot_be_read_tells_no_secret(override):
     assert SECRET not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "a",
+        "9",
+        "-",
+        ".",
+        " ",
+        "password",
+        "password=",
+        'password="',
+        "token='\\\"",
+        "a://",
+        "a://b:",
+        "Bearer ",
+        "sasl.",
+    ],
+)
+@pytest.mark.timeout(60)
+def test_the_time_for_a_text_grows_with_its_length_only(piece):
+    assert SECRET not in scrubbed(f"{piece * 50_000} password={SECRET}")
+
+
+@pytest.mark.parametrize("text", [f'password="{SECRET}', f"x token: '{SECRET} {SECRET}", f'pwd="\\"{SECRET}'])
+def test_a_secret_whose_quotes_are_cut_off_is_hidden(text):
+    assert SECRET not in scrubbed(text)
+
+
 def test_what_is_no_secret_is_shown_by_the_parser():
     for text, shown in (("a: !!int abc", "abc"), ("path: *cents", "cents"), ("a: !x y", "!x")):
         with pytest.raises(InputError, match=f"^app.yaml:1: .*{shown}"):

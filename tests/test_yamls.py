@@ -19,7 +19,7 @@ APP = "application: {id: a, class: 'x:Y'}\n"
         ("c: 1\na: &x\n  b: *x\n", ":2: found 'an alias to what it is itself in'"),
         ("a: &x [1, [*x]]\n", ":1: found 'an alias to what it is itself in'"),
         ("a: &x\n  b: 1\n  <<: *x\n", ":1: found 'an alias to what it is itself in'"),
-        ("a: " + "[" * 3000 + "]" * 3000, "nested too deeply.*at most 100 levels"),
+        ("a: " + "[" * 600 + "]" * 600, "nested too deeply.*at most 100 levels"),
         ("a: " + "{b: " * 120 + "1" + "}" * 120, "nested too deeply"),
         ("a: 1\nb: {c: 1,\n  c: 2}\n", ":3: found \"the key 'c' given twice\""),
         ("a: {<<: {b: 1}, <<: {b: 2}}", "the key '<<' given twice"),

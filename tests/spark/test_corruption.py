@@ -249,7 +249,8 @@ def outcome(work):
     return said or signal.Signals(-status).name
 
 
-def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng):
+@pytest.mark.parametrize("flips", [40, pytest.param(150, marks=pytest.mark.long)])
+def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng, flips):
     """Whoever reads it finds out, or dies of it; after two such deaths at most the copy is made again."""
     task, program = TaskId(0, 0), ran.first
     truth = ran.contents(task)
@@ -288,7 +289,7 @@ def test_a_bit_that_flipped_in_a_copy_is_never_taken_for_state(ran, rng):
     with Copy(path, program.databases) as copy:
         entries_of_the_copy = sorted(e for _, entries in copy.dump(100)[1] for e in entries)
     outcomes = Counter()
-    for _ in range(150):
+    for _ in range(flips):
         data = bytearray(whole)
         data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         for work in (snapshot_all, read_all):

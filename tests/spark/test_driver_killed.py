@@ -65,7 +65,6 @@ def drive_and_kill(folder: Path) -> None:
     assert committed < BATCHES, "it was too fast to be killed in the middle"
 
 
-@pytest.mark.everyday("State effectively once", "Sinks")
 def test_a_killed_driver_is_continued_on_another_cluster(cluster, tmp_path):
     rows = write_events(tmp_path, BATCHES)
     drive_and_kill(tmp_path)

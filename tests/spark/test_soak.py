@@ -112,7 +112,7 @@ def check_flat(found: dict[str, list[int]]) -> None:
 @pytest.mark.parametrize(
     ("batches", "samples"),
     [
-        pytest.param(600, 24, id="some"),
+        pytest.param(600, 24, id="some", marks=pytest.mark.long),
         pytest.param(100_000, 100, id="many", marks=[pytest.mark.slow, pytest.mark.timeout(7_200)]),
     ],
 )

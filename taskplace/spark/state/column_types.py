@@ -50,7 +50,7 @@ _KNOWN = {
 
 
 #: In a word of Arrow's may stand more in brackets: `timestamp[us, tz=UTC]`.
-_WORDS = re.compile(r"\s*(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
+_WORDS = re.compile(r"\s*+(`(?:[^`]|``)*`|[<>(),:]|[^\s<>(),:`\[]+(?:\[[^\]]*\])?|\S)")
 _ZONED = re.compile(r"timestamp\[(s|ms|us|ns), tz=([^\]]+)\]")
 _DECIMALS = ("decimal", "decimal128", "numeric")
 _LISTS = ("list", "array")

@@ -21,7 +21,9 @@ from contextlib import contextmanager
 from taskplace.validation import nearest
 
 #: Texts in quotes, names in backticks, signs, words.
-WORDS = re.compile(r"""\s*(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:]|[^\s<>(),:`'"]+|\S)""")
+WORDS = re.compile(
+    r"""\s*+(`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<>(),:]|[^\s<>(),:`'"]+|\S)"""
+)
 #: The most digits of a decimal, in Spark and in a store.
 DIGITS = 38
 #: Letters before a mistake that an error shows.
@@ -49,7 +51,7 @@ class Tokens:
 
     def __init__(self, written: str, words: re.Pattern[str]) -> None:
         self.written = written
-        self._words = [(match[1], match.start(1), match.end(1)) for match in words.finditer(written)]
+        self._words = [(match[1], match.start(1), match.end(1)) for match in words.finditer(written.rstrip())]
         self._next = 0
         self._place: tuple[str, ...] = ()
 
