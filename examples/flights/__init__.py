@@ -81,7 +81,7 @@ class Flights:
 
         if not any(self.output.glob("batch_id=*")):
             return CheckResult(False, f"there is no result in {self.output}")
-        found = result(spark, self.output)
+        found = result(spark, self.output).cache()  # also for the findings: it is hundreds of small files
         answer = compare(truth(spark, self.input), found)
         if not answer.ok:
             return answer

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from examples.flights.data import FLIGHT_KEY, WEATHER_KEY
@@ -61,10 +61,10 @@ def truth(spark: SparkSession, directory: Path) -> DataFrame:
 
 
 def result(spark: SparkSession, directory: Path) -> DataFrame:
-    """Return the stream's result: for each of `KEY` the row of its greatest batch."""
+    """Return the stream's result: for each of `KEY` the rows of its greatest batch."""
     rows = spark.read.parquet(str(directory))
-    last = rows.groupBy(*KEY).agg(F.max("batch_id").alias("batch_id"))
-    return rows.join(last, [*KEY, "batch_id"]).select(*KEY, *VALUES)
+    last = F.max("batch_id").over(Window.partitionBy(*KEY))
+    return rows.withColumn("last", last).where("batch_id = last").select(*KEY, *VALUES)
 
 
 def compare(expected: DataFrame, found: DataFrame) -> CheckResult:

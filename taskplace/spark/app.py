@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import pyspark
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -23,6 +24,7 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.model.events import CheckResult, Reporter
 from taskplace.redaction import scrubbed
 from taskplace.settings import MOST_ACTIVE, ChaosSettings, Settings
+from taskplace.spark.bridge import TESTED
 from taskplace.spark.messages import change_files, reports_dir
 from taskplace.spark.placed import Placed
 from topology import Topology
@@ -30,6 +32,15 @@ from topology import Topology
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.02
+#: Checkpoints are on a POSIX file system. Spark's default starts processes for each file of its own logs there.
+LOGS_WITHOUT_PROCESSES = (
+    {
+        "spark.sql.streaming.checkpointFileManagerClass": "org.apache.spark.sql.execution.streaming.checkpointing."
+        "FileSystemBasedCheckpointFileManager"
+    }
+    if pyspark.__version__.startswith(f"{TESTED}.")  # in other versions it has another name
+    else {}
+)
 
 
 class Application(Protocol):
@@ -104,6 +115,7 @@ def session(settings: Settings) -> SparkSession:
         # Reduce locality would add preferred hosts to the pin: a task that has waited for its executor in vain could
         # then not run on just any executor.
         "spark.shuffle.reduceLocality.enabled": "false",
+        **LOGS_WITHOUT_PROCESSES,
         "spark.executorEnv.PYTHONPATH": os.pathsep.join(paths),
         **settings.spark.conf,
     }
