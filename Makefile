@@ -1,7 +1,7 @@
 # `make run` and `make test` set up everything that they need.
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput mutants lint setup java clean distclean
+.PHONY: help run test test-long test-all bench-engine bench-steering bench-recovery bench-throughput bench-latency mutants lint setup java clean distclean
 
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -44,6 +44,9 @@ bench-recovery: java $(STAMP) ## measure how long an executor's death stops a st
 
 bench-throughput: java $(STAMP) ## measure rows/s and empty batches, compared with Spark's own operators
 	@$(BIN)/python benchmarks/bench_throughput.py $(ARGS)
+
+bench-latency: java $(STAMP) ## measure how long small batches take, compared with Spark's own operators
+	@$(BIN)/python benchmarks/bench_latency.py $(ARGS)
 
 mutants: $(STAMP) ## test the tests: change the code at random places and check that a fast test fails
 	@$(BIN)/python scripts/mutants/run.py $(ARGS)

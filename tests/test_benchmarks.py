@@ -54,6 +54,18 @@ def test_throughput(tmp_path):
     assert figures["standbys"]["followed records, 0 standby"] == 0
 
 
+def test_latency(tmp_path):
+    figures, text = run("bench_latency.py", tmp_path)
+    sizes = [found for name, found in figures.items() if name.endswith(" rows")]
+    assert len(sizes) == 2
+    for found in sizes:
+        assert set(found) == {"placed, Parquet", "placed, no sink", "native agg, noop", "native agg, Parquet"}
+        for name, one in found.items():
+            assert 0 < one["p50"] <= one["p99"], name
+            assert one["spans"]["triggerExecution"] > 0, name
+            assert name in text
+
+
 def test_snapshot_of_a_large_copy(tmp_path):
     figures, text = run("bench_snapshot_executor.py", tmp_path)
     assert list(figures["steps"]) == ["fill half", "snapshot of half", "fill", "snapshot", "restore", "read"]
