@@ -293,8 +293,8 @@ class AttemptDescriptor(Message, frozen=True):
     held: Mapping[str, Watermark] = {}
 
 
-class Bin(Message, frozen=True):
-    """The tasks that one Spark task runs, one after the other. All of them were planned for one instance."""
+class BinDescriptor(Message, frozen=True):
+    """The input of one Spark task: the attempts that it runs, one after the other, all planned for one instance."""
 
     descriptors: tuple[AttemptDescriptor, ...]
 
