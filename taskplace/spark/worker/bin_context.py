@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark.messages import Setting, cancellation_mark
-from taskplace.spark.state.copy import Superseded
+from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.state.files import Unsynced
 from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
 from taskplace.spark.worker.internal import InternalRows

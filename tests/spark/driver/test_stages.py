@@ -6,7 +6,7 @@ import pytest
 
 from taskplace.spark.bridge import JobLostError
 from taskplace.spark.messages import Report
-from taskplace.spark.state.copy import Superseded
+from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker import attempt_reports, bin_context
 from taskplace.spark.worker import bins as worker_bins
 from tests.support.attempts import BATCHES, PLANES

@@ -8,7 +8,7 @@ import pytest
 
 from taskplace.errors import Fenced
 from taskplace.spark.messages import cancellation_mark
-from taskplace.spark.state.copy import Superseded
+from taskplace.spark.state.catching_up import Superseded
 from taskplace.spark.worker import bin_context
 from tests.support.attempts import BATCHES
 from topology import TaskId
