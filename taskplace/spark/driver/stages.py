@@ -161,7 +161,7 @@ def _run_bins(cluster: Cluster, stage: Stage, cut: Sequence[Bin]) -> dict[TaskId
     job = cluster.pinned(
         [stage.descriptor(bin_).encode() for bin_ in cut],
         [bin_.owner.location if bin_.owner and not cluster.local else None for bin_ in cut],
-        partial(attempts, setting),
+        partial(attempts, setting.encode()),
         stage.arrow,
         [(bin_.start, bin_.end) for bin_ in cut],
     )

@@ -27,12 +27,14 @@ from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 
 
-def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
+def run_stage(program: Program, encoded: bytes, elements: Iterable[Any]) -> Iterator[bytes]:
     """Run the bins of one Spark partition and yield the reports of their tasks, encoded.
 
-    An element is a bin with its Arrow batches, or only the bin if the stage has no external input.
+    - `encoded`: the setting of the stage
+    - `elements`: bins with their Arrow batches, or only the bins if the stage has no external input
     """
     worker_process.begin()
+    setting = Setting.decode(encoded)
     for element in elements:
         bin_, batches = (element, ()) if setting.schema is None else element
         del element  # the rows are held once

@@ -18,8 +18,8 @@ from taskplace.spark.messages import (
     AttemptDescriptor,
     Boundary,
     Change,
-    Columns,
     StagedFile,
+    TypedColumns,
     batch_dir,
     change_file,
 )
@@ -36,7 +36,7 @@ class Sealed:
     change: Change | None
     boundaries: Mapping[str, Boundary]
     sinks: Mapping[str, StagedFile]
-    staged_as: Mapping[str, Columns]
+    staged_as: Mapping[str, TypedColumns]
 
 
 @dataclass(frozen=True)

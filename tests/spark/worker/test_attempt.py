@@ -248,7 +248,7 @@ def test_bytes_like_elements_are_taken(runtime):
     descriptor = AttemptDescriptor(TaskId(0, 0), "executor-1", History())
     batches = [bytearray(b) for b in runtime.input(0, BATCHES[0], PLANES)]
     element = bytearray(BinDescriptor((descriptor,)).encode()), batches
-    (answer,) = run_stage(runtime.first, runtime.setting(runtime.first), [element])
+    (answer,) = run_stage(runtime.first, runtime.setting(runtime.first).encode(), [element])
     report = Report.decode(answer)
     assert report.rows == runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES).rows > 0
     assert AttemptDescriptor.decode(bytes(bytearray(descriptor.encode()))) == descriptor

@@ -29,7 +29,7 @@ def bin_of(runtime, tasks=TASKS):
 
 
 def run(runtime, element) -> list[Report]:
-    setting = runtime.setting(runtime.first)
+    setting = runtime.setting(runtime.first).encode()
     return [Report.decode(report) for report in run_stage(runtime.first, setting, [element])]
 
 

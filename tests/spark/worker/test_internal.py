@@ -137,7 +137,7 @@ def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, tru
     tasks = [TaskId(1, partition) for partition in range(3)]
     descriptors = tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)
     runtime.be("1")
-    died = run_stage(runtime.second, setting, [BinDescriptor(descriptors).encode()])
+    died = run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
     before = Report.decode(next(died))
     died.close()
     for report in reports:
@@ -149,7 +149,8 @@ def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, tru
             path.write_bytes(data)
     runtime.be("2")
     second = [
-        Report.decode(r) for r in run_stage(runtime.second, setting, [BinDescriptor(descriptors).encode()])
+        Report.decode(r)
+        for r in run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
     ]
     assert [report.instance for report in second] == ["executor-1", "executor-2", "executor-2"]
     assert second[0] == before
