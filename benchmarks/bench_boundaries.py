@@ -68,7 +68,16 @@ def reported(boundaries: Sequence[Boundary], clock: Clock) -> list[Report]:
     """Send the boundaries to the driver."""
     reports = [
         Report(
-            TaskId(0, task), "attempt", "executor-1", "executor-1", None, {}, {TOPIC: one}, 0, Recovery(), {}
+            task=TaskId(0, task),
+            attempt="attempt",
+            instance="executor-1",
+            planned="executor-1",
+            change=None,
+            sinks={},
+            boundaries={TOPIC: one},
+            rows=0,
+            recovery=Recovery(),
+            seconds={},
         )
         for task, one in enumerate(boundaries)
     ]
@@ -89,7 +98,18 @@ def measure(tasks: int, rows: int) -> tuple[Clock, int, int, int]:
         owners = {task: EXECUTORS[task % len(EXECUTORS)] for task in range(tasks)}
         order = bins.owner_order(owners)
         cut = bins.cut(order, owners, [sizes.get(task, 0) for task in range(tasks)], running=owners)
-        setting = Setting(str(root), "", "", 1, 0, 1, None, None, 1, listing)
+        setting = Setting(
+            checkpoint=str(root),
+            state_root="",
+            spark_app="",
+            epoch=1,
+            batch=0,
+            generation=1,
+            schema=None,
+            compression=None,
+            bytes_per_task=1,
+            inputs=listing,
+        )
         found = 0
         for bin_ in cut:
             read_listing.cache_clear()
