@@ -13,6 +13,9 @@ Properties:
 - The entries have checksums, and the file is as long as its map. So a changed or cut copy is detected and made again.
 
 When the map is full it grows, and the attempt runs again on the larger map.
+
+Beside it: `transaction` has what one transaction sees and changes, `catching_up` brings a copy to the end of a history,
+and `look` reads where a copy is without opening it.
 """
 
 from __future__ import annotations
