@@ -26,7 +26,6 @@ from taskplace.spark.messages import (
     FollowReport,
     FollowRequest,
     History,
-    Layout,
     Manifest,
     Meta,
     Opened,
@@ -35,6 +34,7 @@ from taskplace.spark.messages import (
     Report,
     Snapshot,
     StagedFile,
+    StoreLayout,
 )
 from topology import TaskId
 
@@ -246,8 +246,8 @@ def test_a_declaration_has_the_form_that_it_always_had():
         "id",
         {"name": "t", "ratio": 1e16},
         {
-            "s": Layout((("k", "string"),), (("n", "int64"),)),
-            "t": Layout((), (("at", "date32[day]"),), "at", {"n": "count"}),
+            "s": StoreLayout((("k", "string"),), (("n", "int64"),)),
+            "t": StoreLayout((), (("at", "date32[day]"),), "at", {"n": "count"}),
         },
         {"s": 0, "t": 1},
         ("a", "b"),
