@@ -9,8 +9,9 @@ Each bin reads the listing itself, as in a worker of its own.
 - "write": the boundary files, with the checksums of their slices
 - "reports": encode them in the tasks and decode them on the driver
 - "list": on the driver, the bytes of each reader and the listing
-- "find": in all bins, read the listing, choose slices, open the files, read the slices and check them
-- "decode": make the tables of all tasks
+- "find": in all bins, read the listing, choose slices, open the files, read the slices, check them, and make the table
+  of the first task
+- "decode": make the tables of the other tasks
 """
 
 from __future__ import annotations
@@ -68,7 +69,16 @@ def reported(boundaries: Sequence[Boundary], clock: Clock) -> list[Report]:
     """Send the boundaries to the driver."""
     reports = [
         Report(
-            TaskId(0, task), "attempt", "executor-1", "executor-1", None, {}, {TOPIC: one}, 0, Recovery(), {}
+            task=TaskId(0, task),
+            attempt="attempt",
+            instance="executor-1",
+            planned="executor-1",
+            change=None,
+            sinks={},
+            boundaries={TOPIC: one},
+            rows=0,
+            recovery=Recovery(),
+            seconds={},
         )
         for task, one in enumerate(boundaries)
     ]
@@ -89,15 +99,26 @@ def measure(tasks: int, rows: int) -> tuple[Clock, int, int, int]:
         owners = {task: EXECUTORS[task % len(EXECUTORS)] for task in range(tasks)}
         order = bins.owner_order(owners)
         cut = bins.cut(order, owners, [sizes.get(task, 0) for task in range(tasks)], running=owners)
-        setting = Setting(str(root), "", "", 1, 0, 1, None, None, 1, listing)
+        setting = Setting(
+            checkpoint=str(root),
+            state_root="",
+            spark_app="",
+            epoch=1,
+            batch=0,
+            generation=1,
+            schema=None,
+            compression=None,
+            bytes_per_task=1,
+            inputs=listing,
+        )
         found = 0
         for bin_ in cut:
             read_listing.cache_clear()
             read = InternalRows(setting, (TOPIC,), bin_.partitions)
-            with clock.step("find"):
-                read.load()
-            for task in bin_.partitions:
-                with clock.step("decode"):
+            for number, task in enumerate(bin_.partitions):
+                with clock.step(
+                    "decode" if number else "find"
+                ):  # the first task has all rows of the bin read
                     table = read.of(task)[TOPIC]
                 found += table.num_rows
         if found != tasks * tasks * rows:

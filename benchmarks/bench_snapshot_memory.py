@@ -42,7 +42,7 @@ def fill(folder: Path, mib: int) -> Any:
     from taskplace.spark.state.copy import Copy
 
     random, changes, at = np.random.default_rng(1), [], EMPTY
-    with Copy(folder / "copy", ["s"]) as copy:
+    with Copy(folder / "0_0", ["s"]) as copy:
         for number in range(max(1, mib // 16)):
             rows = min(mib, 16) * (1 << 20) // VALUE
             keys = random.permutation(rows)
@@ -65,8 +65,8 @@ def snapshot(folder: Path, history: Any) -> Any:
 
     orders = FollowRequest("", str(folder / "cp"), str(folder), "app", {0: ["s"]}, {0: ["s"]})
     done = FollowReport("executor-1", here=True)
-    identity.executor()
-    follow._snapshot(folder / "copy", TaskId(0, 0), history, folder / "cp", orders, done)
+    visit = follow.Visit(orders, follow.Budget(None), identity.executor()[1], folder, done)
+    visit.snapshot(TaskId(0, 0), history)
     assert not done.errors, done.errors
     return done.snapshots[TaskId(0, 0)]
 
@@ -104,7 +104,7 @@ def read(folder: Path, made: Any) -> None:
             return pa.table({n: pa.array(range(len(found))) for n in "kl"}, schema=self.columns)
 
     lookup.RowCodec = AsRows  # type: ignore[misc,assignment]
-    with View(folder / "copy", "s", History((), (made,))) as view:
+    with View(folder / "0_0", "s", History((), (made,))) as view:
         lookup._write(schema, view, folder / "read.parquet", None)
 
 

@@ -164,7 +164,7 @@ def main() -> None:
                 "native agg, 200 partitions": with_partitions(200, spark),
             }
             often = {} if args.quick else dict.fromkeys(variants, args.often)
-            found = turns(spark, out, folder / "batches", size, variants, rounds, often)
+            found = turns(spark, out, folder / "batches", size, variants, rounds=rounds, often=often)
             out.keep("batches", found)
             show_batches(out, size, found, f"placed, {tasks[0]} tasks")
     out.close()

@@ -217,6 +217,7 @@ def turns(
     folder: Path,
     size: Size,
     variants: dict[str, Any],
+    *,
     rounds: int,
     often: dict[str, int],
 ) -> dict[str, dict[str, Any]]:
@@ -370,7 +371,7 @@ def main() -> None:
             else:
                 variants = both if part == "large" else {**both, **pandas}
                 turns_each = 1 if part == "python" else rounds
-                found = turns(spark, out, folder / part, size, variants, turns_each, often)
+                found = turns(spark, out, folder / part, size, variants, rounds=turns_each, often=often)
                 out.keep(f"{part}: {size.rows} rows, {size.keys} keys", found)
                 show(out, size, found)
     out.close()

@@ -24,6 +24,8 @@ TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
 #: Files of others that the docs name: kafka-python's and Faust's tests, and a user's module.
 OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
 OF_OTHERS |= {"my_processors.py", "my_sinks.py"}
+LONGEST_FUNCTION = 70  # lines, with its docstring
+MOST_BY_POSITION = 6  # arguments
 SPARK_SIDE = {"pyspark", "py4j", "pyarrow", "lmdb", "psutil", "pandas"}
 
 
@@ -160,6 +162,45 @@ def test_no_test_file_is_large():
         if (size := path.stat().st_size) > LARGEST_TEST_FILE
     }
     assert large == {}
+
+
+def wide_or_long(source: str) -> dict[int, str]:
+    """Return what has too many arguments by position, or too many lines, by line number."""
+    found = {}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            names = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+            if len(set(names) - {"self", "cls"}) > MOST_BY_POSITION:
+                found[node.lineno] = f"{node.name} takes {len(names)} arguments by position"
+            if (lines := node.end_lineno - node.lineno + 1) > LONGEST_FUNCTION:
+                found[node.lineno] = f"{node.name} has {lines} lines"
+        elif isinstance(node, ast.Call) and len(node.args) > MOST_BY_POSITION:
+            found[node.lineno] = f"{ast.unparse(node.func)} gets {len(node.args)} arguments by position"
+    return found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(self, a, b, c, d, e, f, g): ...",
+        "def f(a, b, c, /, d, e, f, g): ...",
+        "f(1, 2, 3, 4, 5, 6, 7)",
+        "def f():\n" + "    a = 1\n" * LONGEST_FUNCTION,
+    ],
+)
+def test_what_is_wide_or_long_is_found(source):
+    assert len(wide_or_long(source)) == 1
+
+
+def test_arguments_have_names_and_functions_are_read_at_a_glance():
+    """What travels together is a value with fields; what else a function takes is keyword-only."""
+    wide = {
+        f"{path.relative_to(ROOT)}:{line}": what
+        for package in ("taskplace", "topology")
+        for path in files(package)
+        for line, what in wide_or_long(path.read_text()).items()
+    }
+    assert wide == {}
 
 
 def test_the_files_that_the_docs_name_are_there():

@@ -10,7 +10,7 @@ The calls beyond the public API, and their reasons:
 - `ShuffleExchangeLike.getShuffleRDD` with `CoalescedPartitionSpec`, and `SparkSession.internalCreateDataFrame`: reads a
   range of the shuffle in one Spark partition, for one bin of tasks.
 - `SparkStatusStore.executorList` and `SparkContext.getExecutorIds`: the executors;
-  `TaskScheduler.getExecutorDecommissionState`: the executors that are being decommissioned.
+  `TaskSchedulerImpl.executorsPendingDecommission` and `getExecutorDecommissionState`: those being decommissioned.
 - `PythonUtils.getBroadcastThreshold`: from which size on PySpark itself makes a broadcast of a function.
 - `DataSourceRegistration` with a stand-in for the session: a source that the driver's own Python plans.
 """
@@ -23,7 +23,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
@@ -31,7 +31,7 @@ from weakref import WeakKeyDictionary
 
 import pyspark
 from py4j.protocol import Py4JNetworkError
-from pyspark import RDD, InheritableThread
+from pyspark import RDD, InheritableThread, SparkContext
 from pyspark.serializers import BatchedSerializer, CPickleSerializer, NoOpSerializer, PairDeserializer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's users know it by
@@ -70,6 +70,127 @@ class _Shuffle:
     exchange: Any
 
 
+class _Executors:
+    """The executors of an application. The host and the cores of an id never change, so Spark is asked for them once.
+
+    Which ids exist, and which of them Spark is decommissioning, is asked each time. Each call to the JVM takes a few
+    tenths of a millisecond, and the list of executors takes several calls for each of them.
+    """
+
+    def __init__(self, sc: SparkContext, *, local: bool) -> None:
+        self._sc, self._local = sc, local
+        self._jsc: Any = sc._jsc.sc()
+        self._known: dict[str, Executor] = {}
+
+    def alive(self) -> frozenset[str]:
+        """Return the ids that the scheduler knows now."""
+        if self._local:
+            return frozenset({"driver"})
+        ids = self._jsc.getExecutorIds().mkString(",")
+        return frozenset(ids.split(",")) if ids else frozenset()
+
+    def usable(self) -> frozenset[str]:
+        """Return the ids that may get tasks."""
+        alive = self.alive()
+        if self._local:
+            return alive
+        scheduler = self._jsc.taskScheduler()
+        if scheduler.executorsPendingDecommission().isEmpty():
+            return alive
+        return frozenset(id_ for id_ in alive if scheduler.getExecutorDecommissionState(id_).isEmpty())
+
+    def registered(self) -> list[Executor]:
+        """Return the usable executors that have registered with their number of cores, sorted by id."""
+        usable = self.usable()
+        found = {id_: self._known[id_] for id_ in usable if id_ in self._known}
+        if found.keys() < usable:
+            found |= self._listed(usable - found.keys())
+        self._known = found
+        return sorted(found.values())
+
+    def _listed(self, ids: Collection[str]) -> dict[str, Executor]:
+        """Return those of `ids` that Spark's list of executors has."""
+        infos = self._jsc.statusStore().executorList(True)
+        found = {}
+        for i in range(infos.size()):
+            info = infos.apply(i)
+            id_ = info.id()
+            if id_ in ids and ((cores := info.totalCores()) > 0 or self._local):
+                host = re.sub(r":\d+$", "", info.hostPort())
+                found[id_] = Executor(id_, host, cores or self._sc.defaultParallelism)
+        return found
+
+
+class _Shuffles:
+    """Shuffles whose map side runs before the jobs that read them."""
+
+    def __init__(self, jvm: Any) -> None:
+        self._jvm = jvm
+
+    def run(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
+        """Run the map side of a shuffle; see `Bridge.arrow_input`."""
+        position = {partition: at for at, partition in enumerate(order)}
+        by = f"`{partition_id}`"
+        if any(partition != at for at, partition in enumerate(order)):
+            listed = ",".join(str(position[partition]) for partition in range(len(order)))
+            by = f"element_at(array({listed}), {by} + 1)"
+        with _planning(df.sparkSession):
+            placed = df.repartitionById(len(order), F.expr(by))
+            exchange = _exchange(placed)
+        sizes = self._shuffled(exchange, len(order))
+        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
+        schema = to_arrow_schema(placed.schema, timezone="UTC").serialize().to_pybytes()
+        by_partition = tuple(sizes[position[partition]] for partition in range(len(order)))
+        return ArrowInput(_Shuffle(placed, exchange), schema, tuple(order), by_partition)
+
+    def _shuffled(self, exchange: Any, partitions: int) -> tuple[int, ...]:
+        """Run the map side of a shuffle, and return the decoded size of each partition in bytes, as an estimate."""
+        done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
+            exchange.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
+        )
+        if done is None:  # the input has no map task
+            return (0,) * partitions
+        written = json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId()))
+        decoded = exchange.metrics().apply("dataSize").value()
+        scale = max(1.0, decoded / (sum(written) or 1))
+        return tuple(int(size * scale) for size in written)
+
+    def ranges(self, shuffle: _Shuffle, ranges: Sequence[tuple[int, int]]) -> Any:
+        """Return a Java RDD with one list of Arrow batches for each range of a shuffle."""
+        classes = self._jvm.java.lang.Class
+        specs = self._jvm.java.lang.reflect.Array.newInstance(
+            classes.forName("org.apache.spark.sql.execution.ShufflePartitionSpec"), len(ranges)
+        )
+        spec, unknown = (
+            self._jvm.org.apache.spark.sql.execution.CoalescedPartitionSpec,
+            self._jvm.scala.Option.empty(),
+        )
+        for i, (start, end) in enumerate(ranges):
+            specs[i] = spec(start, end, unknown)
+        session = shuffle.df.sparkSession
+        with _planning(session):
+            rows = session._jsparkSession.internalCreateDataFrame(
+                shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
+            )
+            batches = rows.toArrowBatchRdd().toJavaRDD().glom()
+        return self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
+
+
+def _planning(session: SparkSession) -> _Conf:
+    """Set what this module needs while Spark plans. AQE would run the shuffle during planning."""
+    return _Conf(
+        session,
+        {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
+    )
+
+
+def _exchange(df: DataFrame) -> Any:
+    plan = df._jdf.queryExecution().executedPlan()
+    while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
+        plan = plan.children().head()
+    return plan
+
+
 class Bridge:
     """The private side of one Spark session: a `taskplace.spark.cluster.Cluster`.
 
@@ -86,6 +207,8 @@ class Bridge:
         self.local = bool(self._jsc.isLocal())
         threshold = int(self._jvm.PythonUtils.getBroadcastThreshold(self.sc._jsc))
         self._sending = Sending(self.sc, min(LARGE, threshold))
+        self._executors = _Executors(self.sc, local=self.local)
+        self._shuffles = _Shuffles(self._jvm)
         self._configure(locality_wait_ms)
 
     @property
@@ -129,6 +252,7 @@ class Bridge:
             (sc._jsc.sc(), "statusStore"),
             (sc._jsc.sc(), "getExecutorIds"),
             (sc._jsc.sc(), "taskScheduler"),
+            (sc._jsc.sc().taskScheduler(), "executorsPendingDecommission"),
             (sc._jsc.sc().taskScheduler(), "getExecutorDecommissionState"),
             (frame, "toArrowBatchRdd"),
             (self._spark._jsparkSession, "internalCreateDataFrame"),
@@ -145,32 +269,16 @@ class Bridge:
     # -- executors
 
     def executors(self) -> list[Executor]:
-        """Return the executors that are registered with their number of cores, sorted by id."""
-        alive = self.usable()
-        infos = self._jsc.statusStore().executorList(True)
-        registered = []
-        for i in range(infos.size()):
-            info = infos.apply(i)
-            executor_id, cores = info.id(), info.totalCores()
-            if executor_id in alive and (cores > 0 or self.local):
-                host = re.sub(r":\d+$", "", info.hostPort())
-                registered.append(Executor(executor_id, host, cores or self.sc.defaultParallelism))
-        return sorted(registered)
+        """Return the executors that are registered with their number of cores, sorted by id. A few short calls."""
+        return self._executors.registered()
 
     def alive(self) -> frozenset[str]:
         """Return the ids of the executors that the scheduler knows now. One short call."""
-        if self.local:
-            return frozenset({"driver"})
-        ids = self._jsc.getExecutorIds().mkString(",")
-        return frozenset(ids.split(",")) if ids else frozenset()
+        return self._executors.alive()
 
     def usable(self) -> frozenset[str]:
         """Return the ids of the executors that may get tasks: those that Spark is not decommissioning."""
-        alive = self.alive()
-        if self.local:
-            return alive
-        scheduler = self._jsc.taskScheduler()
-        return frozenset(id_ for id_ in alive if scheduler.getExecutorDecommissionState(id_).isEmpty())
+        return self._executors.usable()
 
     def expected_executors(self) -> int:
         """Return the number of executors in the configuration; 1 if it has none."""
@@ -197,64 +305,7 @@ class Bridge:
 
         `order` has all partitions, by position in the shuffle. Runs the map side, so that jobs only read.
         """
-        position = {partition: at for at, partition in enumerate(order)}
-        by = f"`{partition_id}`"
-        if any(partition != at for at, partition in enumerate(order)):
-            listed = ",".join(str(position[partition]) for partition in range(len(order)))
-            by = f"element_at(array({listed}), {by} + 1)"
-        with self._planning(df.sparkSession):
-            placed = df.repartitionById(len(order), F.expr(by))
-            exchange = self._exchange(placed)
-        sizes = self._shuffled(exchange, len(order))
-        # Spark's timestamps are microseconds in UTC, for every time zone of the session.
-        schema = to_arrow_schema(placed.schema, timezone="UTC").serialize().to_pybytes()
-        by_partition = tuple(sizes[position[partition]] for partition in range(len(order)))
-        return ArrowInput(_Shuffle(placed, exchange), schema, tuple(order), by_partition)
-
-    def _planning(self, session: SparkSession) -> _Conf:
-        """Set what this module needs while Spark plans. AQE would run the shuffle during planning."""
-        return _Conf(
-            session,
-            {"spark.sql.adaptive.enabled": "false", "spark.sql.execution.arrow.useLargeVarTypes": "false"},
-        )
-
-    def _exchange(self, df: DataFrame) -> Any:
-        plan = df._jdf.queryExecution().executedPlan()
-        while not plan.getClass().getSimpleName().startswith("ShuffleExchange"):
-            plan = plan.children().head()
-        return plan
-
-    def _shuffled(self, exchange: Any, partitions: int) -> tuple[int, ...]:
-        """Run the map side of a shuffle, and return the decoded size of each partition in bytes, as an estimate."""
-        done = self._jvm.org.apache.spark.util.ThreadUtils.awaitResult(
-            exchange.submitShuffleJob(), self._jvm.scala.concurrent.duration.Duration.Inf()
-        )
-        if done is None:  # the input has no map task
-            return (0,) * partitions
-        written = json.loads(self._jvm.java.util.Arrays.toString(done.bytesByPartitionId()))
-        decoded = exchange.metrics().apply("dataSize").value()
-        scale = max(1.0, decoded / (sum(written) or 1))
-        return tuple(int(size * scale) for size in written)
-
-    def _ranges(self, shuffle: _Shuffle, ranges: Sequence[tuple[int, int]]) -> Any:
-        """Return a Java RDD with one list of Arrow batches for each range of a shuffle."""
-        classes = self._jvm.java.lang.Class
-        specs = self._jvm.java.lang.reflect.Array.newInstance(
-            classes.forName("org.apache.spark.sql.execution.ShufflePartitionSpec"), len(ranges)
-        )
-        spec, unknown = self._jvm.org.apache.spark.sql.execution.CoalescedPartitionSpec, self._none()
-        for i, (start, end) in enumerate(ranges):
-            specs[i] = spec(start, end, unknown)
-        session = shuffle.df.sparkSession
-        with self._planning(session):
-            rows = session._jsparkSession.internalCreateDataFrame(
-                shuffle.exchange.getShuffleRDD(specs), shuffle.df._jdf.schema(), False
-            )
-            batches = rows.toArrowBatchRdd().toJavaRDD().glom()
-        return self._jvm.org.apache.spark.api.python.SerDeUtil.javaToPython(batches)
-
-    def _none(self) -> Any:
-        return self._jvm.scala.Option.empty()
+        return self._shuffles.run(df, order, partition_id)
 
     def pinned(
         self,
@@ -289,7 +340,7 @@ class Bridge:
         pinned = self._jsc.makeRDD(to_scala(pairs).toSeq(), tag).toJavaRDD()
         if arrow is None:
             return Pinned(RDD(pinned, self.sc, NoOpSerializer()), function)
-        zipped = pinned.zip(self._ranges(arrow.rows, ranges))
+        zipped = pinned.zip(self._shuffles.ranges(arrow.rows, ranges))
         serializer = PairDeserializer(NoOpSerializer(), BatchedSerializer(CPickleSerializer()))
         return Pinned(RDD(zipped, self.sc, serializer), function)
 
@@ -330,11 +381,11 @@ class Bridge:
         while not job.done.wait(POLL_SECONDS):
             polls += 1
             if lost := watch - (self.alive() if polls % DECOMMISSION_POLLS else self.usable()):
-                self._end_lost(job, on_lost)
+                job.end_lost(on_lost)
                 raise JobLostError(lost)
         # A job may have failed before the loss was seen. Its other tasks may still run.
         if job.error is not None and (lost := watch - self.usable()):
-            self._end_lost(job, on_lost)
+            job.end_lost(on_lost)
             raise JobLostError(lost) from job.error
         return job.result()
 
@@ -356,17 +407,6 @@ class Bridge:
         job.start()
         return job
 
-    def _end_lost(self, job: _Job, on_lost: Callable[[], None] | None) -> None:
-        """Cancel a job that has lost an executor, unless it has failed already, and wait for the end of its tasks."""
-        try:
-            if on_lost is not None:
-                on_lost()
-        finally:  # no job goes on, even if its mark could not be written
-            if not job.done.is_set():
-                job.cancel()
-                job.done.wait()
-            self._wait_for_tasks(job.tag)
-
     def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
         """Register a Python data source with a session, once. The driver's own Python plans it.
 
@@ -383,20 +423,6 @@ class Bridge:
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
         """Return a daemon thread, not yet started, with the Spark properties of the calling thread."""
         return InheritableThread(target=target, name=name, daemon=True)
-
-    def _wait_for_tasks(self, tag: str) -> None:
-        tracker = self._jsc.statusTracker()
-        deadline = time.monotonic() + END_OF_TASKS_SECONDS
-        while time.monotonic() < deadline:
-            active = 0
-            for job_id in tracker.getJobIdsForTag(tag):
-                job = tracker.getJobInfo(job_id)
-                for stage_id in job.get().stageIds() if job.isDefined() else []:
-                    stage = tracker.getStageInfo(stage_id)
-                    active += stage.get().numActiveTasks() if stage.isDefined() else 0
-            if not active:
-                return
-            time.sleep(POLL_SECONDS)
 
 
 class _Job:
@@ -435,6 +461,32 @@ class _Job:
         """Cancel the job, and wait for nothing."""
         self._cancelled = True  # Spark may not have the job yet
         self._bridge.sc.cancelJobsWithTag(self.tag)
+
+    def end_lost(self, on_lost: Callable[[], None] | None) -> None:
+        """End a job that has lost an executor: cancel it, unless it has failed already, and wait for its tasks."""
+        try:
+            if on_lost is not None:
+                on_lost()
+        finally:  # no job goes on, even if its mark could not be written
+            if not self.done.is_set():
+                self.cancel()
+                self.done.wait()
+            self._wait_for_tasks()
+
+    def _wait_for_tasks(self) -> None:
+        """Wait until no task of the job runs, at most `END_OF_TASKS_SECONDS`."""
+        tracker = self._bridge.sc._jsc.sc().statusTracker()
+        deadline = time.monotonic() + END_OF_TASKS_SECONDS
+        while time.monotonic() < deadline:
+            active = 0
+            for job_id in tracker.getJobIdsForTag(self.tag):
+                job = tracker.getJobInfo(job_id)
+                for stage_id in job.get().stageIds() if job.isDefined() else []:
+                    stage = tracker.getStageInfo(stage_id)
+                    active += stage.get().numActiveTasks() if stage.isDefined() else 0
+            if not active:
+                return
+            time.sleep(POLL_SECONDS)
 
     def _run(self) -> None:
         sc, sent = self._bridge.sc, None

@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.spark.bridge import Bridge, Executor
-from taskplace.spark.query_layout import Layout, Operator, layout, read_operators, that_ran
+from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, read_operators, that_ran
 from taskplace.spark.spark_settings import WORKS, Facts
 from topology.ids import TaskId
 
@@ -127,7 +127,7 @@ class StateBridge(Bridge):
             unload_on_commit=str(unload).lower() == "true",
         )
 
-    def layout(self, *, planned: bool) -> Layout | None:
+    def layout(self, *, planned: bool) -> QueryLayout | None:
         """Return what there is to steer, None while nobody knows. Runs a small job.
 
         `planned`: a batch has ended, so that there is a plan to read; asking for it earlier would make Spark plan.
@@ -136,7 +136,7 @@ class StateBridge(Bridge):
         """
         root = self._execution.resolvedCheckpointRoot()
         if not self._names(f"{root}/state"):
-            return Layout() if planned else None
+            return QueryLayout() if planned else None
         if not planned and not any(name.isdecimal() for name in self._names(f"{root}/commits")):
             return None
         rows = self.spark.read.format("state-metadata").load(root).collect()
@@ -145,7 +145,7 @@ class StateBridge(Bridge):
         plan = self._execution.lastExecution().executedPlan().toString() if planned else None
         return layout(operators, plan)
 
-    def _partitions(self, operators: Iterable[Operator]) -> dict[int, int]:
+    def _partitions(self, operators: Iterable[StateOperator]) -> dict[int, int]:
         """Return how many partitions of each operator have a place in the checkpoint. One listing an operator."""
         root = self._execution.resolvedCheckpointRoot()
         return {op.id: count_partitions(self._names(f"{root}/state/{op.id}")) for op in operators}
@@ -159,7 +159,7 @@ class StateBridge(Bridge):
 
     # -- where tasks are, and where they are to be
 
-    def places(self, layout: Layout) -> dict[TaskId, str | None]:
+    def places(self, layout: QueryLayout) -> dict[TaskId, str | None]:
         """Return the instance on which each task ran last; half a millisecond a task."""
         return {task: self._place(layout.stores(task)[0]) for task in layout.tasks}
 
@@ -169,7 +169,7 @@ class StateBridge(Bridge):
         match = re.search(r"executor_.*_([^_)]+)\)$", location)
         return f"executor-{match[1]}" if match else None
 
-    def send(self, layout: Layout, intended: Iterable[tuple[TaskId, Executor]]) -> int:
+    def send(self, layout: QueryLayout, intended: Iterable[tuple[TaskId, Executor]]) -> int:
         """Say of all stores of these tasks that they are on these executors; return how many stores that are."""
         sent = 0
         for task, executor in intended:
@@ -201,7 +201,7 @@ class StateBridge(Bridge):
 
     # -- load
 
-    def task_load(self, layout: Layout, by: str) -> dict[TaskId, float]:
+    def task_load(self, layout: QueryLayout, by: str) -> dict[TaskId, float]:
         """Return the seconds or the input rows of each task in the last batch whose stages are all known.
 
         Empty if no such batch was found. A few Py4J calls a stage.
@@ -237,7 +237,7 @@ class StateBridge(Bridge):
         done = [task for task in said if task["status"] == "SUCCESS" and task["taskMetrics"]]
         return {int(task["partitionId"]): task for task in done}
 
-    def state_sizes(self, layout: Layout) -> dict[TaskId, float]:
+    def state_sizes(self, layout: QueryLayout) -> dict[TaskId, float]:
         """Return the bytes that each task's state takes in the checkpoint. One listing a store."""
         hadoop = self._jsc.hadoopConfiguration()
         sizes = {}

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
 
 DECOMMISSION_POLLS = 10
-"""Only every tenth poll asks whether Spark decommissions executors, because that takes one call per executor."""
+"""Only every tenth poll asks whether Spark decommissions executors, because that takes more calls than who is alive."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

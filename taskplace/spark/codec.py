@@ -20,13 +20,13 @@ from taskplace.errors import CheckpointError
 from topology.ids import TaskId
 
 if TYPE_CHECKING:
-    Task = TaskId
+    TaskKey = TaskId
 else:
 
-    class Task(ABC):  # noqa: B024 - it has nothing but `TaskId` registered
+    class TaskKey(ABC):  # noqa: B024 - it has nothing but `TaskId` registered
         """The type of a task id used as a key. Keys are text in JSON, but msgspec would encode a `TaskId` as a pair."""
 
-    Task.register(TaskId)
+    TaskKey.register(TaskId)
 
 
 class Coded:
@@ -90,7 +90,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _task(kind: type, raw: object) -> TaskId:
-    """Return the task id of a key. This is msgspec's decoding hook: `Task` is the only field type that it does not
+    """Return the task id of a key. This is msgspec's decoding hook: `TaskKey` is the only field type that it does not
     know.
     """
     return TaskId.parse(str(raw))

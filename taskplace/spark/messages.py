@@ -17,13 +17,13 @@ from typing import Any
 
 from msgspec import field
 
-from taskplace.spark.codec import Message, Tally, Task
+from taskplace.spark.codec import Message, Tally, TaskKey
 from topology.ids import TaskId
 
 #: Microseconds since 1970 (UTC); None: unknown yet.
 Watermark = int | None
 #: The columns of a table: name and type, as text.
-Columns = tuple[tuple[str, str], ...]
+TypedColumns = tuple[tuple[str, str], ...]
 
 # -- a task's committed state: changes, snapshots, positions
 
@@ -116,7 +116,7 @@ class StagedFile(Message, frozen=True):
 class SinkSchema(Message, frozen=True):
     """The columns of a sink, in order, and whether the user declared them. The manifest's identity contains them."""
 
-    columns: Columns
+    columns: TypedColumns
     declared: bool = False
 
     @property
@@ -146,27 +146,27 @@ class Manifest(Message, frozen=True, tag_field="schema", tag=SCHEMA):
     epoch: int
     generation: int
     identity: Mapping[str, Any]
-    changes: Mapping[Task, Change] = {}
-    snapshots: Mapping[Task, tuple[Snapshot, ...]] = {}
+    changes: Mapping[TaskKey, Change] = {}
+    snapshots: Mapping[TaskKey, tuple[Snapshot, ...]] = {}
     sinks: Mapping[str, tuple[StagedFile, ...]] = {}
     assignment: Mapping[str, Any] = {}
-    histories: Mapping[Task, History] | None = None
+    histories: Mapping[TaskKey, History] | None = None
     event_times: Mapping[str, int] = {}
     needs: int = 0
     rows: int = 0
     watermark: Watermark = None
     expired: Mapping[str, Watermark] | None = None
-    held: Mapping[Task, Mapping[str, Watermark]] = {}
+    held: Mapping[TaskKey, Mapping[str, Watermark]] = {}
 
 
-class Layout(Message, frozen=True, omit_defaults=True):
+class StoreLayout(Message, frozen=True, omit_defaults=True):
     """The layout of a store: its columns, the column by which entries expire, and what its numbers mean.
 
     `meaning` is empty if the processor declares none; None in declarations that are older than this rule.
     """
 
-    key: Columns
-    value: Columns
+    key: TypedColumns
+    value: TypedColumns
     time: str | None = None
     meaning: Mapping[str, Any] | None = None
 
@@ -189,7 +189,7 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
 
     id: str
     topology: Mapping[str, Any]
-    stores: Mapping[str, Layout]
+    stores: Mapping[str, StoreLayout]
     incarnations: Mapping[str, int]
     sources: tuple[str, ...] | None = None
     split: Mapping[str, tuple[str, ...]] = {}
@@ -199,9 +199,10 @@ class Declaration(Message, frozen=True, forbid_unknown_fields=False):
 
 
 class Slice(Message, frozen=True, array_like=True, gc=False):
-    """One partition's rows within a file: `length` bytes from `offset`, and their CRC-32.
+    """One partition's rows in a boundary file: an attempt writes them, and the task of that partition reads them.
 
-    The bytes are an Arrow stream without its schema, which is in the `Boundary`.
+    They are `length` bytes from `offset`, with their CRC-32: an Arrow stream without its schema, which is in the
+    `Boundary`.
     """
 
     offset: int
@@ -211,8 +212,11 @@ class Slice(Message, frozen=True, array_like=True, gc=False):
 
 
 class Boundary(Message, frozen=True):
-    """One attempt's rows for one internal topic.
+    """One attempt's rows for one internal topic: the attempt writes it into its `Report`, and the driver reads it.
 
+    The driver lists the boundaries of a topic, so that a stage need not read them one by one.
+
+    - `file`: has the rows; empty without rows
     - `slices`: by partition, for the partitions that got rows
     - `schema`: the serialised Arrow schema
     - `key`: the types under which the key columns were hashed; empty without rows
@@ -224,8 +228,10 @@ class Boundary(Message, frozen=True):
     key: tuple[str, ...] = ()
 
 
-class Writers(Message, frozen=True):
-    """The attempts whose rows of one internal topic a stage reads: the head of a listing (`worker/listing.py`).
+class ListingHead(Message, frozen=True):
+    """The boundary files of one internal topic: the driver writes it, and the bins of a stage read it.
+
+    It stands at the head of a listing, and their slices stand behind it (`worker/listing.py`).
 
     - `files`: of the attempts, in the order in which their rows are read
     - `schemas`: the serialised Arrow schemas, each once
@@ -239,8 +245,8 @@ class Writers(Message, frozen=True):
     slices: int
 
 
-class Listing(Message, frozen=True):
-    """Refers to the file that lists the boundaries that a stage reads, by internal topic."""
+class ListingFile(Message, frozen=True):
+    """The file with a stage's listing: the driver writes it into the `Setting`, and the bins read the file by it."""
 
     file: str
     size: int
@@ -248,11 +254,11 @@ class Listing(Message, frozen=True):
 
 
 class Setting(Message, frozen=True):
-    """The values that all attempts of a stage share. Sent pickled, with the function that the stage runs.
+    """The values that all attempts of a stage share. The driver writes it, and each Spark task of the stage reads it.
 
     - `schema`: the serialised schema of the external input, united if there are several sources, with the partition of
       each row; None without any
-    - `inputs`: the file that lists the boundaries of internal topics; None without any
+    - `inputs`: lists the boundaries of internal topics; None without any
     - `run`: the id of this run of the stage. A restarted query repeats a batch with the same epoch, so batch and epoch
       alone do not identify a run
     - `round`: how often executors have been lost within this run
@@ -271,7 +277,7 @@ class Setting(Message, frozen=True):
     schema: bytes | None
     compression: str | None
     bytes_per_task: int
-    inputs: Listing | None = None
+    inputs: ListingFile | None = None
     run: str = ""
     sinks: Mapping[str, SinkSchema] = {}
     round: int = 0
@@ -293,8 +299,8 @@ class AttemptDescriptor(Message, frozen=True):
     held: Mapping[str, Watermark] = {}
 
 
-class Bin(Message, frozen=True):
-    """The tasks that one Spark task runs, one after the other. All of them were planned for one instance."""
+class BinDescriptor(Message, frozen=True):
+    """The input of one Spark task: the attempts that it runs, one after the other, all planned for one instance."""
 
     descriptors: tuple[AttemptDescriptor, ...]
 
@@ -340,7 +346,7 @@ class Report(Message, frozen=True):
     rows: int
     recovery: Recovery
     seconds: Mapping[str, float]
-    staged_as: Mapping[str, Columns] = {}
+    staged_as: Mapping[str, TypedColumns] = {}
     event_times: Mapping[str, int] = {}
     late: int = 0
     expiring: bool = False
@@ -418,8 +424,8 @@ class FollowRequest(Message, frozen=True):
     spark_app: str
     stores: Mapping[int, tuple[str, ...]]
     logged: Mapping[int, tuple[str, ...]]
-    follow: Mapping[Task, History] = {}
-    snapshot: Mapping[Task, History] = {}
+    follow: Mapping[TaskKey, History] = {}
+    snapshot: Mapping[TaskKey, History] = {}
     remove: tuple[TaskId, ...] = ()
     orphans_after: float | None = None
     compression: str | None = "lz4"
@@ -441,14 +447,14 @@ class FollowReport(Tally):
     instance: str
     here: bool
     pid: int = 0
-    copies: dict[Task, Position] = field(default_factory=dict)
-    attempted: dict[Task, Position] = field(default_factory=dict)
+    copies: dict[TaskKey, Position] = field(default_factory=dict)
+    attempted: dict[TaskKey, Position] = field(default_factory=dict)
     replayed: int = 0
     restored: int = 0
-    snapshots: dict[Task, Snapshot] = field(default_factory=dict)
+    snapshots: dict[TaskKey, Snapshot] = field(default_factory=dict)
     unfinished: bool = False
-    restoring: dict[Task, str] = field(default_factory=dict)
-    errors: dict[Task, str] = field(default_factory=dict)
+    restoring: dict[TaskKey, str] = field(default_factory=dict)
+    errors: dict[TaskKey, str] = field(default_factory=dict)
     removed: list[TaskId] = field(default_factory=list)
     orphans: list[str] = field(default_factory=list)
     seconds: float = 0.0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from taskplace import paths, validation
@@ -18,9 +19,36 @@ from taskplace.callables import check_function
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from topology import BuiltTopology, Topology
 
 _EVENTS = ("batch", "rebalance", "failure")  # the events that `Placed` itself reports
+
+
+def stream_definition(
+    topology: object,
+    *,
+    checkpoint: object,
+    state_dir: object,
+    config: object = None,
+    options: object = None,
+    keywords: Mapping[str, Any] = MappingProxyType({}),
+) -> StreamDefinition:
+    """Check what defines a stream, and compile its topology. `keywords`: fields of `PlacedOptions`, without `options`.
+
+    Errors: also `TopologyError`, for directories that overlap, and as for `StreamDefinition.of`.
+    """
+    built, placement = built_topology(topology), placement_config(config)
+    chosen = placed_options(options, keywords)
+    check_supported(placement)
+    shared = local_path(checkpoint, "checkpoint", patterns=False)
+    local = local_path(state_dir, "state_dir")
+    check_overlaps(
+        built,
+        [Used(shared, "checkpoint", "the checkpoint"), Used(local, "state_dir", "the state_dir")],
+    )
+    return StreamDefinition.of(built, config=placement, options=chosen, checkpoint=shared, state_dir=local)
 
 
 def built_topology(topology: object) -> BuiltTopology:

@@ -32,18 +32,12 @@ from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
 from taskplace.spark import options as checks
 from taskplace.spark.bridge import Bridge
 from taskplace.spark.cluster import Cluster
-from taskplace.spark.driver import programs as make
 from taskplace.spark.driver.assembly import assemble
 from taskplace.spark.driver.cluster_state import ClusterState
-from taskplace.spark.driver.definition import StreamDefinition
-from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
-from taskplace.spark.driver.listeners import Listeners
-from taskplace.spark.driver.sources import key_types
-from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT, check_spark_checkpoint
+from taskplace.spark.driver.spark_checkpoint import SPARK_CHECKPOINT
 from taskplace.spark.driver.triggers import read_trigger
 from taskplace.spark.query import PlacedQuery
 from taskplace.spark.store_reader import ReadOptions, StoreReader
-from taskplace.spark.worker.external import PARTITION, TAG
 from topology import BuiltTopology, TaskId, Topology
 
 
@@ -84,32 +78,22 @@ class Placed:
         bridge: Cluster | None = None,
         **keywords: Unpack[PlacedKeywords],
     ) -> None:
-        self.built, self.config = checks.built_topology(topology), checks.placement_config(config)
-        self.options = checks.placed_options(options, keywords)
         checks.check_reporter(reporter)
         checks.check_bridge(bridge)
-        checks.check_supported(self.config)
-        self.checkpoint = checks.local_path(checkpoint, "checkpoint", patterns=False)
-        self.state_dir = checks.local_path(state_dir, "state_dir")
-        check_overlaps(
-            self.built,
-            [
-                Used(self.checkpoint, "checkpoint", "the checkpoint"),
-                Used(self.state_dir, "state_dir", "the state_dir"),
-            ],
+        stream = checks.stream_definition(
+            topology,
+            checkpoint=checkpoint,
+            state_dir=state_dir,
+            config=config,
+            options=options,
+            keywords=keywords,
         )
-        definition = StreamDefinition.of(
-            self.built,
-            config=self.config,
-            options=self.options,
-            checkpoint=self.checkpoint,
-            state_dir=self.state_dir,
-        )
-        self.bridge = bridge or Bridge(spark, locality_wait_ms=self.options.locality_wait_ms)
-        self._listeners = Listeners(reporter)
-        self._runner = assemble(definition, self.bridge, listeners=self._listeners, read_input=self._united)
-        self._definition, self._no_data_batches = self._runner.definition, self._runner.no_data_batches
-        self.programs, self.state_root = self._definition.programs, self._definition.state_root
+        self.bridge = bridge or Bridge(spark, locality_wait_ms=stream.options.locality_wait_ms)
+        self._runner = assemble(stream, self.bridge, reporter=reporter)
+        self._stream = stream = self._runner.definition  # with the checkpoint's id
+        self.built, self.config, self.options = stream.built, stream.config, stream.options
+        self.checkpoint, self.state_dir = stream.checkpoint, stream.state_dir
+        self.programs, self.state_root = stream.programs, stream.state_root
         self.journal, self.rebalancer = self._runner.journal, self._runner.rebalancer
         self.loop, self.stats = self.rebalancer.loop, self.rebalancer.stats
         self.error: Exception | None = None
@@ -139,11 +123,9 @@ class Placed:
         if name is not None and (not isinstance(name, str) or not name):
             raise InputError("name", found=name, expected="a name of the query, or None")
         checks.check_sources(sources, streaming=True)
-        upcoming = check_spark_checkpoint(self.checkpoint, self.journal)
-        if self.journal.last is not None and upcoming == self.journal.last.batch:
-            self._runner.publisher.check_pending(self.journal.last)
+        self._runner.takeover.check_start()
         spark_checkpoint = self.checkpoint / SPARK_CHECKPOINT
-        united = self.unite(sources, ticks=self._no_data_batches.wants_ticks(spark_checkpoint))
+        united = self.unite(sources, ticks=self._runner.no_data_batches.wants_ticks(spark_checkpoint))
         writer = united.writeStream.foreachBatch(self.process_batch)
         writer = writer.option("checkpointLocation", str(spark_checkpoint))
         if name:
@@ -164,9 +146,8 @@ class Placed:
             query = united.writeStream.foreachBatch(placed.process_batch).start()
         """
         checks.check_sources(sources)
-        united = make.unite(self.built, sources, self._runner.fixed())
-        self.journal.bind_keys(key_types(self.built, {topic: df.schema for topic, df in sources.items()}))
-        return self._no_data_batches.add_ticks(united) if ticks else united
+        united = self._runner.input.unite(sources)
+        return self._runner.no_data_batches.add_ticks(united) if ticks else united
 
     def process_batch(self, df: DataFrame, batch_id: int) -> None:
         """Run one batch. This is the function for `foreachBatch`.
@@ -179,37 +160,19 @@ class Placed:
         validation.integer(batch_id, "process_batch: batch_id", 0)
         if not hasattr(df, "columns"):
             raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
-        self._no_data_batches.stop_waiting()
         try:
             self._runner.run(df, batch_id)
-            self._no_data_batches.request_batch()
         except Exception as error:
             self.error = error
-            if self.journal.epoch:  # fenced by a newer driver? Then raise that, not the error that followed
-                self._runner.stop_if_fenced()
+            self._runner.stop_if_fenced()  # then that is the error, and not what followed from it
             raise
-
-    def _united(self, df: DataFrame) -> DataFrame:
-        """Return the united rows of a batch; `df` has them, or the rows of the single source. Errors: `InputError`."""
-        topics = make.external_topics(self.built)
-        if df.columns[:2] == [TAG, PARTITION] and set(df.columns[2:]) == set(topics):
-            return df
-        if len(topics) != 1:
-            raise InputError(
-                "process_batch",
-                found=df.columns,
-                expected=f"the data frame that unite({sorted(topics)}) gives",
-            )
-        return self.unite(dict.fromkeys(topics, df))
 
     def close(self) -> None:
         """Stop the replication, and remove the values sent to executors. The checkpoint and the copies stay.
 
         May be called again. A query's `stop` calls it; call it yourself after `process_batch` by hand.
         """
-        self._no_data_batches.stop_waiting()
-        self._runner.replicator.stop()
-        self.bridge.close()
+        self._runner.close()
         shutil.rmtree(self.reads, ignore_errors=True)
 
     # -- questions and settings
@@ -217,22 +180,22 @@ class Placed:
     @property
     def total_batches(self) -> int | None:
         """The expected number of batches, for the reporter; None: unknown. May be set."""
-        return self._listeners.total_batches
+        return self._runner.listeners.total_batches
 
     @total_batches.setter
     def total_batches(self, batches: int | None) -> None:
-        self._listeners.total_batches = batches
+        self._runner.listeners.total_batches = batches
 
     @property
     def on_stage(self) -> Callable[[int, int], None] | None:
         """Called with the batch and the subtopology before a subtopology's job runs. May be set."""
-        return self._listeners.on_stage
+        return self._runner.listeners.on_stage
 
     @on_stage.setter
     def on_stage(self, function: Callable[[int, int], None] | None) -> None:
         if function is not None:
             check_function(function, "on_stage", arguments=["batch", "subtopology"])
-        self._listeners.on_stage = function
+        self._runner.listeners.on_stage = function
 
     @property
     def reads(self) -> Path:
@@ -247,11 +210,11 @@ class Placed:
     @property
     def watermark(self) -> int | None:
         """The sources' watermark in the next batch, microseconds since 1970 (UTC); None: not yet known."""
-        return self._no_data_batches.watermark
+        return self._runner.no_data_batches.watermark
 
     def due(self) -> bool:
         """Return whether the next batch has work even without rows: windows to close, or state to expire."""
-        return self._no_data_batches.due()
+        return self._runner.no_data_batches.due()
 
     def drain(self, executor: str | int) -> None:
         """Move all tasks away from an executor ("3", 3 or "executor-3"), from the next batch on.
@@ -309,7 +272,7 @@ class Placed:
 
     def tasks_of(self, subtopology: int) -> tuple[TaskId, ...]:
         """Return a subtopology's tasks, sorted by partition. Errors: `KeyError` for an unknown subtopology."""
-        return self._definition.tasks[subtopology]
+        return self._stream.tasks[subtopology]
 
     def summary(self, seconds: float = 0.0) -> Summary:
         """Return the totals of the run so far. `seconds`: how long it has taken, for the rates."""

@@ -25,7 +25,7 @@ _OPERATOR = re.compile(r"state info \[.*?\bopId = (\d+)")
 
 
 @dataclass(frozen=True)
-class Operator:
+class StateOperator:
     """A stateful operator, as the `state-metadata` data source lists it, with its number of partitions."""
 
     id: int
@@ -35,17 +35,17 @@ class Operator:
 
 
 @dataclass(frozen=True)
-class Layout:
+class QueryLayout:
     """The subtopologies of a query, the last of the data flow first. Each has the operators that share a stage.
 
     `chained`: every stage feeds the next one, so the order of stages identifies them.
 
-    >>> agg = Operator(0, "stateStoreSave", ("default",), 2)
-    >>> [str(task) for task in Layout(((agg,),)).tasks]
+    >>> agg = StateOperator(0, "stateStoreSave", ("default",), 2)
+    >>> [str(task) for task in QueryLayout(((agg,),)).tasks]
     ['0_0', '0_1']
     """
 
-    subtopologies: tuple[tuple[Operator, ...], ...] = ()
+    subtopologies: tuple[tuple[StateOperator, ...], ...] = ()
     chained: bool = True
 
     @property
@@ -73,17 +73,19 @@ class Layout:
         return tuple((op.id, task.partition, store) for op in own for store in op.stores)
 
 
-def _partitions(operators: Sequence[Operator]) -> int:
+def _partitions(operators: Sequence[StateOperator]) -> int:
     return max(op.partitions for op in operators)
 
 
-def that_ran(operators: Sequence[Operator], ran: Mapping[int, int], *, planned: bool) -> tuple[Operator, ...]:
+def that_ran(
+    operators: Sequence[StateOperator], ran: Mapping[int, int], *, planned: bool
+) -> tuple[StateOperator, ...]:
     """Return the operators with the number of partitions that they run with.
 
     `ran`: for each operator, the partitions with a directory in the checkpoint. `planned`: a batch has ended, so all
     directories exist. Before that, an operator without any is left out, since its number of tasks is unknown.
 
-    >>> total = Operator(0, "stateStoreSave", ("default",), 200)
+    >>> total = StateOperator(0, "stateStoreSave", ("default",), 200)
     >>> that_ran([total], {0: 1}, planned=True)[0].partitions
     1
     >>> that_ran([total], {}, planned=False)
@@ -96,12 +98,12 @@ def that_ran(operators: Sequence[Operator], ran: Mapping[int, int], *, planned: 
     )
 
 
-def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[Operator, ...]:
+def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[StateOperator, ...]:
     """Return the operators in rows of the `state-metadata` data source, sorted by id.
 
     >>> row = {"operatorId": 0, "operatorName": "symmetricHashJoin", "numPartitions": 3}
     >>> read_operators([{**row, "stateStoreName": "right"}, {**row, "stateStoreName": "left"}])
-    (Operator(id=0, name='symmetricHashJoin', stores=('left', 'right'), partitions=3),)
+    (StateOperator(id=0, name='symmetricHashJoin', stores=('left', 'right'), partitions=3),)
     """
     operators: dict[int, tuple[str, int, set[str]]] = {}
     for row in rows:
@@ -109,7 +111,7 @@ def read_operators(rows: Sequence[Mapping[str, object]]) -> tuple[Operator, ...]
         new = (str(row["operatorName"]), int(str(row["numPartitions"])), set[str]())
         operators.setdefault(number, new)[2].add(str(row["stateStoreName"]))
     return tuple(
-        Operator(number, name, tuple(sorted(stores)), partitions)
+        StateOperator(number, name, tuple(sorted(stores)), partitions)
         for number, (name, partitions, stores) in sorted(operators.items())
     )
 
@@ -159,18 +161,18 @@ def _chain(stateful: Sequence[int], parents: Sequence[int]) -> bool:
     return True
 
 
-def layout(operators: Sequence[Operator], plan: str | None) -> Layout:
+def layout(operators: Sequence[StateOperator], plan: str | None) -> QueryLayout:
     """Return the layout of a query. Without a plan, before the first batch, all operators are one subtopology.
 
     That is safe: operators that share a stage then share a place.
 
-    >>> agg, dedup = Operator(0, "stateStoreSave", ("default",), 2), Operator(1, "dedupe", ("default",), 2)
+    >>> agg, dedup = StateOperator(0, "stateStoreSave", ("default",), 2), StateOperator(1, "dedupe", ("default",), 2)
     >>> len(layout([agg, dedup], None).subtopologies)
     1
     """
     by_id = {operator.id: operator for operator in operators}
     if plan is None:
-        return Layout((tuple(by_id.values()),) if by_id else (), chained=False)
+        return QueryLayout((tuple(by_id.values()),) if by_id else (), chained=False)
     stages, chained = stages_of(plan)
     groups = [tuple(by_id[number] for number in stage if number in by_id) for stage in stages]
-    return Layout(tuple(group for group in groups if group), chained)
+    return QueryLayout(tuple(group for group in groups if group), chained)

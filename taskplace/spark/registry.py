@@ -186,6 +186,7 @@ def _parameters(target: Any) -> Sequence[inspect.Parameter]:
 
 
 def _aggregate(
+    *,
     store: str,
     by: object,
     aggregates: object,
@@ -250,6 +251,7 @@ _FORM = "'count', or a function and its column like {max: dep_delay, type: int64
 
 
 def _count(
+    *,
     store: str,
     by: object,
     window: object = None,
@@ -262,12 +264,13 @@ def _count(
 
 
 def _deduplicate(
-    store: str, by: object, ttl: Any = None, time: Any = None, over_changes: Any = False
+    *, store: str, by: object, ttl: Any = None, time: Any = None, over_changes: Any = False
 ) -> Deduplicate:
     return Deduplicate(store, by=_columns("by", by), ttl=ttl, time=time, over_changes=over_changes)
 
 
 def _table_join(
+    *,
     store: str,
     by: object,
     columns: object,
@@ -293,6 +296,7 @@ def _table_join(
 
 
 def _per_key(
+    *,
     store: str,
     function: object,
     by: object,

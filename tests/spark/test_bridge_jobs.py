@@ -20,6 +20,8 @@ class Context:
         self.begun = threading.Semaphore(0)
         self.cancelled: list[str] = []
         self._mine = threading.local()
+        no_jobs = SimpleNamespace(getJobIdsForTag=lambda tag: [])
+        self._jsc = SimpleNamespace(sc=lambda: SimpleNamespace(statusTracker=lambda: no_jobs))
 
     def addJobTag(self, tag: str) -> None:
         self._mine.tag = tag
@@ -55,7 +57,6 @@ def bridged(context: Context, alive: set[str], going: set[str] | None = None) ->
     made.alive = lambda: frozenset(alive)
     made.usable = lambda: frozenset(alive - (going or set()))
     made._sending = SimpleNamespace(lighten=lambda function: (function, None))
-    made._jsc = SimpleNamespace(statusTracker=lambda: SimpleNamespace(getJobIdsForTag=lambda tag: []))
     return made
 
 
@@ -115,7 +116,7 @@ def test_wherever_a_loss_shows_first_the_round_is_called_off_before_its_tasks_ar
     else:
         alive.clear()
     made = bridged(context, alive)
-    monkeypatch.setattr(made, "_wait_for_tasks", lambda tag: done.append("tasks have ended"))
+    monkeypatch.setattr(bridge_module._Job, "_wait_for_tasks", lambda job: done.append("tasks have ended"))
     with pytest.raises(JobLostError, match=r"^1$"):
         made.run(NOTHING, [0], tag="t", watch=frozenset("1"), on_lost=lambda: done.append("called off"))
     assert done == ["called off", "tasks have ended"]

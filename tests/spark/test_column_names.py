@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from taskplace.errors import InputError
 from taskplace.spark.driver import programs
+from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.processors import (
     Aggregate,
     Count,
@@ -136,14 +137,20 @@ def test_topics_have_names_that_spark_tells_apart(names):
 
 def test_a_column_that_is_called_like_the_tag_does_not_pass_for_it():
     """The rows of the one source come as they are, with a column of that name: that is no united data frame."""
-    from taskplace.spark.placed import Placed
-
     topo = Topology("t")
     topo.source("in", key="k", partitions=2).sink("o", target=ParquetSink("o"))
-    united: list = []
-    placed = SimpleNamespace(built=topo.build(), unite=lambda sources: united.append(sources) or "united")
-    assert Placed._united(placed, SimpleNamespace(columns=["k", TAG])) == "united"
-    assert Placed._united(placed, (done := SimpleNamespace(columns=[TAG, PARTITION, "in"]))) is done
+
+    class Input(BatchInput):
+        def unite(self, sources):
+            return "united", sources
+
+    batch_input = Input(SimpleNamespace(built=topo.build()), None, None)
+    single, done = (
+        SimpleNamespace(columns=columns, schema=None, isStreaming=False)
+        for columns in (["k", TAG], [TAG, PARTITION, "in"])
+    )
+    assert batch_input.of_batch(single) == ("united", {"in": single})
+    assert batch_input.of_batch(done) is done
 
 
 @pytest.mark.parametrize(

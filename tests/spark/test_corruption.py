@@ -175,7 +175,7 @@ def test_a_damaged_manifest(tmp_path, rng, damage):
             write_file(root / name, b"x", sync=False)
             base = journal.history[TaskId(0, 0)].end.attempt if batch else ""
             made = Change(batch, f"a{batch}", base, batch + 1, 1, name, 1, checksum_of(b"x"))
-            journal.commit(batch, 1, {TaskId(0, 0): made}, {}, {}, {"s": 10 * batch})
+            journal.commit(batch, 1, {TaskId(0, 0): made}, {}, {}, event_times={"s": 10 * batch})
         truth, last = journal.history, journal.last
         victim = rng.choice(sorted((root / "manifests").iterdir()))
         if damage is remove and victim.stem.endswith(("0", "2")):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import fields, replace
 
 from taskplace.errors import CheckpointError
-from taskplace.spark.codec import Coded, Task, sealed, unsealed
+from taskplace.spark.codec import Coded, TaskKey, sealed, unsealed
 from taskplace.spark.driver.versions import read_manifest
 from taskplace.spark.messages import (
     AttemptDescriptor,
@@ -26,7 +26,6 @@ from taskplace.spark.messages import (
     FollowReport,
     FollowRequest,
     History,
-    Layout,
     Manifest,
     Meta,
     Opened,
@@ -35,6 +34,7 @@ from taskplace.spark.messages import (
     Report,
     Snapshot,
     StagedFile,
+    StoreLayout,
 )
 from topology import TaskId
 
@@ -63,7 +63,7 @@ def values(kind: typing.Any) -> st.SearchStrategy[typing.Any]:
     origin, of = typing.get_origin(kind), typing.get_args(kind)
     if kind is typing.Any:
         return plain
-    if kind in (Task, TaskId):
+    if kind in (TaskKey, TaskId):
         return task_ids
     if kind is float:
         return st.floats(allow_nan=False, allow_infinity=False)
@@ -246,8 +246,8 @@ def test_a_declaration_has_the_form_that_it_always_had():
         "id",
         {"name": "t", "ratio": 1e16},
         {
-            "s": Layout((("k", "string"),), (("n", "int64"),)),
-            "t": Layout((), (("at", "date32[day]"),), "at", {"n": "count"}),
+            "s": StoreLayout((("k", "string"),), (("n", "int64"),)),
+            "t": StoreLayout((), (("at", "date32[day]"),), "at", {"n": "count"}),
         },
         {"s": 0, "t": 1},
         ("a", "b"),
@@ -337,13 +337,12 @@ def test_the_table_in_the_docs_names_every_message():
         "Change",
         "Fence",
         "History",
-        "Layout",
-        "Listing",
         "Position",
         "Recovery",
         "SinkSchema",
         "Slice",
         "Snapshot",
+        "StoreLayout",
     }
     wanted = {kind.__name__ for kind in kinds()} - parts - {"StagedFile"}
     docs = (

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taskplace.spark.query_layout import Layout, Operator, layout, stages_of, that_ran
+from taskplace.spark.query_layout import QueryLayout, StateOperator, layout, stages_of, that_ran
 from topology.ids import TaskId
 
 
@@ -113,16 +113,16 @@ def test_whatever_a_literal_says_the_stages_are_the_same(literal):
 
 
 def test_all_stores_of_a_task_go_together():
-    join = Operator(0, "symmetricHashJoin", ("left", "right"), 2)
-    dedup = Operator(1, "dedupe", ("default",), 2)
-    found = Layout(((join, dedup),))
+    join = StateOperator(0, "symmetricHashJoin", ("left", "right"), 2)
+    dedup = StateOperator(1, "dedupe", ("default",), 2)
+    found = QueryLayout(((join, dedup),))
     assert found.stores(TaskId(0, 1)) == ((0, 1, "left"), (0, 1, "right"), (1, 1, "default"))
     assert found.tasks == (TaskId(0, 0), TaskId(0, 1))
 
 
 def test_an_operator_that_spark_runs_with_one_task_has_one_whatever_the_configured_number():
     """As of `dropDuplicates().groupBy().agg()`: the metadata says 6 partitions of both."""
-    known = [Operator(0, "stateStoreSave", ("default",), 6), Operator(1, "dedupe", ("default",), 6)]
+    known = [StateOperator(0, "stateStoreSave", ("default",), 6), StateOperator(1, "dedupe", ("default",), 6)]
     plan = SIDE_BY_SIDE.replace("opId = 2", "opId = 9")
     found = layout(that_ran(known, {0: 1, 1: 6}, planned=True), plan)
     assert [str(t) for t in found.tasks] == ["0_0", "1_0", "1_1", "1_2", "1_3", "1_4", "1_5"]
@@ -135,7 +135,7 @@ def test_an_operator_that_spark_runs_with_one_task_has_one_whatever_the_configur
 
 
 def test_before_the_first_batch_of_a_new_query_nobody_knows_what_runs():
-    known = [Operator(0, "stateStoreSave", ("default",), 6)]
+    known = [StateOperator(0, "stateStoreSave", ("default",), 6)]
     assert that_ran(known, {0: 0}, planned=False) == ()
     assert that_ran(known, {0: 0}, planned=True) == tuple(known)
 
@@ -149,6 +149,6 @@ def test_partitions_are_counted_by_the_names_of_their_directories(found):
 
 
 def test_operators_that_the_plan_does_not_have_are_left_alone():
-    known = [Operator(number, "stateStoreSave", ("default",), 6) for number in (0, 1, 2, 7)]
+    known = [StateOperator(number, "stateStoreSave", ("default",), 6) for number in (0, 1, 2, 7)]
     assert [[op.id for op in group] for group in layout(known, CHAINED).subtopologies] == [[0], [1, 2]]
-    assert layout([], None) == Layout((), chained=False)
+    assert layout([], None) == QueryLayout((), chained=False)

@@ -16,7 +16,15 @@ from taskplace.errors import InputError, TaskplaceError
 from taskplace.lag import LagIndex
 from taskplace.spark.bridge import Executor
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import Answer, AttemptDescriptor, Bin, Change, FollowRequest, History, Question
+from taskplace.spark.messages import (
+    Answer,
+    AttemptDescriptor,
+    BinDescriptor,
+    Change,
+    FollowRequest,
+    History,
+    Question,
+)
 from taskplace.spark.processors import Aggregate, TableJoin, count
 from taskplace.spark.state.view import View
 from taskplace.spark.store_reader import ReadOptions, StoreReader
@@ -142,7 +150,7 @@ def counted(runtime, store, ids, tasks, type, spark_type):
         setting = runtime.setting(program, schema=united.serialize().to_pybytes())
         task = AttemptDescriptor(TaskId(0, partition), "executor-1", History())
         batches = [pa.RecordBatch.from_pylist(rows, schema=united).serialize().to_pybytes()]
-        (report,) = run_bin(program, setting, Bin((task,)), batches)
+        (report,) = run_bin(program, setting, BinDescriptor((task,)), batches)
         change = report.change
         runtime.history[task.task] = History((change,) if change else ())
     there = {0: tuple(runtime.history)}

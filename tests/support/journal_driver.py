@@ -21,6 +21,7 @@ from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import Change, Fence, FollowReport, FollowRequest, History, Position, StagedFile
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import encode_changes, write_file
+from taskplace.spark.state.transaction import Transaction
 from taskplace.spark.worker import follow, identity
 from topology import TaskId
 
@@ -184,7 +185,13 @@ class Steps:
 
     FILES = ("open", "link", "unlink", "mkdir", "rmdir", "rename", "replace", "fsync")
     LOOKS = ("listdir", "scandir")  # a kill before these changes nothing; a stop may
-    COPY = ("_put", "_write_meta", "_begin", "commit", "commit_unchanged")
+    COPY = (
+        (Transaction, "put"),
+        (Transaction, "write_meta"),
+        (Copy, "_begin"),
+        (Copy, "commit"),
+        (Copy, "commit_unchanged"),
+    )
 
     def __init__(self, at: int | None, sent: signal.Signals) -> None:
         self.at, self.sent, self.count = at, sent, 0
@@ -193,9 +200,8 @@ class Steps:
             setattr(os, name, self._before(getattr(os, name)))
         os.fsync = self._before(lambda handle: None)  # no host crashes in these tests
         os.fdopen = self._in_two_writes(os.fdopen)  # type: ignore[assignment]
-        for name in self.COPY:
-            wrapped = self._before(getattr(Copy, name))
-            setattr(Copy, name, staticmethod(wrapped) if name == "_put" else wrapped)
+        for owner, name in self.COPY:
+            setattr(owner, name, self._before(getattr(owner, name)))
         faults.point = lambda name: self.take()
 
     def take(self) -> None:

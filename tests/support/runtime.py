@@ -20,6 +20,7 @@ from taskplace.spark.state.store import Store
 from taskplace.spark.state.store_schema import StoreSchema
 from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.attempt_reports import AttemptReports
+from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.external import PARTITION, TAG, ExternalRows
 from taskplace.spark.worker.hashing import partition_of
 from taskplace.spark.worker.internal import InternalRows
@@ -201,7 +202,10 @@ class Runtime:
             rows = ExternalRows(of_stage, {partition}, self.input(partition, flights, planes))
         internal = InternalRows(of_stage, program.internal, {partition}) if program.internal else None
         with AttemptReports(of_stage) as reporting:
-            reporting.add(run_attempt(program, of_stage, descriptor, reporting.files, rows, internal))
+            context = BinContext(
+                program=program, setting=of_stage, files=reporting.files, external=rows, internal=internal
+            )
+            reporting.add(run_attempt(context, descriptor))
             (report,) = reporting.report()
         return Report.decode(report.encode())
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from taskplace.spark.bridge import ArrowInput, Executor
 from taskplace.spark.driver import stages
-from taskplace.spark.messages import Bin, Report
+from taskplace.spark.messages import BinDescriptor, Report
 from topology import TaskId
 
 
@@ -61,20 +61,22 @@ class Sparkless:
             rows = [runtime.input(p, flights, planes) for p in range(runtime.TASKS[subtopology])]
             sizes = tuple(sum(map(len, batches)) for batches in rows)
             arrow = ArrowInput(rows, setting.schema, tuple(range(len(rows))), sizes)
-        return stages.run(
-            self,  # type: ignore[arg-type]
-            program,
-            setting,
-            runtime.boundaries(program, reports),
-            arrow,
-            self._tasks,
-            frozenset(),
-            arrow.sizes if arrow is not None else (1,) * len(self._tasks),
-            runtime.history,
-            lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
-            lambda: self.rounds + 1,
-            lambda lost: None,
+        stage = stages.Stage(
+            program=program,
+            setting=setting,
+            boundaries=runtime.boundaries(program, reports),
+            arrow=arrow,
+            tasks=self._tasks,
+            idle=frozenset(),
+            sizes=arrow.sizes if arrow is not None else (1,) * len(self._tasks),
+            histories=runtime.history,
         )
+        assignment = stages.AssignmentInForce(
+            owners=lambda: {task: Executor(self.owners.get(task, "1"), "host", 1) for task in self._tasks},
+            generation=lambda: self.rounds + 1,
+            on_lost=lambda lost: None,
+        )
+        return stages.run(self, stage, assignment)  # type: ignore[arg-type]
 
     def keep(self, name: str, value: object) -> SimpleNamespace:
         return SimpleNamespace(to=lambda function: partial(function, value))
@@ -98,7 +100,7 @@ class Sparkless:
                     return
                 yield report
 
-        return Job(attempt, lambda i: [d.task for d in Bin.decode(elements[i]).descriptors])
+        return Job(attempt, lambda i: [d.task for d in BinDescriptor.decode(elements[i]).descriptors])
 
     def run(
         self, job: Job, partitions: Sequence[int], *, on_lost: Callable[[], None], **_: Any

@@ -11,7 +11,7 @@ from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide
 from taskplace.spark.steering.decision import Decision
 from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.observation import Cluster, Observation
+from taskplace.spark.steering.observation import ExecutorSlots, Observation
 from taskplace.spark.steering.overrides import StandDown
 from taskplace.spark.steering.task_weights import FEWEST
 from topology.ids import TaskId
@@ -39,7 +39,7 @@ def even(counts) -> bool:
 
 def observed(batch: int, slots, places, **values) -> Observation:
     """Return an observation. Keywords may be its own fields or those of its cluster."""
-    cluster = Cluster(slots, **{key: values.pop(key) for key in CLUSTER if key in values})
+    cluster = ExecutorSlots(slots, **{key: values.pop(key) for key in CLUSTER if key in values})
     return Observation(batch=batch, cluster=cluster, places=places, **values)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from taskplace.spark.bridge import Executor
 from taskplace.spark.cluster import DECOMMISSION_POLLS
-from taskplace.spark.query_layout import Layout, Operator
+from taskplace.spark.query_layout import QueryLayout, StateOperator
 from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.measured_costs import MeasuredCosts
@@ -27,7 +27,7 @@ class Spark:
         self.app_id, self.run_id, self.name, self.id = app, run, run, run
         self.there = [Executor(str(i), "host", 2) for i in range(executors)]
         self.ending: set[str] = set()
-        self.found = Layout(((Operator(0, "stateStoreSave", ("default",), partitions),),))
+        self.found = QueryLayout(((StateOperator(0, "stateStoreSave", ("default",), partitions),),))
         self.at = {t: f"executor-{t.partition % executors if spread else 0}" for t in self.found.tasks}
         self.batch, self.rounds, self.sent, self.on = 0, 0, 0, True
         self.running, self.removed = dict(self.at), []
@@ -51,14 +51,14 @@ class Spark:
     def facts(self) -> Facts:
         return Facts()
 
-    def layout(self, *, planned: bool) -> Layout:
+    def layout(self, *, planned: bool) -> QueryLayout:
         return self.found
 
-    def places(self, found: Layout):
+    def places(self, found: QueryLayout):
         self.rounds += 1
         return dict(self.at)
 
-    def send(self, found: Layout, intended) -> None:
+    def send(self, found: QueryLayout, intended) -> None:
         for task, executor in intended:
             self.at[task] = executor.instance
             self.sent += 1
@@ -76,7 +76,7 @@ class Spark:
         self.removed.append(executor_id)
         return True
 
-    def task_load(self, found: Layout, by: str):
+    def task_load(self, found: QueryLayout, by: str):
         return {}
 
 

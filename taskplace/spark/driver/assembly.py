@@ -6,13 +6,12 @@ Does not take over the checkpoint: until this driver's first batch, the previous
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 
-from pyspark.sql import DataFrame
-
+from taskplace.model.events import Reporter
 from taskplace.rebalance import RebalanceLoop
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver import structure
+from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.batch_runner import BatchRunner
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
@@ -36,15 +35,10 @@ from taskplace.spark.worker.hashing import HASH_VERSION
 
 
 def assemble(
-    definition: StreamDefinition,
-    bridge: Cluster,
-    *,
-    listeners: Listeners,
-    read_input: Callable[[DataFrame], DataFrame],
+    definition: StreamDefinition, bridge: Cluster, *, reporter: Reporter | None = None
 ) -> BatchRunner:
     """Open the checkpoint of a stream, and return the runner of its batches. Its `definition` has the checkpoint's id.
 
-    `read_input`: returns the united rows of a batch, or refuses its input.
     Errors: `InputError` for options that do not fit the topology; `CheckpointError` if the checkpoint does not belong
     to this stream; the error of a sink that cannot write.
     """
@@ -52,6 +46,7 @@ def assemble(
     publisher, schemas = _publisher(definition), SinkSchemas(definition.built)
     journal = _journal(definition, publisher, schemas)
     definition = definition.opened(journal.declaration)
+    listeners = Listeners(reporter)
     rebalancer = _rebalancer(definition, bridge, journal, listeners)
     followers = _followers(definition, rebalancer)
     visits = Visits(bridge, followers.absorb)
@@ -71,7 +66,7 @@ def assemble(
         idle=idle,
         no_data_batches=NoDataBatches(definition, bridge, journal, idle),
         listeners=listeners,
-        read_input=read_input,
+        input=BatchInput(definition, journal, schemas),
     )
 
 

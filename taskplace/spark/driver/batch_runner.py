@@ -13,7 +13,7 @@ Properties:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -24,6 +24,7 @@ from taskplace.rebalance import Trigger
 from taskplace.spark import faults
 from taskplace.spark.cluster import Cluster
 from taskplace.spark.driver.batch import Batch
+from taskplace.spark.driver.batch_input import BatchInput
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.driver.idle_tasks import IdleTasks
@@ -34,7 +35,6 @@ from taskplace.spark.driver.publishing import Publisher
 from taskplace.spark.driver.rebalancer import Rebalancer
 from taskplace.spark.driver.repeated_batch import warn_if_grown
 from taskplace.spark.driver.replication import Replicator
-from taskplace.spark.driver.sources import Fixed
 from taskplace.spark.driver.stage_runner import StageRunner
 from taskplace.spark.driver.staging import SCHEMAS, SinkSchemas
 from taskplace.spark.driver.takeover import Takeover
@@ -46,10 +46,7 @@ from taskplace.spark.worker.guard import raising_disk_full
 
 @dataclass(kw_only=True, eq=False)
 class BatchRunner:
-    """Runs the batches of one stream, one at a time. Lifetime: one for each driver.
-
-    `read_input` returns the united rows of a batch, or refuses its input.
-    """
+    """Runs the batches of one stream, one at a time. Lifetime: one for each driver."""
 
     definition: StreamDefinition
     bridge: Cluster
@@ -65,7 +62,7 @@ class BatchRunner:
     idle: IdleTasks
     no_data_batches: NoDataBatches
     listeners: Listeners
-    read_input: Callable[[DataFrame], DataFrame]
+    input: BatchInput
     _one_batch: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
 
     def run(self, df: DataFrame, batch_id: int) -> None:
@@ -73,29 +70,37 @@ class BatchRunner:
 
         Errors: as `Placed.process_batch`.
         """
+        self.no_data_batches.stop_waiting()
         with self._one_batch:
             self._take_over(df, batch_id)
             last = self.journal.last
             if last is not None and batch_id == last.batch:
-                self._publish(df.sparkSession, last)
-                warn_if_grown(self.definition, last, partial(self.read_input, df))
-                return
-            with self.rebalancer.batch():
-                self._run(self._begin(df, batch_id))
-
-    def fixed(self) -> Fixed:
-        """Return what the checkpoint, or a declaration, has fixed: the schemas of sinks and the types of keys."""
-        sinks = [node.name for node in self.definition.built.nodes if node.kind == "sink"]
-        identity = self.journal.identity
-        return Fixed(self.schemas.of(sinks, identity), identity.get("keys") or {})
+                self._repeat(df, last)
+            else:
+                with self.rebalancer.batch():
+                    self._run(self._begin(df, batch_id))
+        self.no_data_batches.request_batch()
 
     def stop_if_fenced(self) -> None:
-        """If another driver has taken over, stop visits and raise `Fenced`; see `Journal.check_epoch`."""
+        """If another driver has taken over from this one, stop visits and raise `Fenced`."""
+        if not self.journal.epoch:
+            return  # this driver was never in charge
         try:
             self.journal.check_epoch()
         except Fenced:
             self.replicator.stop()  # from now on the other driver visits the followers
             raise
+
+    def close(self) -> None:
+        """Stop the visits, and remove the values that were sent to executors. May be called again."""
+        self.no_data_batches.stop_waiting()
+        self.replicator.stop()
+        self.bridge.close()
+
+    def _repeat(self, df: DataFrame, committed: Manifest) -> None:
+        """Publish the last committed batch again, and compare Spark's rows with what was committed."""
+        self._publish(df.sparkSession, committed)
+        warn_if_grown(self.definition, committed, partial(self.input.of_batch, df))
 
     def _run(self, batch: Batch) -> None:
         with batch.clock.phase("rebalance"):
@@ -118,7 +123,7 @@ class BatchRunner:
 
     def _take_over(self, df: DataFrame, batch_id: int) -> None:
         """Take over the checkpoint in the first batch. Refuse a batch that does not follow the last one."""
-        self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.read_input(df))
+        self.takeover.take(batch_id, self.bridge.query_id(), lambda: self.input.of_batch(df))
         self.journal.check_epoch()
         self.takeover.check_batch(batch_id)
 
@@ -126,7 +131,7 @@ class BatchRunner:
         last = self.journal.last
         return Batch(
             id=batch_id,
-            input=self.read_input(df),
+            input=self.input.of_batch(df),
             session=df.sparkSession,
             watermarks=Watermarks(self.no_data_batches.watermark, last),
         )

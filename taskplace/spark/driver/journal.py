@@ -189,6 +189,7 @@ class Journal:
         changes: Mapping[TaskId, Change],
         sinks: Mapping[str, Sequence[StagedFile]],
         assignment: Mapping[str, Any],
+        *,
         event_times: Mapping[str, int] = MappingProxyType({}),
         rows: int = 0,
         watermark: int | None = None,

@@ -41,33 +41,37 @@ class StageRunner:
 
         Errors: as for `stages.run`.
         """
-        program, tasks = self.definition.programs[subtopology], self.definition.tasks[subtopology]
-        arrow = self._external_rows(batch, program)
-        boundaries = {topic: list(_boundaries(batch, topic)) for topic in program.internal}
-        setting = self._setting(batch, program, arrow)
-        sizes = _sizes(batch, program, len(tasks), arrow)
-        idle = self._idle_tasks(setting, program, sizes)
-        self.listeners.stage_starts(batch.id, subtopology)
-        reports = stages.run(
-            bridge=self.rebalancer.bridge,
-            program=program,
-            setting=setting,
-            boundaries=boundaries,
-            arrow=arrow,
-            tasks=tasks,
-            idle=idle,
-            sizes=sizes,
-            histories=self.rebalancer.journal.history,
-            where=self.rebalancer.owners,
+        stage = self._stage(batch, subtopology)
+        assignment = stages.AssignmentInForce(
+            owners=self.rebalancer.owners,
             generation=lambda: self.rebalancer.loop.generation,
             on_lost=on_lost,
-            held=partial(batch.watermarks.held_before, program),
         )
-        batch.watermarks.passed(program, len(tasks), reports.values())
-        if program.stateful:
+        self.listeners.stage_starts(batch.id, subtopology)
+        reports = stages.run(self.rebalancer.bridge, stage, assignment)
+        batch.watermarks.passed(stage.program, len(stage.tasks), reports.values())
+        if stage.program.stateful:
             self._move_copies(reports.values())
         self.rebalancer.stats.count(reports.values())
         return reports
+
+    def _stage(self, batch: Batch, subtopology: int) -> stages.Stage:
+        """Prepare the input and the setting of a subtopology, and find its idle tasks."""
+        program, tasks = self.definition.programs[subtopology], self.definition.tasks[subtopology]
+        arrow = self._external_rows(batch, program)
+        setting = self._setting(batch, program, arrow)
+        sizes = _sizes(batch, program, len(tasks), arrow)
+        return stages.Stage(
+            program=program,
+            setting=setting,
+            boundaries={topic: list(_boundaries(batch, topic)) for topic in program.internal},
+            arrow=arrow,
+            tasks=tasks,
+            idle=self._idle_tasks(setting, program, sizes),
+            sizes=sizes,
+            histories=self.rebalancer.journal.history,
+            held=partial(batch.watermarks.held_before, program),
+        )
 
     def _external_rows(self, batch: Batch, program: Program) -> ArrowInput | None:
         """Shuffle the rows of external topics; None for a subtopology that reads only internal topics."""

@@ -11,17 +11,20 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from msgspec.structs import replace
+from msgspec import structs
 
 from taskplace.errors import TaskplaceError
 from taskplace.spark.cluster import ArrowInput, Cluster, Executor, JobLostError
 from taskplace.spark.driver import bins
+from taskplace.spark.driver.bins import Bin
 from taskplace.spark.messages import (
     AttemptDescriptor,
-    Bin,
+    BinDescriptor,
     Boundary,
     History,
     Report,
@@ -41,98 +44,133 @@ log = logging.getLogger(__name__)
 
 MAX_LOSSES = 10
 
-#: Returns the executor that each task belongs to now; None leaves the choice to Spark.
-Where = Callable[[], Mapping[TaskId, Executor | None]]
 
-
-def run(
-    bridge: Cluster,
-    program: Program,
-    setting: Setting,
-    boundaries: Mapping[str, Sequence[Boundary]],
-    arrow: ArrowInput | None,
-    tasks: Sequence[TaskId],
-    idle: frozenset[TaskId],
-    sizes: Sequence[int],
-    histories: Mapping[TaskId, History],
-    where: Where,
-    generation: Callable[[], int],
-    on_lost: Callable[[frozenset[str]], None],
-    held: Callable[[TaskId], Mapping[str, int | None]] = lambda task: {},
-) -> dict[TaskId, Report]:
-    """Run one batch of one subtopology and return a report per task.
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One subtopology of a batch, with all that its attempts need.
 
     - `boundaries`: by internal topic that the stage reads; sent in a file, because there may be many
+    - `arrow`: the rows of external topics; None for a stage that reads only internal topics
     - `tasks`: all tasks of the subtopology, sorted by partition
     - `idle`: the tasks that do not run
     - `sizes`: by partition, the bytes of input
-    - `where`: returns the executor of each task
-    - `generation`: returns the generation of that assignment; copies refuse attempts of older generations
     - `held`: returns the watermarks of a task's stores in the previous batch that differ from `setting`
+    """
+
+    program: Program
+    setting: Setting
+    boundaries: Mapping[str, Sequence[Boundary]]
+    arrow: ArrowInput | None
+    tasks: Sequence[TaskId]
+    idle: frozenset[TaskId]
+    sizes: Sequence[int]
+    histories: Mapping[TaskId, History]
+    held: Callable[[TaskId], Mapping[str, int | None]] = lambda task: {}
+
+    def begun(self) -> Stage:
+        """Return the stage with the id of a new run, and with the file that lists its boundaries, if it reads any."""
+        stage = self.with_setting(run=uuid.uuid4().hex)
+        if self.boundaries and len(self.idle) < len(self.tasks):
+            root = Path(self.setting.checkpoint)
+            with raising_disk_full(root):
+                file = inputs_file(stage.setting, self.program.subtopology)
+                stage = stage.with_setting(inputs=write_listing(root, file, self.boundaries))
+        return stage
+
+    def with_setting(self, **changes: Any) -> Stage:
+        """Return the stage with other values in its setting."""
+        return replace(self, setting=structs.replace(self.setting, **changes))
+
+    def missing(self, reports: Mapping[TaskId, Report]) -> list[int]:
+        """Return the partitions of the tasks that have to run and have no report."""
+        return [p for p, task in enumerate(self.tasks) if task not in reports and task not in self.idle]
+
+    def cut(self, partitions: Sequence[int], owners: Mapping[TaskId, Executor | None]) -> list[Bin]:
+        """Return bins of these partitions; `owners` has the executor of each task."""
+        of = {partition: owners.get(self.tasks[partition]) for partition in partitions}
+        order = self.arrow.order if self.arrow is not None else bins.owner_order(of)
+        return bins.cut(order, of, self.sizes, running=partitions)
+
+    def finished(self, partitions: Sequence[int]) -> dict[TaskId, Report]:
+        """Return the reports that attempts of this run have written, of the tasks of these partitions."""
+        tasks = {self.tasks[partition] for partition in partitions}
+        return finished(Path(self.setting.checkpoint), self.setting, self.program.subtopology, tasks)
+
+    def descriptor(self, bin_: Bin) -> BinDescriptor:
+        """Return what is sent to a bin's Spark task."""
+        instance = bin_.owner.instance if bin_.owner else ""
+        tasks = (self.tasks[partition] for partition in bin_.partitions)
+        return BinDescriptor(
+            tuple(
+                AttemptDescriptor(task, instance, self.histories.get(task, History()), self.held(task))
+                for task in tasks
+            )
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssignmentInForce:
+    """The assignment that a stage follows; it may change after each loss.
+
+    - `owners`: returns the executor that each task belongs to now; None leaves the choice to Spark
+    - `generation`: returns the assignment's generation; copies refuse attempts of older generations
     - `on_lost`: gets the ids of lost executors, and plans again before it returns
+    """
+
+    owners: Callable[[], Mapping[TaskId, Executor | None]]
+    generation: Callable[[], int]
+    on_lost: Callable[[frozenset[str]], None]
+
+
+def run(cluster: Cluster, stage: Stage, assignment: AssignmentInForce) -> dict[TaskId, Report]:
+    """Run one batch of one subtopology and return a report per task that ran.
 
     Errors: the errors of attempts; `TaskplaceError` after `MAX_LOSSES` losses within one stage.
     """
+    stage = stage.begun()
     reports: dict[TaskId, Report] = {}
-
-    def descriptor(task: TaskId, owner: Executor | None) -> AttemptDescriptor:
-        return AttemptDescriptor(task, _instance(owner), histories.get(task, History()), held(task))
-
-    setting = replace(setting, run=uuid.uuid4().hex)
-    root = Path(setting.checkpoint)
-    if boundaries and len(idle) < len(tasks):
-        with raising_disk_full(root):
-            file = inputs_file(setting, program.subtopology)
-            setting = replace(setting, inputs=write_listing(root, file, boundaries))
     for round_ in range(MAX_LOSSES):
-        missing = [p for p, task in enumerate(tasks) if task not in reports and task not in idle]
+        missing = stage.missing(reports)
         if not missing:
             return reports
-        owners = where()
-        of = {p: owners.get(tasks[p]) for p in missing}
-        order = arrow.order if arrow is not None else bins.owner_order(of)
-        cut = bins.cut(order, of, sizes, running=missing)
-        sent = [Bin(tuple(descriptor(tasks[p], bin_.owner) for p in bin_.partitions)) for bin_ in cut]
-        setting = replace(setting, round=round_, generation=generation())
+        cut = stage.cut(missing, assignment.owners())
+        stage = stage.with_setting(round=round_, generation=assignment.generation())
         try:
-            return reports | _run_bins(bridge, program, setting, cut=cut, sent=sent, arrow=arrow)
+            return reports | _run_bins(cluster, stage, cut)
         except JobLostError as loss:
-            reports |= finished(root, setting, program.subtopology, {tasks[i] for i in missing})
+            reports |= stage.finished(missing)
             log.warning(
                 "batch %d, subtopology %d: lost executor %s; %d of %d tasks had finished",
-                setting.batch, program.subtopology, loss, len(reports), len(tasks) - len(idle),
+                stage.setting.batch, stage.program.subtopology, loss, len(reports),
+                len(stage.tasks) - len(stage.idle),
             )  # fmt: skip
-            on_lost(loss.lost)
+            assignment.on_lost(loss.lost)
     raise TaskplaceError(
-        f"batch {setting.batch}: executors were lost {MAX_LOSSES} times within one stage; the batch is not retried"
+        f"batch {stage.setting.batch}: executors were lost {MAX_LOSSES} times within one stage; "
+        "the batch is not retried"
     )
 
 
-def _run_bins(
-    bridge: Cluster,
-    program: Program,
-    setting: Setting,
-    *,
-    cut: Sequence[bins.Bin],
-    sent: Sequence[Bin],
-    arrow: ArrowInput | None,
-) -> dict[TaskId, Report]:
-    """Run one job with a Spark task per bin, pinned to the bin's owner, and return the reports of its tasks.
+def _run_bins(cluster: Cluster, stage: Stage, cut: Sequence[Bin]) -> dict[TaskId, Report]:
+    """Run one round: a job with a Spark task per bin, pinned to the bin's owner. Return the reports of its tasks.
 
-    `sent`: what each bin's Spark task gets. Errors: `JobLostError` if an owner is lost, and the errors of attempts.
+    Errors: `JobLostError` if an owner is lost, and the errors of attempts.
     """
-    locations = [bin_.owner.location if bin_.owner and not bridge.local else None for bin_ in cut]
-    ranges = [(bin_.start, bin_.end) for bin_ in cut]
-    attempts = bridge.keep(f"program {program.subtopology}", program).to(run_stage)
-    job = bridge.pinned(
-        [bin_.encode() for bin_ in sent], locations, partial(attempts, setting), arrow, ranges
+    setting, subtopology = stage.setting, stage.program.subtopology
+    attempts = cluster.keep(f"program {subtopology}", stage.program).to(run_stage)
+    job = cluster.pinned(
+        [stage.descriptor(bin_).encode() for bin_ in cut],
+        [bin_.owner.location if bin_.owner and not cluster.local else None for bin_ in cut],
+        partial(attempts, setting.encode()),
+        stage.arrow,
+        [(bin_.start, bin_.end) for bin_ in cut],
     )
-    answers = bridge.run(
+    answers = cluster.run(
         job,
         range(len(cut)),
-        tag=f"taskplace-{setting.epoch}-{setting.batch}-{program.subtopology}-{setting.round}",
+        tag=f"taskplace-{setting.epoch}-{setting.batch}-{subtopology}-{setting.round}",
         watch=frozenset(bin_.owner.id for bin_ in cut if bin_.owner is not None),
-        on_lost=partial(mark_cancelled, setting, program.subtopology),
+        on_lost=partial(mark_cancelled, setting, subtopology),
     )
     reports = [Report.decode(answer) for answer in answers]
     for report in reports:
@@ -146,7 +184,3 @@ def mark_cancelled(setting: Setting, subtopology: int) -> None:
     mark = Path(setting.checkpoint) / cancellation_mark(setting, subtopology)
     private_directory(mark.parent)
     mark.touch(mode=0o600)
-
-
-def _instance(owner: Executor | None) -> str:
-    return owner.instance if owner else ""

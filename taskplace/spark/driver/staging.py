@@ -29,7 +29,7 @@ from msgspec import structs
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark import targets
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import Columns, Report, SinkSchema, StagedFile
+from taskplace.spark.messages import Report, SinkSchema, StagedFile, TypedColumns
 from taskplace.spark.state.files import read_sealed, write_file
 from taskplace.spark.worker.columns import text, untyped
 from taskplace.spark.worker.schemas import arrow, columns_of, declare, parquet
@@ -145,7 +145,7 @@ def _reasons(before: SinkSchema, after: SinkSchema) -> Iterable[str]:
             yield f"column {field.name!r} is {text(field.type)}, which {text(types[field.name])} does not hold"
 
 
-def _settled(sink: str, by_task: Mapping[TaskId, Columns], fixed: SinkSchema | None) -> pa.Schema:
+def _settled(sink: str, by_task: Mapping[TaskId, TypedColumns], fixed: SinkSchema | None) -> pa.Schema:
     """Return the schema that holds the staged rows of all tasks, with columns in the sink's order."""
     schema = united(
         [(f"task {task}", arrow(columns)) for task, columns in by_task.items()],
@@ -180,7 +180,9 @@ def check_typed(sink: str, schema: pa.Schema) -> None:
         )
 
 
-def _settled_file(root: Path, sink: str, file: StagedFile, columns: Columns, schema: pa.Schema) -> StagedFile:
+def _settled_file(
+    root: Path, sink: str, file: StagedFile, columns: TypedColumns, schema: pa.Schema
+) -> StagedFile:
     if columns == columns_of(schema):
         return file
     return rewritten(root, sink, file, schema)

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.epochs import Epochs
-from taskplace.spark.messages import Columns, Declaration, Layout
+from taskplace.spark.messages import Declaration, StoreLayout, TypedColumns
 from taskplace.spark.worker.program import Program
 from topology import BuiltTopology, compare
 
@@ -112,7 +112,7 @@ def _check(
     root: Path,
     before: Declaration,
     built: BuiltTopology,
-    layouts: Mapping[str, Layout],
+    layouts: Mapping[str, StoreLayout],
     split: Mapping[str, tuple[str, ...]],
 ) -> None:
     try:
@@ -184,13 +184,13 @@ def _with_incarnations(program: Program, incarnations: Mapping[str, int]) -> Pro
     return replace(program, stores=stores)
 
 
-def _layouts(programs: Sequence[Program]) -> dict[str, Layout]:
-    def columns(schema: pa.Schema) -> Columns:
+def _layouts(programs: Sequence[Program]) -> dict[str, StoreLayout]:
+    def columns(schema: pa.Schema) -> TypedColumns:
         return tuple((field.name, str(field.type)) for field in schema)
 
     stores = {name: store for program in programs for name, store in program.stores.items()}
     return {
         # The length of `ttl` may change. Whether there is one, and its time column, may not: the index depends on it.
-        name: Layout(columns(s.key), columns(s.value), s.time if s.ttl else None, dict(s.meaning))
+        name: StoreLayout(columns(s.key), columns(s.value), s.time if s.ttl else None, dict(s.meaning))
         for name, s in sorted(stores.items())
     }

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from taskplace.errors import CheckpointError
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.publishing import Publisher
+from taskplace.spark.driver.spark_checkpoint import check_spark_checkpoint
 from taskplace.spark.messages import Declaration
 
 
@@ -21,6 +22,13 @@ class Takeover:
         self._journal, self._publisher = journal, publisher
         self._compared = journal.declaration
         self.taken = False
+
+    def check_start(self) -> None:
+        """Check, before Spark's query starts, that its checkpoint fits the placed one, and so do the sinks.
+
+        Errors: `CheckpointError`, as for `check_spark_checkpoint` and `Publisher.check_pending`.
+        """
+        self._check_pending(check_spark_checkpoint(self._journal.root, self._journal))
 
     def take(self, batch_id: int, query: str | None, look: Callable[[], object]) -> None:
         """Take the checkpoint over, unless this driver has done so. `look` first checks the batch's data frame.
@@ -40,8 +48,7 @@ class Takeover:
                     "create a new Placed"
                 )
             self.check_batch(batch_id)
-            if self._journal.last is not None and batch_id == self._journal.last.batch:
-                self._publisher.check_pending(self._journal.last)
+            self._check_pending(batch_id)
 
         if not self._journal.epoch:
             look()
@@ -59,3 +66,9 @@ class Takeover:
                 f"{self._journal.root}: Spark's checkpoint is at batch {batch_id}, the placed state at batch {last}; "
                 "both must come from the same run: keep both, or start a new checkpoint for both"
             )
+
+    def _check_pending(self, batch_id: int) -> None:
+        """Check that a batch can be published again, if it is the last committed one."""
+        last = self._journal.last
+        if last is not None and batch_id == last.batch:
+            self._publisher.check_pending(last)

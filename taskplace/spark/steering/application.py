@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Application:
+class SteeredApplication:
     """The Spark application as one handle sees it. `queries` are shared by all handles of the application."""
 
     bridge: StateBridge
@@ -21,7 +21,7 @@ class Application:
     executors: Executors
 
     @classmethod
-    def of(cls, bridge: StateBridge) -> Application:
+    def of(cls, bridge: StateBridge) -> SteeredApplication:
         """Return the application of the bridge's query."""
         return cls(bridge, SteeredQueries.of(bridge.app_id), Executors(bridge))
 

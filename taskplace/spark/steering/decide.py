@@ -61,9 +61,9 @@ def decide(config: SteeringConfig, state: SteeringState, seen: Observation) -> t
     """Return the decision after a batch, and the state for the next round.
 
     >>> from taskplace.spark.steering.measured_costs import Costs
-    >>> from taskplace.spark.steering.observation import Cluster
+    >>> from taskplace.spark.steering.observation import ExecutorSlots
     >>> piled = {TaskId(0, p): "executor-0" for p in range(4)}
-    >>> cluster = Cluster({"executor-0": 2, "executor-1": 2})
+    >>> cluster = ExecutorSlots({"executor-0": 2, "executor-1": 2})
     >>> seen = Observation(batch=0, cluster=cluster, places=piled, costs=Costs(task=1.0, reload=0.1))
     >>> decision, state = decide(SteeringConfig(max_moves_per_batch=1), SteeringState(), seen)
     >>> print(decision)

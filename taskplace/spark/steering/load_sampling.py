@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from taskplace.spark.query_layout import Layout
+from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
 from topology.ids import TaskId
 
@@ -38,7 +38,7 @@ class LoadSampling:
     note: str = ""
 
     def after_batch(
-        self, bridge: StateBridge, layout: Layout, config: SteeringConfig
+        self, bridge: StateBridge, layout: QueryLayout, config: SteeringConfig
     ) -> tuple[Load | None, LoadSampling]:
         """Return the load of each task in the batch that has just ended, None if no measurement was due."""
         batches = self.batches + 1
@@ -55,7 +55,7 @@ class LoadSampling:
         return replace(self, sizes_due=False, sizes=sizes, note=note)
 
 
-def measure_load(bridge: StateBridge, layout: Layout, by: LoadBy) -> tuple[Load | None, str]:
+def measure_load(bridge: StateBridge, layout: QueryLayout, by: LoadBy) -> tuple[Load | None, str]:
     """Return the load of each task by `load.by`, None if all tasks weigh the same, and a note for the status.
 
     Never raises: Spark's records of stages and tasks are private, and Spark may drop some of them.

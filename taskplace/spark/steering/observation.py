@@ -39,13 +39,13 @@ class Neighbours(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ExecutorSlots:
     """The executors that may run tasks, with the slots of each.
 
     `draining`: executors that are being emptied; they are among `slots`. `ending`: executors that Spark is
     decommissioning; Spark gives them no tasks, so they are not among `slots`.
 
-    >>> Cluster({"executor-0": 2, "executor-1": 2}, draining=frozenset({"executor-1"})).usable
+    >>> ExecutorSlots({"executor-0": 2, "executor-1": 2}, draining=frozenset({"executor-1"})).usable
     {'executor-0': 2}
     """
 
@@ -73,7 +73,7 @@ class Observation:
     """
 
     batch: int
-    cluster: Cluster
+    cluster: ExecutorSlots
     places: Mapping[TaskId, str | None]
     load: Mapping[TaskId, float] | None = None
     costs: Costs = field(default_factory=Costs)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from taskplace.spark.steering.application import Application
+from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import LoadBy, SteeringConfig
 from taskplace.spark.steering.load_sampling import Load
-from taskplace.spark.steering.observation import Cluster, Observation
+from taskplace.spark.steering.observation import ExecutorSlots, Observation
 from taskplace.spark.steering.round_memory import Learned, Observed, RoundMemory
 
 
 def observe(
-    app: Application, config: SteeringConfig, memory: RoundMemory, *, batch: int, ran: bool
+    app: SteeredApplication, config: SteeringConfig, memory: RoundMemory, *, batch: int, ran: bool
 ) -> tuple[Observation, Observed, Learned]:
     """Return the observation for a round after `batch`, and the memory updated with it. Spark may take seconds.
 
@@ -41,9 +41,9 @@ def observe(
     return seen, observed, learned
 
 
-def _cluster(app: Application) -> Cluster:
+def _cluster(app: SteeredApplication) -> ExecutorSlots:
     executors = app.executors
-    return Cluster(
+    return ExecutorSlots(
         slots={name: executor.cores for name, executor in executors.present.items()},
         draining=app.queries.draining & executors.present.keys(),
         ending=executors.ending,
@@ -51,7 +51,7 @@ def _cluster(app: Application) -> Cluster:
 
 
 def _learn(
-    app: Application, config: SteeringConfig, memory: RoundMemory, *, loaded: int | None
+    app: SteeredApplication, config: SteeringConfig, memory: RoundMemory, *, loaded: int | None
 ) -> tuple[Learned, Load | None]:
     """Learn from the batch that has just ended; return the updated costs and the measured load of each task.
 

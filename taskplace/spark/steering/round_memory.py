@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from taskplace.spark.query_layout import Layout
+from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState
 from taskplace.spark.steering.events import Told
@@ -28,7 +28,7 @@ class Observed:
     that have not run.
     """
 
-    layout: Layout = field(default_factory=Layout)
+    layout: QueryLayout = field(default_factory=QueryLayout)
     layout_final: bool = False
     batch: int = -1
     places: Places = field(default_factory=dict)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from taskplace.spark.steering.application import Application
+from taskplace.spark.steering.application import SteeredApplication
 
 
 class DueRound(NamedTuple):
@@ -26,7 +26,7 @@ class RoundSchedule:
     round is running, or has failed last. `_drains_version` is that of the last round.
     """
 
-    def __init__(self, app: Application) -> None:
+    def __init__(self, app: SteeredApplication) -> None:
         self.requested = True  # run one round as soon as possible
         self.failed_batch: int | None = None
         self._app = app

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from taskplace.errors import InputError, UnsupportedSpark
 from taskplace.model.plan import Move
 from taskplace.spark.spark_settings import WORKS
-from taskplace.spark.steering.application import Application
+from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decision import Decision
 from taskplace.spark.steering.drains import Drains
@@ -78,7 +78,7 @@ class Steering:
     """
 
     def __init__(self, bridge: StateBridge, config: SteeringConfig) -> None:
-        self._app = Application.of(bridge)
+        self._app = SteeredApplication.of(bridge)
         self._rounds = SteeringRounds(self._app, config, self._log_event)
         self._drains = Drains(self._app.queries, bridge, self._log_event)
         self._schedule = RoundSchedule(self._app)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from taskplace.model.plan import Move
-from taskplace.spark.steering.application import Application
+from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
 from taskplace.spark.steering.decision import Decision
@@ -31,7 +31,7 @@ LogEvent = Callable[[str, tuple[Move, ...]], None]
 class SteeringRounds:
     """The rounds of one query. Lifetime: `memory` is replaced by each round."""
 
-    def __init__(self, app: Application, config: SteeringConfig, log_event: LogEvent) -> None:
+    def __init__(self, app: SteeredApplication, config: SteeringConfig, log_event: LogEvent) -> None:
         self.config = config
         self.memory = RoundMemory.empty(config)
         self._app = app

@@ -17,55 +17,55 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from taskplace.spark.messages import Bin, Report, Setting, cancellation_mark
-from taskplace.spark.state.copy import Superseded
+from taskplace.spark.messages import BinDescriptor, Report, Setting
 from taskplace.spark.worker import worker_process
-from taskplace.spark.worker.attempt import Patience, run_attempt
+from taskplace.spark.worker.attempt import run_attempt
 from taskplace.spark.worker.attempt_reports import AttemptReports, finished
+from taskplace.spark.worker.bin_context import BinContext
 from taskplace.spark.worker.external import ExternalRows
 from taskplace.spark.worker.internal import InternalRows
 from taskplace.spark.worker.program import Program
 
 
-def run_stage(program: Program, setting: Setting, elements: Iterable[Any]) -> Iterator[bytes]:
+def run_stage(program: Program, encoded: bytes, elements: Iterable[Any]) -> Iterator[bytes]:
     """Run the bins of one Spark partition and yield the reports of their tasks, encoded.
 
-    An element is a bin with its Arrow batches, or only the bin if the stage has no external input.
+    - `encoded`: the setting of the stage
+    - `elements`: bins with their Arrow batches, or only the bins if the stage has no external input
     """
     worker_process.begin()
+    setting = Setting.decode(encoded)
     for element in elements:
         bin_, batches = (element, ()) if setting.schema is None else element
         del element  # the rows are held once
-        for report in run_bin(program, setting, Bin.decode(bytes(bin_)), batches):
+        for report in run_bin(program, setting, BinDescriptor.decode(bytes(bin_)), batches):
             yield report.encode()
 
 
-def run_bin(program: Program, setting: Setting, bin_: Bin, batches: Sequence[bytes]) -> Iterator[Report]:
+def run_bin(
+    program: Program, setting: Setting, bin_: BinDescriptor, batches: Sequence[bytes]
+) -> Iterator[Report]:
     """Run the tasks of a bin in order, and yield their reports.
 
     Errors: as `run_attempt`; `Superseded` if the round was cancelled; `TaskplaceError` for rows of other tasks.
     """
-    root = Path(setting.checkpoint)
     tasks = {descriptor.task for descriptor in bin_.descriptors}
-    mark = root / cancellation_mark(setting, program.subtopology)
-    rows = ExternalRows(setting, {task.partition for task in tasks}, batches) if program.external else None
+    external = ExternalRows(setting, {t.partition for t in tasks}, batches) if program.external else None
     del batches
-    done = finished(root, setting, program.subtopology, tasks)
+    done = finished(Path(setting.checkpoint), setting, program.subtopology, tasks)
     left = {task.partition for task in tasks if task not in done}
     internal = InternalRows(setting, program.internal, left) if program.internal else None
-    patience = Patience()
     with AttemptReports(setting) as reporting:
+        context = BinContext(
+            program=program, setting=setting, files=reporting.files, external=external, internal=internal
+        )
         for number, descriptor in enumerate(bin_.descriptors):
             if descriptor.task in done:
                 yield done[descriptor.task]
                 continue
-            if number and mark.exists():
-                raise Superseded(
-                    f"{descriptor.task}: round {setting.round} of batch {setting.batch} was cancelled"
-                )
-            reporting.add(
-                run_attempt(program, setting, descriptor, reporting.files, rows, internal, patience)
-            )
+            if number:
+                context.check_cancelled(descriptor.task)
+            reporting.add(run_attempt(context, descriptor))
             if reporting.due():
                 yield from reporting.report()
         yield from reporting.report()

@@ -36,6 +36,7 @@ def write(
     rows: pa.Table,
     key: Sequence[str],
     partitions: int,
+    *,
     seed: int = 0,
     topic: str = "",
 ) -> Boundary:

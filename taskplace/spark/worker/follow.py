@@ -9,12 +9,23 @@ from __future__ import annotations
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from taskplace.spark import faults
-from taskplace.spark.messages import FollowReport, FollowRequest, History, Snapshot, snapshot_file
+from taskplace.spark.messages import (
+    FollowReport,
+    FollowRequest,
+    History,
+    Owner,
+    Position,
+    Snapshot,
+    snapshot_file,
+)
 from taskplace.spark.state import warm
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.environment import DAMAGED, DATA
@@ -40,52 +51,183 @@ def visit_all(elements: Iterable[bytes]) -> Iterator[bytes]:
 
 def visit(request: FollowRequest) -> FollowReport:
     """Carry out `request`, or nothing if Spark ran the visit on another executor than the ordered one."""
-    start = time.monotonic()
-    executor_id, owner = identity.executor()
+    budget = Budget(request.budget)
+    executor_id, executor = identity.executor()
     instance = f"executor-{executor_id}"
-    faults.worker_of(owner.pid)
-    done = FollowReport(instance, here=instance == request.instance, pid=owner.pid)
+    faults.worker_of(executor.pid)
+    done = FollowReport(instance, here=instance == request.instance, pid=executor.pid)
     if not done.here:
         return done
-    home = identity.home(Path(request.state_root), request.spark_app)
-    root = Path(request.checkpoint)
-
-    deadline: float | None = None
-
-    def in_time() -> bool:
-        nonlocal deadline
-        if request.budget is None:
-            return True
-        now = time.monotonic()
-        if deadline is None:
-            # A snapshot is read and checked before its first piece; the budget grows so that pieces follow as well.
-            deadline = start + request.budget + 2 * (now - start)
-        return now < deadline
-
-    for left, (task, history) in zip(
-        reversed(range(len(request.follow))), request.follow.items(), strict=True
-    ):
-        # At least one step, for any budget.
-        _follow(home / str(task), task, history, root, request, in_time, done)
-        if left and not in_time():
-            done.unfinished = True
-            break
-    for task, history in request.snapshot.items():
-        if not in_time():
-            break
-        _snapshot(home / str(task), task, history, root, request, done)
-    for task in request.remove:
-        _remove(home / str(task))
-        done.removed.append(task)
+    here = Visit(request, budget, executor, identity.home(Path(request.state_root), request.spark_app), done)
+    here.follow_all()
+    here.make_snapshots()
+    here.remove_copies()
     if request.orphans_after is not None:
         done.orphans.extend(identity.remove_orphans(Path(request.state_root), request.orphans_after))
-    for task, path in _copies(home):
-        if (meta := seen(path, owner)) is not None:
-            done.copies[task] = meta.certain
-            if meta.undo is not None:
-                done.attempted[task] = meta.at
-    done.seconds = time.monotonic() - start
+    here.report_copies()
+    done.seconds = budget.spent()
     return done
+
+
+class Budget:
+    """The seconds that a visit may work, from its creation on; None: no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._start = time.monotonic()
+        self._deadline: float | None = None
+
+    def spent(self) -> float:
+        """Return the seconds since the visit began."""
+        return time.monotonic() - self._start
+
+    def left(self) -> bool:
+        """Return whether the visit may take one more step."""
+        if self._seconds is None:
+            return True
+        now = time.monotonic()
+        if self._deadline is None:
+            # A snapshot is read and checked before its first piece; the budget grows so that pieces follow as well.
+            self._deadline = self._start + self._seconds + 2 * (now - self._start)
+        return now < self._deadline
+
+
+@dataclass(frozen=True)
+class Visit:
+    """The work of one visit on the copies in `home`. `done` counts it."""
+
+    request: FollowRequest
+    budget: Budget
+    executor: Owner
+    home: Path
+    done: FollowReport
+
+    @property
+    def _root(self) -> Path:
+        return Path(self.request.checkpoint)
+
+    @contextmanager
+    def _opened(self, task: TaskId) -> Iterator[Copy]:
+        path = self.home / str(task)
+        with guarded(path, self.executor), Copy(path, self.request.stores[task.subtopology]) as copy:
+            yield copy
+
+    def follow_all(self) -> None:
+        """Apply the histories of the request, as far as the budget lasts: at least one step, for any budget."""
+        for left, (task, history) in zip(
+            reversed(range(len(self.request.follow))), self.request.follow.items(), strict=True
+        ):
+            self._follow(task, history)
+            if left and not self.budget.left():
+                self.done.unfinished = True
+                break
+
+    def make_snapshots(self) -> None:
+        """Make the snapshots of the request, as far as the budget lasts."""
+        for task, history in self.request.snapshot.items():
+            if not self.budget.left():
+                break
+            self.snapshot(task, history)
+
+    def remove_copies(self) -> None:
+        """Remove the copies that the request names."""
+        for task in self.request.remove:
+            self._remove(task)
+
+    def report_copies(self) -> None:
+        """Report the position of each usable copy of this executor."""
+        for task, path in _copies(self.home):
+            if (meta := seen(path, self.executor)) is not None:
+                self.done.copies[task] = meta.certain
+                if meta.undo is not None:
+                    self.done.attempted[task] = meta.at
+
+    def _follow(self, task: TaskId, history: History) -> None:
+        done = self.done
+        try:
+            with (
+                raising_disk_full(self._root, Path(self.request.state_root)),
+                self._opened(task) as copy,
+            ):
+                recovery = copy.growing(lambda: copy.follow(history, self._root, self.budget.left))
+        except Exception as error:
+            done.errors[task] = f"{type(error).__name__}: {error}"
+            return
+        faults.point("follow.applied")
+        if recovery is not None:
+            done.replayed += recovery.replayed
+            done.restored += recovery.restored
+            done.unfinished = done.unfinished or recovery.unfinished
+            if recovery.restoring:
+                done.restoring[task] = recovery.restoring
+
+    def snapshot(self, task: TaskId, history: History) -> None:
+        """Make a snapshot of a copy if it is exactly at the committed end of `history`."""
+        if not (self.home / str(task) / DATA).exists():
+            return
+        try:
+            with self._opened(task) as copy:
+                written = self._write_snapshot(task, copy, history.end)
+            if written is None:
+                return
+            self.done.snapshots[task] = self._place_snapshot(task, *written)
+        except DAMAGED as error:
+            self.done.errors[task] = f"{error}; the copy is discarded"
+            self._remove(task)
+        except Exception as error:
+            self.done.errors[task] = f"{type(error).__name__}: {error}"
+
+    def _write_snapshot(self, task: TaskId, copy: Copy, end: Position) -> tuple[Path, Snapshot] | None:
+        """Write a copy, piece by piece, into a file of its own; None if the copy is not at `end`."""
+        stores = sorted(self.request.logged[task.subtopology])
+        at, pieces = copy.dump(ROWS_PER_BATCH, SNAPSHOT_BYTES)
+        if at != end:
+            return None
+        batches = (record_batch(stores.index(store), entries) for store, entries in pieces if store in stores)
+        metadata = {
+            "task": str(task),
+            "version": str(at.version),
+            "attempt": at.attempt,
+            "snapshot": "true",
+        }
+        file = snapshot_file(task, at.version, at.attempt)
+        staging = self._root / f"{file}.{uuid.uuid4().hex}.tmp"
+        with raising_disk_full(self._root), closing(pieces):
+            made = write_records(staging, stores, batches, metadata, self.request.compression)
+        snapshot = Snapshot(
+            version=at.version,
+            attempt=at.attempt,
+            offset=at.offset,
+            records=made.records,
+            file=file,
+            size=made.size,
+            checksum=made.checksum,
+        )
+        return staging, snapshot
+
+    def _place_snapshot(self, task: TaskId, staging: Path, snapshot: Snapshot) -> Snapshot:
+        """Give a written snapshot its name in the checkpoint, and return it with that name."""
+        path = self._root / snapshot.file
+        if path.exists() and seal_of(path) != snapshot.checksum:
+            # The existing file is damaged, or from a topology with other stores that never committed. A manifest may
+            # name it, so it stays.
+            attempt = f"{snapshot.attempt}-{snapshot.checksum[:8]}"
+            snapshot = replace(snapshot, file=snapshot_file(task, snapshot.version, attempt))
+        staging.rename(self._root / snapshot.file)  # replaces only a file with the same bytes
+        sync_directory(staging.parent)
+        faults.point("snapshot.written")
+        return snapshot
+
+    def _remove(self, task: TaskId) -> None:
+        """Remove a copy. It is renamed first, so that an attempt of the task can start a new copy meanwhile."""
+        copy = self.home / str(task)
+        warm.WARM.drop(copy)
+        gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
+        with suppress(FileNotFoundError):
+            copy.rename(gone)
+            shutil.rmtree(gone, ignore_errors=True)
+        remove_marks(copy)
+        self.done.removed.append(task)
 
 
 def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:
@@ -93,90 +235,3 @@ def _copies(home: Path) -> Iterator[tuple[TaskId, Path]]:
     for path in sorted(home.glob("*_*")):
         with suppress(ValueError):
             yield TaskId.parse(path.name), path
-
-
-def _stores(request: FollowRequest, task: TaskId) -> Sequence[str]:
-    return request.stores[task.subtopology]
-
-
-def _follow(
-    path: Path,
-    task: TaskId,
-    history: History,
-    root: Path,
-    request: FollowRequest,
-    in_time: Callable[[], bool],
-    done: FollowReport,
-) -> None:
-    try:
-        with (
-            raising_disk_full(root, Path(request.state_root)),
-            guarded(path, identity.executor()[1]),
-            Copy(path, _stores(request, task)) as copy,
-        ):
-            recovery = copy.growing(lambda: copy.follow(history, root, in_time))
-    except Exception as error:
-        done.errors[task] = f"{type(error).__name__}: {error}"
-        return
-    faults.point("follow.applied")
-    if recovery is not None:
-        done.replayed += recovery.replayed
-        done.restored += recovery.restored
-        done.unfinished = done.unfinished or recovery.unfinished
-        if recovery.restoring:
-            done.restoring[task] = recovery.restoring
-
-
-def _snapshot(
-    path: Path, task: TaskId, history: History, root: Path, request: FollowRequest, done: FollowReport
-) -> None:
-    """Write the copy as a snapshot, piece by piece, if it is exactly at the committed end of `history`."""
-    if not (path / DATA).exists():
-        return
-    stores = sorted(request.logged[task.subtopology])
-    try:
-        with guarded(path, identity.executor()[1]), Copy(path, _stores(request, task)) as copy:
-            at, pieces = copy.dump(ROWS_PER_BATCH, SNAPSHOT_BYTES)
-            if at != history.end:
-                return
-            batches = (
-                record_batch(stores.index(store), entries) for store, entries in pieces if store in stores
-            )
-            metadata = {
-                "task": str(task),
-                "version": str(at.version),
-                "attempt": at.attempt,
-                "snapshot": "true",
-            }
-            file = snapshot_file(task, at.version, at.attempt)
-            staging = root / f"{file}.{uuid.uuid4().hex}.tmp"
-            with raising_disk_full(root), closing(pieces):
-                made = write_records(staging, stores, batches, metadata, request.compression)
-        if (root / file).exists() and seal_of(root / file) != made.checksum:
-            # The existing file is damaged, or from a topology with other stores that never committed. A manifest may
-            # name it, so it stays.
-            file = snapshot_file(task, at.version, f"{at.attempt}-{made.checksum[:8]}")
-        staging.rename(root / file)  # replaces only a file with the same bytes
-        sync_directory(staging.parent)
-        faults.point("snapshot.written")
-    except DAMAGED as error:
-        done.errors[task] = f"{error}; the copy is discarded"
-        _remove(path)
-        done.removed.append(task)
-        return
-    except Exception as error:
-        done.errors[task] = f"{type(error).__name__}: {error}"
-        return
-    done.snapshots[task] = Snapshot(
-        at.version, at.attempt, at.offset, made.records, file, made.size, made.checksum
-    )
-
-
-def _remove(copy: Path) -> None:
-    """Remove a copy. It is renamed first, so that an attempt of the same task can start a new copy meanwhile."""
-    warm.WARM.drop(copy)
-    gone = copy.with_name(f"{identity.REMOVED}{uuid.uuid4().hex}")
-    with suppress(FileNotFoundError):
-        copy.rename(gone)
-        shutil.rmtree(gone, ignore_errors=True)
-    remove_marks(copy)

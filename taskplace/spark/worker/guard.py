@@ -24,8 +24,8 @@ import psutil
 from taskplace.errors import TaskplaceError
 from taskplace.spark.messages import Meta, Opened, Owner
 from taskplace.spark.state import warm
-from taskplace.spark.state.copy import look
 from taskplace.spark.state.files import open_file
+from taskplace.spark.state.look import look
 from taskplace.spark.worker.identity import alive, owner_of
 
 log = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from taskplace.errors import CheckpointError, TaskplaceError
-from taskplace.spark.messages import Setting, Writers
+from taskplace.spark.messages import ListingHead, Setting
 from taskplace.spark.state.files import READ
-from taskplace.spark.worker.listing import Listed, read_listing
+from taskplace.spark.worker.listing import TopicListing, read_listing
 from taskplace.spark.worker.unify import conformed, united
 
 
@@ -53,7 +53,7 @@ class InternalRows:
     def _read(self, topic: str) -> _TopicRows:
         root, listing = Path(self._setting.checkpoint), self._setting.inputs
         listed = read_listing(root, listing).get(topic) if listing is not None else None
-        if listed is None or not listed.writers.files:
+        if listed is None or not listed.head.files:
             raise CheckpointError(f"internal topic {topic!r} has no boundary file")
         return _TopicRows(root, topic, listed, self._partitions)
 
@@ -61,18 +61,18 @@ class InternalRows:
 class _TopicRows:
     """The rows of one topic for the partitions of a bin."""
 
-    def __init__(self, root: Path, topic: str, listed: Listed, partitions: Collection[int]) -> None:
-        writers = listed.writers
+    def __init__(self, root: Path, topic: str, listed: TopicListing, partitions: Collection[int]) -> None:
+        head = listed.head
         self._where = f"repartition {topic!r}"
         # Writers of one schema need no uniting among themselves, so the first one stands for them.
-        first = [writers.files[writers.written_as.index(number)] for number in range(len(writers.schemas))]
-        schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in writers.schemas]
+        first = [head.files[head.written_as.index(number)] for number in range(len(head.schemas))]
+        schemas = [pa.ipc.read_schema(pa.py_buffer(schema)) for schema in head.schemas]
         names = [f"task {Path(file).name.partition('-')[0]}" for file in first]
         self._schema = united(list(zip(names, schemas, strict=True)), self._where)
         self._streams: dict[int, list[pa.Buffer]] = {}
         mine = listed.slices[np.isin(listed.slices["partition"], list(partitions))]
         if len(mine):
-            self._read(root, writers, mine)
+            self._read(root, head, mine)
 
     def of(self, partition: int) -> pa.Table:
         """Return the rows of a partition, under the schema that holds the rows of every writer."""
@@ -82,12 +82,12 @@ class _TopicRows:
         ]
         return pa.concat_tables(tables) if tables else self._schema.empty_table()
 
-    def _read(self, root: Path, writers: Writers, mine: npt.NDArray[Any]) -> None:
+    def _read(self, root: Path, head: ListingHead, mine: npt.NDArray[Any]) -> None:
         """Read slices, which are sorted by partition and then by writer, into streams.
 
         A stream has a schema, and behind it the slices of neighbouring writers with this schema for one partition.
         """
-        written_as = np.array(writers.written_as)
+        written_as = np.array(head.written_as)
         # By slice: the run of writers with one schema that its writer is in. A new stream begins with each new run.
         run = np.cumsum(np.diff(written_as, prepend=written_as[0]) != 0)[mine["writer"]]
         begins = np.ones(len(mine), bool)
@@ -99,7 +99,7 @@ class _TopicRows:
         at = before - before[firsts][stream]
         views = []
         for first, size in zip(firsts, np.add.reduceat(mine["length"], firsts).tolist(), strict=True):
-            schema = writers.schemas[written_as[mine["writer"][first]]]
+            schema = head.schemas[written_as[mine["writer"][first]]]
             buffer = pa.allocate_buffer(len(schema) + size)
             view = memoryview(buffer).cast("B")
             view[: len(schema)] = schema
@@ -109,7 +109,7 @@ class _TopicRows:
         order = np.lexsort((mine["offset"], mine["writer"]))
         columns = (stream, at, *(mine[name] for name in ("partition", "offset", "length", "rows", "crc")))
         slices = zip(*(column[order].tolist() for column in (mine["writer"], *columns)), strict=True)
-        _read_slices(root, writers.files, slices, views)
+        _read_slices(root, head.files, slices, views)
 
 
 def _read_slices(

@@ -1,10 +1,11 @@
 """The list of the slices that a stage reads: the driver writes it to one file, and each worker reads it once.
 
 **Idea.** A stage with N writers and P readers has up to N * P slices. As messages, a million of them would cost each
-worker half a second and 200 MB. So only the writers are messages. The slices are an array (`SLICE`), sorted by
-partition and then by writer, and a reader takes what it needs by partition.
+worker half a second and 200 MB. So only the head is a message: the writers of each topic. The slices are an array
+(`SLICE`), sorted by partition and then by writer, and a reader takes what it needs by partition.
 
-The file has the length of its head (8 bytes, little-endian), the head as JSON, and the arrays of the topics.
+The file has the length of its head (8 bytes, little-endian), the head as JSON (a `ListingHead` for each topic), and the
+arrays of the topics.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from taskplace.spark.codec import checksum_of, decoded, encoded
-from taskplace.spark.messages import Boundary, Listing, Writers
+from taskplace.spark.messages import Boundary, ListingFile, ListingHead
 from taskplace.spark.state.files import read_sealed, write_file
 
-#: One slice, with the position of its writer in `Writers.files`.
+#: One slice, with the position of its writer in `ListingHead.files`.
 SLICE = np.dtype(
     [
         ("partition", "<i4"),
@@ -36,37 +37,40 @@ SLICE = np.dtype(
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
-    """The slices of one topic, as `SLICE`, sorted by partition and then by writer."""
+class TopicListing:
+    """The slices of one internal topic: the driver lists them, and the bins of a stage choose theirs.
 
-    writers: Writers
+    `slices` is an array of `SLICE`, sorted by partition and then by writer.
+    """
+
+    head: ListingHead
     slices: npt.NDArray[Any]
 
 
-def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> Listing:
+def write_listing(root: Path, file: str, topics: Mapping[str, Sequence[Boundary]]) -> ListingFile:
     """Write the list of boundaries that a stage reads, by topic. O(n log n) for n slices."""
     listed = {topic: _listed(boundaries) for topic, boundaries in topics.items()}
-    head = encoded({topic: one.writers for topic, one in listed.items()})
+    heads = encoded({topic: one.head for topic, one in listed.items()})
     data = b"".join(
-        [len(head).to_bytes(8, "little"), head, *(one.slices.tobytes() for one in listed.values())]
+        [len(heads).to_bytes(8, "little"), heads, *(one.slices.tobytes() for one in listed.values())]
     )
     write_file(root / file, data, sync=False)  # not synced, like the files that it lists
-    return Listing(file, len(data), checksum_of(data))
+    return ListingFile(file, len(data), checksum_of(data))
 
 
 @lru_cache(maxsize=1)  # all bins of a stage that a worker runs read the same list
-def read_listing(root: Path, listing: Listing) -> Mapping[str, Listed]:
+def read_listing(root: Path, listing: ListingFile) -> Mapping[str, TopicListing]:
     """Return the slices by topic. Errors: `CheckpointError` for a missing or damaged file."""
     data = memoryview(read_sealed(root / listing.file, listing.size, listing.checksum))
     at = 8 + int.from_bytes(data[:8], "little")
     found = {}
-    for topic, writers in decoded(dict[str, Writers], bytes(data[8:at])).items():
-        found[topic] = Listed(writers, np.frombuffer(data, SLICE, writers.slices, at))
+    for topic, head in decoded(dict[str, ListingHead], bytes(data[8:at])).items():
+        found[topic] = TopicListing(head, np.frombuffer(data, SLICE, head.slices, at))
         at += found[topic].slices.nbytes
     return found
 
 
-def _listed(boundaries: Sequence[Boundary]) -> Listed:
+def _listed(boundaries: Sequence[Boundary]) -> TopicListing:
     # Only writers with rows count: an empty table may lack columns, or have wrong types.
     some = [boundary for boundary in boundaries if boundary.slices] or list(boundaries[:1])
     schemas = {schema: number for number, schema in enumerate(dict.fromkeys(one.schema for one in some))}
@@ -78,10 +82,10 @@ def _listed(boundaries: Sequence[Boundary]) -> Listed:
         ),
         SLICE,
     )
-    writers = Writers(
+    head = ListingHead(
         files=tuple(one.file for one in some),
         schemas=tuple(schemas),
         written_as=tuple(schemas[one.schema] for one in some),
         slices=len(slices),
     )
-    return Listed(writers, slices[np.argsort(slices["partition"], kind="stable")])
+    return TopicListing(head, slices[np.argsort(slices["partition"], kind="stable")])

@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from taskplace.errors import InputError
-from taskplace.spark.messages import Columns, SinkSchema
+from taskplace.spark.messages import SinkSchema, TypedColumns
 from taskplace.spark.state.column_types import parse
 from taskplace.spark.state.columns import parsed
 from taskplace.spark.worker.columns import Unreadable, check_names, readable, text, untyped
@@ -70,7 +70,7 @@ def declare(sink: str, given: object) -> SinkSchema:
 
 
 @lru_cache(maxsize=256)
-def arrow(columns: Columns) -> pa.Schema:
+def arrow(columns: TypedColumns) -> pa.Schema:
     """Return a sink's columns as an Arrow schema; columns without a type are of type null.
 
     >>> arrow((("k", "string"), ("n", "int64"))).types
@@ -79,7 +79,7 @@ def arrow(columns: Columns) -> pa.Schema:
     return pa.schema([(name, parse(kind)) for name, kind in columns])
 
 
-def columns_of(schema: pa.Schema) -> Columns:
+def columns_of(schema: pa.Schema) -> TypedColumns:
     """Return the columns of a schema that has only `readable` types."""
     return tuple((field.name, text(field.type)) for field in schema)
 

@@ -13,7 +13,7 @@ from taskplace.model.placed_options import PlacedOptions
 from taskplace.spark.driver import followers
 from taskplace.spark.driver.followers import Followers
 from taskplace.spark.messages import FollowReport, History
-from taskplace.spark.state.copy import Copy
+from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.state.files import RecordFile
 from taskplace.spark.worker import follow
 from tests.support.visits import orders, visit
@@ -200,12 +200,12 @@ def test_reading_a_large_snapshot_is_not_most_of_a_visit(ran, monkeypatch):
     ran.history[TaskId(0, 0)] = History((), (made.snapshots[TaskId(0, 0)],))
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(follow, "time", SimpleNamespace(monotonic=lambda: now.seconds))
-    read = Copy._read
+    read = CheckpointFiles.read
 
-    def slowly(part, root):
+    def slowly(files, part):
         now.seconds += 10.0
-        return read(part, root)
+        return read(files, part)
 
-    monkeypatch.setattr(Copy, "_read", staticmethod(slowly))
+    monkeypatch.setattr(CheckpointFiles, "read", slowly)
     done = visit(ran, orders(ran, follow={TaskId(0, 0): ran.history[TaskId(0, 0)]}, budget=0.5))
     assert not done.unfinished and done.copies == {TaskId(0, 0): made.snapshots[TaskId(0, 0)].position}

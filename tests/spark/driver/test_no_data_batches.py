@@ -43,13 +43,15 @@ def spark_checkpoint(world: World, *offsets: str):
 
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_new_query_reads_ticks_if_time_leaves_something_to_do(world, windows):
-    assert opened(world, windows=windows)._no_data_batches.wants_ticks(spark_checkpoint(world)) is windows
+    assert (
+        opened(world, windows=windows)._runner.no_data_batches.wants_ticks(spark_checkpoint(world)) is windows
+    )
 
 
 @pytest.mark.parametrize("windows", [True, False])
 def test_a_query_that_has_read_ticks_goes_on_reading_them(world, caplog, windows):
     folder = spark_checkpoint(world, '{"logOffset":3}', json.dumps({OFFSET: 1}))
-    assert opened(world, windows=windows)._no_data_batches.wants_ticks(folder) is True
+    assert opened(world, windows=windows)._runner.no_data_batches.wants_ticks(folder) is True
     assert not caplog.records
 
 
@@ -58,7 +60,7 @@ def test_a_query_that_was_made_without_ticks_goes_on_without_and_is_told_once_wh
     world, caplog, windows
 ):
     placed = opened(world, windows=windows)
-    assert placed._no_data_batches.wants_ticks(spark_checkpoint(world, '{"logOffset":3}')) is False
+    assert placed._runner.no_data_batches.wants_ticks(spark_checkpoint(world, '{"logOffset":3}')) is False
     for batch in range(2):
         world.batch(placed, batch, clicks=click(100 * batch))
         assert placed.due() is windows
@@ -67,7 +69,7 @@ def test_a_query_that_was_made_without_ticks_goes_on_without_and_is_told_once_wh
 
 def test_the_next_batch_is_requested_while_something_is_due(world):
     placed = opened(world, windows=True)
-    placed._no_data_batches.ticks = TickSource(placed.checkpoint)
+    placed._runner.no_data_batches.ticks = TickSource(placed.checkpoint)
     tick = placed.checkpoint / "tick"
     world.batch(placed, 0, clicks=click(1))
     assert tick.read_text() == "1\n"

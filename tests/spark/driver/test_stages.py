@@ -6,9 +6,8 @@ import pytest
 
 from taskplace.spark.bridge import JobLostError
 from taskplace.spark.messages import Report
-from taskplace.spark.state.copy import Superseded
-from taskplace.spark.worker import attempt as attempt_module
-from taskplace.spark.worker import attempt_reports
+from taskplace.spark.state.catching_up import Superseded
+from taskplace.spark.worker import attempt_reports, bin_context
 from taskplace.spark.worker import bins as worker_bins
 from tests.support.attempts import BATCHES, PLANES
 from tests.support.sparkless import Sparkless
@@ -93,7 +92,7 @@ def test_a_round_of_an_earlier_run_that_is_cancelled_late_cancels_nothing_else(
     runtime, sparkless, monkeypatch
 ):
     """Every attempt lands on an executor without a copy, where it gives way if its round is cancelled."""
-    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.1)
+    monkeypatch.setattr(bin_context, "ELSEWHERE_SECONDS", 0.1)
     runtime.run_batch(BATCHES[0], PLANES)
     sparkless.stage(0, BATCHES[1])
     earlier = sparkless.job

@@ -12,7 +12,7 @@ from taskplace.spark.codec import sealed
 from taskplace.spark.driver import structure
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.driver.programs import programs
-from taskplace.spark.messages import Layout
+from taskplace.spark.messages import StoreLayout
 from taskplace.spark.processors import Aggregate, Deduplicate, Tumbling, count, max_, sum_
 from topology import Topology
 
@@ -178,7 +178,7 @@ def test_a_declaration_without_any_meaning_does_not_bind_any(tmp_path, monkeypat
 
     def of_before(found):
         return {name: replace(how, meaning=None) for name, how in layouts(found).items()} | (
-            {"other": Layout((), (), None, {"n": "sum"})} if more else {}
+            {"other": StoreLayout((), (), None, {"n": "sum"})} if more else {}
         )
 
     with monkeypatch.context() as patched:

@@ -171,12 +171,12 @@ def clock(monkeypatch):
 
 def test_silence_closes_windows_by_the_clock_and_ends(world, clock):
     placed = world.open(hours(world.folder), idle_closing="10 minutes")
-    placed._no_data_batches.ticks = TickSource(placed.checkpoint)
+    placed._runner.no_data_batches.ticks = TickSource(placed.checkpoint)
     world.batch(placed, 0, clicks=rows(("a", 1), ("b", 290)))
     assert quiet(world, placed) == 1
     assert sent(world.folder) == {("a", 0): 1}
     runs = 0
-    while placed._no_data_batches._idle_sources._timer is not None:
+    while placed._runner.no_data_batches._idle_sources._timer is not None:
         world.batch(placed, placed.journal.last_batch + 1, clicks=rows())
         assert not placed.due(), "too early"
         clock.seconds += 600

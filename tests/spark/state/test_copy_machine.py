@@ -31,6 +31,7 @@ from taskplace.spark.state.files import (
     record_batch,
     write_file,
 )
+from taskplace.spark.state.transaction import Transaction
 from tests.support.copies import peek
 from tests.support.forks import wait_for
 
@@ -57,7 +58,14 @@ some_writes = st.fixed_dictionaries({}, optional=dict.fromkeys(STORES, writes_of
 some_copy = st.integers(0, 2)
 
 #: What a copy goes through on its way; a kill comes right before or after one of these calls.
-POINTS = ["_wipe", "_put", "_write_meta", "_begin", "get_many", "commit"]
+POINTS = {
+    "wipe": Transaction,
+    "put": Transaction,
+    "write_meta": Transaction,
+    "_begin": Copy,
+    "get_many": Copy,
+    "commit": Copy,
+}
 
 
 @dataclass
@@ -233,13 +241,13 @@ class Lives(RuleBasedStateMachine):
         with Copy(self.path(copy), STORES, fence=Fence(self.epoch, self.batch)) as open_copy:
             open_copy.bring_to(self.history, self.root)
             for store, entries in writes.items():
-                open_copy._put(open_copy._held(), open_copy._db(store), entries.items())
+                open_copy._held().put(store, entries.items())
         self.catch_up_with_fence(copy)
 
     @rule(
         copy=some_copy,
         writes=writes_that_are_some,
-        point=st.sampled_from(POINTS),
+        point=st.sampled_from(sorted(POINTS)),
         nth=st.integers(1, 2),
         before=st.booleans(),
     )
@@ -288,7 +296,7 @@ class Lives(RuleBasedStateMachine):
         with Copy(self.path(copy), STORES) as open_copy:
             open_copy.bring_to(self.history, self.root)
             assert self.contents(open_copy) == self.state
-            meta = open_copy._meta(open_copy._held())
+            meta = open_copy._held().meta()
             assert (meta.at, meta.undo) == (self.history.end, None)
             open_copy.commit_unchanged()
 
@@ -300,8 +308,8 @@ class Lives(RuleBasedStateMachine):
 
     def catch_up_with_fence(self, copy: int) -> None:
         """Note the fence a copy has really seen: an attempt that died may have left its own, or not."""
-        with Copy(self.path(copy), STORES) as open_copy, open_copy._env.begin() as txn:
-            self.seen[copy] = open_copy._meta(txn).fence
+        with Copy(self.path(copy), STORES) as open_copy, Transaction(open_copy._env) as txn:
+            self.seen[copy] = txn.meta().fence
 
 
 def order(fence: Fence) -> tuple[int, int]:
@@ -309,8 +317,8 @@ def order(fence: Fence) -> tuple[int, int]:
 
 
 def kill_at(point: str, nth: int, before: bool) -> None:
-    """Have this process killed right before or after the nth call of a method of `Copy`."""
-    whole: Callable[..., Any] = getattr(Copy, point)
+    """Have this process killed right before or after the nth call of a method."""
+    whole: Callable[..., Any] = getattr(POINTS[point], point)
     calls = 0
 
     def fatal(*args: Any, **kwargs: Any) -> Any:
@@ -323,7 +331,7 @@ def kill_at(point: str, nth: int, before: bool) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return result
 
-    setattr(Copy, point, staticmethod(fatal) if point == "_put" else fatal)
+    setattr(POINTS[point], point, fatal)
 
 
 def in_a_child(work: Callable[[], None]) -> int:

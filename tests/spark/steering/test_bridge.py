@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from taskplace.errors import InputError, UnsupportedSpark
-from taskplace.spark.query_layout import Layout, Operator
+from taskplace.spark.query_layout import QueryLayout, StateOperator
 from topology.ids import TaskId
 
 
@@ -38,10 +38,10 @@ class Checkpoint:
 
 
 def test_the_size_of_a_task_s_state_is_that_of_all_its_operators_each_listed_once():
-    join, dedup = Operator(0, "join", ("left", "right"), 2), Operator(1, "dedupe", ("default",), 2)
+    join, dedup = StateOperator(0, "join", ("left", "right"), 2), StateOperator(1, "dedupe", ("default",), 2)
     sizes = {"c/state/0/0": 10, "c/state/0/1": 20, "c/state/1/0": 1, "c/state/1/1": 2}
     checkpoint = Checkpoint(sizes)
-    assert checkpoint.bridge().state_sizes(Layout(((join, dedup),))) == {
+    assert checkpoint.bridge().state_sizes(QueryLayout(((join, dedup),))) == {
         TaskId(0, 0): 11.0,
         TaskId(0, 1): 22.0,
     }
@@ -68,7 +68,7 @@ def test_load_is_read_off_the_tasks_of_the_last_batch_whose_stages_are_all_known
     bridge._jsc = SimpleNamespace(statusStore=lambda: None, statusTracker=lambda: job)
     monkeypatch.setattr(bridge_state.StateBridge, "_has_state", lambda self, store, stage: stage in stages)
     monkeypatch.setattr(bridge_state.StateBridge, "_tasks", lambda self, store, stage: stages[stage])
-    found = bridge.task_load(Layout(((Operator(0, "agg", ("default",), 2),),)), by)
+    found = bridge.task_load(QueryLayout(((StateOperator(0, "agg", ("default",), 2),),)), by)
     assert found == {TaskId(0, p): value for p, value in expected.items()}
 
 

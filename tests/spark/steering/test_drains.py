@@ -6,7 +6,7 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Executor
-from taskplace.spark.query_layout import Layout
+from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering import steering_round
 from taskplace.spark.steering.steered_queries import SteeredQueries
@@ -55,7 +55,7 @@ def test_an_executor_that_a_round_under_way_is_about_to_send_tasks_to_is_not_dra
 def test_nor_is_one_that_another_query_has_had_no_round_since_but_one_with_nothing_to_steer_need_not():
     _, _, one, other = pair("no round")
     nothing = Spark("no round", 6, 3, run="nothing")
-    nothing.found = Layout()
+    nothing.found = QueryLayout()
     polled(steering_of(nothing))
     steered = SteeredQueries.of("no round")
     steered.drain("executor-3")
@@ -150,7 +150,7 @@ def test_an_executor_that_has_ended_is_drained_though_nothing_has_run_since():
 
 def test_a_handle_with_nothing_to_steer_knows_that_nothing_is_there_stopped_or_not():
     spark = Spark("nothing there", 6, 3)
-    spark.found = Layout()
+    spark.found = QueryLayout()
     steering = steering_of(spark)
     polled(steering)
     assert steering.drained("2")

@@ -13,7 +13,7 @@ from taskplace.spark.spark_settings import Facts
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
 from taskplace.spark.steering.measured_costs import Costs
-from taskplace.spark.steering.observation import Cluster, Neighbours, NeighbourTask, Observation
+from taskplace.spark.steering.observation import ExecutorSlots, Neighbours, NeighbourTask, Observation
 from tests.support.steering_simulation import changed, grid, paid
 from topology.ids import TaskId
 
@@ -32,11 +32,11 @@ NEIGHBOURS = st.tuples(st.integers(0, 2), PLACE, st.booleans()).map(
 
 
 @st.composite
-def clusters(draw) -> Cluster:
+def clusters(draw) -> ExecutorSlots:
     slots = draw(st.dictionaries(st.sampled_from(NAMES), st.integers(1, 3)))
     draining = draw(st.sets(st.sampled_from(sorted(slots)))) if slots else set()
     ending = draw(st.sets(st.sampled_from(NAMES))) - slots.keys()
-    return Cluster(slots, frozenset(draining), frozenset(ending))
+    return ExecutorSlots(slots, frozenset(draining), frozenset(ending))
 
 
 @st.composite

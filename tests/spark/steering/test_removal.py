@@ -7,7 +7,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from taskplace.spark.query_layout import Layout
+from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.steered_queries import SteeredQueries
 from tests.support.steering_stand_in import Spark, on, pair, polled, steering_of, turned, unreadable
 from tests.support.steering_streams import wait_until
@@ -168,7 +168,7 @@ def test_what_is_gone_is_kept_by_nobody_and_no_end_is_asked_for():
 
 def test_a_handle_with_nothing_to_steer_ends_an_executor_too():
     spark = Spark("stateless", 6, 3)
-    spark.found = Layout()
+    spark.found = QueryLayout()
     steering = steering_of(spark)
     polled(steering)
     steering.decommission("2")

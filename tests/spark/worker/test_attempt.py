@@ -12,7 +12,7 @@ import pytest
 
 from taskplace.errors import CheckpointError, InputError
 from taskplace.spark.codec import checksum_of
-from taskplace.spark.messages import EMPTY, AttemptDescriptor, Bin, History, Report, reports_dir
+from taskplace.spark.messages import EMPTY, AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.processors import Deduplicate
 from taskplace.spark.state import environment
 from taskplace.spark.state.files import decode_records, read_sealed
@@ -247,8 +247,8 @@ def test_bytes_like_elements_are_taken(runtime):
     """Spark's pickler gives bytearrays."""
     descriptor = AttemptDescriptor(TaskId(0, 0), "executor-1", History())
     batches = [bytearray(b) for b in runtime.input(0, BATCHES[0], PLANES)]
-    element = bytearray(Bin((descriptor,)).encode()), batches
-    (answer,) = run_stage(runtime.first, runtime.setting(runtime.first), [element])
+    element = bytearray(BinDescriptor((descriptor,)).encode()), batches
+    (answer,) = run_stage(runtime.first, runtime.setting(runtime.first).encode(), [element])
     report = Report.decode(answer)
     assert report.rows == runtime.attempt(TaskId(0, 0), BATCHES[0], PLANES).rows > 0
     assert AttemptDescriptor.decode(bytes(bytearray(descriptor.encode()))) == descriptor

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from taskplace.spark.messages import AttemptDescriptor, Bin, History, Report, reports_dir
+from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report, reports_dir
 from taskplace.spark.state import files
 from taskplace.spark.worker import attempt_reports
 from taskplace.spark.worker.bins import run_stage
@@ -23,11 +23,13 @@ def bin_of(runtime, tasks=TASKS):
     """Return an element of the first batch: a bin of both tasks, and its rows."""
     runtime.be("1")
     rows = [batch for p in (0, 1) for batch in runtime.input(p, BATCHES[0], PLANES)]
-    return Bin(tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)).encode(), rows
+    return BinDescriptor(
+        tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)
+    ).encode(), rows
 
 
 def run(runtime, element) -> list[Report]:
-    setting = runtime.setting(runtime.first)
+    setting = runtime.setting(runtime.first).encode()
     return [Report.decode(report) for report in run_stage(runtime.first, setting, [element])]
 
 
@@ -89,10 +91,10 @@ def test_attempts_before_one_that_fails_are_reported(runtime, monkeypatch):
 
     really_run = bins.run_attempt
 
-    def fail_at_the_second(program, setting, descriptor, *args):
+    def fail_at_the_second(context, descriptor):
         if descriptor.task == TASKS[1]:
             raise ValueError("of the processor")
-        return really_run(program, setting, descriptor, *args)
+        return really_run(context, descriptor)
 
     element = bin_of(runtime)
     with monkeypatch.context() as patch:

@@ -8,8 +8,8 @@ import pytest
 
 from taskplace.errors import Fenced
 from taskplace.spark.messages import cancellation_mark
-from taskplace.spark.state.copy import Superseded
-from taskplace.spark.worker import attempt as attempt_module
+from taskplace.spark.state.catching_up import Superseded
+from taskplace.spark.worker import bin_context
 from tests.support.attempts import BATCHES
 from topology import TaskId
 
@@ -37,7 +37,7 @@ def test_an_attempt_elsewhere_gives_way_when_its_round_is_cancelled(runtime):
 
 
 def test_an_attempt_elsewhere_goes_on_when_nobody_calls_it_off(runtime, monkeypatch):
-    monkeypatch.setattr(attempt_module, "ELSEWHERE_SECONDS", 0.0)
+    monkeypatch.setattr(bin_context, "ELSEWHERE_SECONDS", 0.0)
     runtime.run_batch(BATCHES[0])
     task, history = next((t, h) for t, h in runtime.history.items() if t.subtopology == 0)
     report = runtime.attempt(task, BATCHES[1], executor="2", planned="executor-1")

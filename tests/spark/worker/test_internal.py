@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taskplace.errors import CheckpointError, TaskplaceError
-from taskplace.spark.messages import AttemptDescriptor, Bin, History, Report
+from taskplace.spark.messages import AttemptDescriptor, BinDescriptor, History, Report
 from taskplace.spark.worker import attempt_reports, boundary
 from taskplace.spark.worker.bins import run_stage
 from taskplace.spark.worker.hashing import partition_of
@@ -137,7 +137,7 @@ def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, tru
     tasks = [TaskId(1, partition) for partition in range(3)]
     descriptors = tuple(AttemptDescriptor(task, "executor-1", History()) for task in tasks)
     runtime.be("1")
-    died = run_stage(runtime.second, setting, [Bin(descriptors).encode()])
+    died = run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
     before = Report.decode(next(died))
     died.close()
     for report in reports:
@@ -148,7 +148,10 @@ def test_a_bin_that_runs_again_reads_only_what_its_other_tasks_need(runtime, tru
             data[piece.offset : piece.offset + piece.length] = bytes(piece.length)
             path.write_bytes(data)
     runtime.be("2")
-    second = [Report.decode(r) for r in run_stage(runtime.second, setting, [Bin(descriptors).encode()])]
+    second = [
+        Report.decode(r)
+        for r in run_stage(runtime.second, setting.encode(), [BinDescriptor(descriptors).encode()])
+    ]
     assert [report.instance for report in second] == ["executor-1", "executor-2", "executor-2"]
     assert second[0] == before
     expected = truth.run_batch(BATCHES[0], PLANES)

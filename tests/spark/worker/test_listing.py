@@ -26,8 +26,8 @@ def test_what_is_written_is_read(tmp_path):
     found = read_listing(tmp_path, write_listing(tmp_path, "inputs/1", TOPICS))
     assert list(found) == list(TOPICS)
     one = found["one/topic"]
-    assert (one.writers.files, one.writers.schemas) == (("a", "b", "c"), (b"x", b"y"))
-    assert one.writers.written_as == (0, 1, 0)
+    assert (one.head.files, one.head.schemas) == (("a", "b", "c"), (b"x", b"y"))
+    assert one.head.written_as == (0, 1, 0)
     assert one.slices.tolist() == [
         (0, 0, 8, LARGE, LARGE, 7),
         (0, 1, LARGE, 16, 2, 0),
@@ -35,8 +35,8 @@ def test_what_is_written_is_read(tmp_path):
         (3, 2, 0, 8, 1, 5),
     ]
     none = found["without rows"]
-    assert (none.writers.files, none.writers.schemas, len(none.slices)) == (("",), (b"first",), 0)
-    assert found["without writers"].writers.files == ()
+    assert (none.head.files, none.head.schemas, len(none.slices)) == (("",), (b"first",), 0)
+    assert found["without writers"].head.files == ()
     assert found["another"].slices.tolist() == [(1, 0, 0, 24, 3, 9)]
 
 

@@ -1,0 +1,57 @@
+"""The input of a stream's batches: one data frame with the rows of all sources.
+
+Every frame is checked against the topology, and against what earlier batches have fixed. The checkpoint is bound to the
+key types of its sources.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+
+from taskplace.errors import InputError
+from taskplace.spark.driver import programs
+from taskplace.spark.driver.definition import StreamDefinition
+from taskplace.spark.driver.journal import Journal
+from taskplace.spark.driver.sources import Fixed, key_types
+from taskplace.spark.driver.staging import SinkSchemas
+from taskplace.spark.worker.external import PARTITION, TAG
+
+
+@dataclass(frozen=True, eq=False)
+class BatchInput:
+    """Unites the sources of one stream. Lifetime: one for each driver."""
+
+    definition: StreamDefinition
+    journal: Journal
+    schemas: SinkSchemas
+
+    def unite(self, sources: Mapping[str, DataFrame]) -> DataFrame:
+        """Return one data frame of all sources, given by topic. Errors: as for `programs.unite`."""
+        built = self.definition.built
+        united = programs.unite(built, sources, self._fixed())
+        self.journal.bind_keys(key_types(built, {topic: df.schema for topic, df in sources.items()}))
+        return united
+
+    def of_batch(self, df: DataFrame) -> DataFrame:
+        """Return the united rows of a batch; `df` has them, or the rows of the single source. Errors: `InputError`."""
+        topics = programs.external_topics(self.definition.built)
+        if df.columns[:2] == [TAG, PARTITION] and set(df.columns[2:]) == set(topics):
+            return df
+        if not hasattr(df, "schema") or not hasattr(df, "isStreaming"):
+            raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
+        if len(topics) != 1:
+            raise InputError(
+                "process_batch",
+                found=df.columns,
+                expected=f"the data frame that unite({sorted(topics)}) gives",
+            )
+        return self.unite(dict.fromkeys(topics, df))
+
+    def _fixed(self) -> Fixed:
+        """Return what the checkpoint, or a declaration, has fixed: the schemas of sinks and the types of keys."""
+        sinks = [node.name for node in self.definition.built.nodes if node.kind == "sink"]
+        identity = self.journal.identity
+        return Fixed(self.schemas.of(sinks, identity), identity.get("keys") or {})

@@ -1,0 +1,241 @@
+"""Brings a copy to the end of its task's history: rolls back, replays changes, restores a snapshot piece by piece.
+
+`taskplace.spark.state.history` decides on each step; this module takes it. Every step is a transaction of its own, so a
+kill in between loses no work. A damaged file is left out as long as the other files lead to the end.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from taskplace.errors import CheckpointError, Fenced, TaskplaceError
+from taskplace.spark import faults
+from taskplace.spark.messages import EMPTY, Change, Fence, History, Meta, Recovery, Snapshot
+from taskplace.spark.state.files import RecordFile, decode_records, open_sealed
+from taskplace.spark.state.history import Action, NoWay, Step, next_step, without
+from taskplace.spark.state.transaction import Transaction
+
+
+class Superseded(TaskplaceError):
+    """An attempt that its own driver does not want any more: its round was cancelled, or its task was planned again.
+
+    `Fenced` is about another driver. The driver that cancels a round does not use its results, nor its errors.
+    """
+
+
+class Progress(enum.Enum):
+    """The result of a step.
+
+    - `STEPPED`: one step nearer; the transaction is committed
+    - `READY`: the copy is at the end of the history, in a transaction that is still open
+    - `BEYOND`: the copy is newer than the history, and was not changed; the transaction is still open
+    """
+
+    STEPPED = "stepped"
+    READY = "ready"
+    BEYOND = "beyond"
+
+
+class CatchingUp:
+    """One copy on its way to the end of `history`. The work is counted in `done`.
+
+    - `copy`: its directory, for errors
+    - `files`: reads the files of the history
+    - `fence`: of the attempt that needs the copy; None for a follower
+    """
+
+    def __init__(
+        self,
+        copy: Path,
+        history: History,
+        files: CheckpointFiles,
+        *,
+        done: Recovery,
+        fence: Fence | None = None,
+    ) -> None:
+        self._copy, self._files = copy, files
+        self._ways = _Ways(history, done)
+        self._done, self._fence = done, fence
+
+    def step(self, begin: Callable[[], Transaction], *, back: bool = True) -> Progress:
+        """Take the next step, in a transaction that `begin` returns. A damaged file costs no step.
+
+        `back`: whether to roll back work that is newer than the history.
+        Errors: `Fenced` if the copy has seen a newer driver or batch, `Superseded` for a newer generation of the same
+        batch; `CheckpointError` for a missing or damaged file.
+        """
+        while True:
+            # Each time a new transaction: the one before has the part that was read before the damage was found.
+            txn = begin()
+            if not back and txn.meta().at.version > self._ways.history.end.version:
+                return Progress.BEYOND
+            with self._ways.tried():
+                return self._step(txn)
+
+    def _step(self, txn: Transaction) -> Progress:
+        meta, end = txn.meta(), self._ways.history.end
+        if meta.at == EMPTY and end != EMPTY and meta.restoring is None:
+            self._done.scratch = True
+        meta = self._fenced(txn, meta)
+        step = self._next(meta)
+        if meta.restoring is not None and not _continues(meta, step):
+            meta = txn.wipe(meta)  # the copy has a part of another snapshot
+        if step.action is Action.READY:
+            if meta.undo is not None:  # the history names this attempt as committed
+                txn.drop_undo()
+            txn.write_meta(replace(meta, undo=None))
+            return Progress.READY
+        if step.action is Action.ROLL_BACK:
+            self._roll_back(txn, meta)
+        elif step.change is not None:
+            self._replay(txn, meta, step.change)
+        else:
+            self._done.scratch = self._done.scratch or (step.unknown and meta.restoring is None)
+            self._restore(txn, meta, step.snapshot)
+        txn.commit()
+        if step.snapshot is not None:
+            faults.point("restore.piece")
+        return Progress.STEPPED
+
+    def _fenced(self, txn: Transaction, meta: Meta) -> Meta:
+        """Return the metadata with the fence of the attempt, which must not be older than the copy's."""
+        seen = meta.fence
+        if self._fence is None or self._fence >= seen:
+            return replace(meta, fence=self._fence or seen)
+        txn.abort()
+        here = f"{self._copy.name}: the fence of this attempt is {self._fence}, the copy has the newer {seen}"
+        backup = f"the checkpoint was restored from a backup: remove {self._copy.parent.parent}"
+        if (self._fence.epoch, self._fence.batch) == (seen.epoch, seen.batch):
+            raise Superseded(f"{here}; if the driver has not planned again since, {backup}")
+        raise Fenced(f"{here}; if no other driver has taken over, {backup}")
+
+    def _next(self, meta: Meta) -> Step:
+        """Return the next step: to finish a snapshot that was begun, or newer ones could restart it for ever."""
+        history = self._ways.history
+        for snapshot in history.snapshots:
+            if meta.restoring is not None and _file_of(snapshot) == meta.restoring[0]:
+                return Step(Action.RESTORE, snapshot=snapshot)
+        return next_step(meta.at, meta.undo, history)
+
+    def _roll_back(self, txn: Transaction, meta: Meta) -> None:
+        records = txn.undo()
+        if meta.undo is None or records is None:
+            raise CheckpointError(f"{self._copy}: no undo record at {meta.at}")
+        back = meta.undo
+        meta = txn.apply(meta, records)
+        txn.drop_undo()
+        txn.write_meta(replace(meta, at=back, undo=None))
+        self._done.rolled_back = True
+
+    def _replay(self, txn: Transaction, meta: Meta, change: Change) -> None:
+        if change.file:
+            with self._files.read(change) as file:
+                meta = txn.apply(meta, decode_records(file))
+        txn.drop_undo()
+        txn.write_meta(replace(meta, at=change.position, undo=None))
+        self._done.replayed += change.records
+
+    def _restore(self, txn: Transaction, meta: Meta, snapshot: Snapshot | None) -> None:
+        """Load the next piece of a snapshot, and count its records; None: start empty."""
+        if snapshot is None:
+            txn.write_meta(txn.wipe(meta))
+            return
+        if meta.restoring is None:
+            meta = replace(txn.wipe(meta), restoring=(_file_of(snapshot), 0))
+        file = self._files.snapshot(snapshot)
+        loaded = meta.restoring[1] if meta.restoring is not None else 0
+        if loaded < len(file):
+            store, entries = file.piece(loaded)
+            meta = txn.apply(meta, [(store, entries)])
+            self._done.restored += len(entries)
+        loaded += 1
+        if loaded >= len(file):
+            self._files.close()
+            txn.write_meta(replace(meta, at=snapshot.position, undo=None, restoring=None))
+        else:
+            txn.write_meta(replace(meta, restoring=(_file_of(snapshot), loaded)))
+
+
+class CheckpointFiles:
+    """Reads the files of a task's history. A snapshot is checked once, and stays open between its pieces."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._snapshot: tuple[str, RecordFile] | None = None
+
+    def read(self, part: Change | Snapshot) -> pa.NativeFile:
+        """Return an open file after a check of all its bytes."""
+        try:
+            return open_sealed(self.root / part.file, part.size, part.checksum)
+        except CheckpointError as error:
+            raise _DamagedFile(part, error) from None
+
+    def snapshot(self, snapshot: Snapshot) -> RecordFile:
+        """Return a snapshot's file. Its pieces are read when they are needed."""
+        if self._snapshot is None or self._snapshot[0] != snapshot.file:
+            self.close()
+            self._snapshot = snapshot.file, RecordFile(self.read(snapshot))
+        return self._snapshot[1]
+
+    def close(self) -> None:
+        """Close the snapshot, if one is open. The files can still be read."""
+        if self._snapshot is not None:
+            self._snapshot[1].close()
+            self._snapshot = None
+
+
+class _DamagedFile(Exception):
+    def __init__(self, part: Change | Snapshot, error: CheckpointError) -> None:
+        super().__init__(str(error))
+        self.part, self.error = part, error
+
+
+class _Ways:
+    """The files that lead to the end of a history, without those that were found damaged."""
+
+    def __init__(self, history: History, done: Recovery) -> None:
+        self.history = history
+        self._done = done
+        self._damaged: _DamagedFile | None = None
+
+    @contextmanager
+    def tried(self) -> Iterator[None]:
+        """Guard a step: if it finds a damaged file, the next steps do without the file.
+
+        Errors: `CheckpointError` naming the file, if the remaining files do not lead to the end.
+        """
+        try:
+            yield
+        except _DamagedFile as damaged:
+            around = without(self.history, damaged.part)
+            if around is None:
+                raise damaged.error from None
+            self._done.damaged.append(str(damaged))
+            self.history, self._damaged = around, damaged
+        except NoWay as error:
+            if self._damaged is None:
+                raise
+            raise CheckpointError(f"{self._damaged}; without this file, {error}") from None
+
+
+def _continues(meta: Meta, step: Step) -> bool:
+    """Return whether a step loads one more piece of the snapshot that the copy has begun to restore."""
+    return (
+        step.snapshot is not None
+        and meta.restoring is not None
+        and _file_of(step.snapshot) == meta.restoring[0]
+    )
+
+
+def _file_of(snapshot: Snapshot) -> str:
+    """Return the id of a snapshot that a copy records while it restores: attempt and checksum.
+
+    The attempt alone is not enough: two files of one attempt may have different pieces.
+    """
+    return f"{snapshot.attempt}:{snapshot.checksum}"

@@ -1,0 +1,149 @@
+"""One transaction on a copy: its stores, its metadata and its undo record, as the transaction sees and changes them.
+
+All changes of a transaction appear together, or not at all: a killed process leaves the copy as it was before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+
+import lmdb
+from msgspec.structs import replace
+
+from taskplace.errors import CheckpointError
+from taskplace.spark.messages import Meta
+from taskplace.spark.state.environment import Environment
+from taskplace.spark.state.files import decode_records
+from taskplace.spark.state.keys import checked, physical, restore_all, restore_entry, store_entry, verified
+from taskplace.spark.state.meta import META, POSITION, UNDO, decode_meta, encode_meta
+
+#: Pieces of records: a store and some of its entries; the value None stands for a deleted key.
+Records = Iterable[tuple[str, list[tuple[bytes, bytes | None]]]]
+
+
+class Transaction:
+    """A transaction on the current state of an environment. End it with `commit` or `abort`.
+
+    As a context manager it is aborted at the end, for transactions that only read.
+    Errors: `DamagedEntry` for an entry or a record that has changed since it was written; `CheckpointError` for a store
+    that is not open.
+    """
+
+    def __init__(self, environment: Environment, *, write: bool = False) -> None:
+        self._path, self._dbs = environment.path, environment.databases
+        self._txn = environment.begin(write=write)
+        self.ended = False
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    def commit(self) -> None:
+        """Make the changes visible, and end the transaction."""
+        self._txn.commit()
+        self.ended = True
+
+    def abort(self) -> None:
+        """End the transaction without its changes. Does nothing if it has ended."""
+        self._txn.abort()
+        self.ended = True
+
+    # -- metadata
+
+    def meta(self) -> Meta:
+        """Return the copy's metadata; that of an empty copy if it has none that can be used."""
+        raw = self._txn.get(POSITION, db=self._dbs[META])
+        return Meta() if raw is None else (decode_meta(raw) or Meta())
+
+    def usable(self, stores: Collection[str]) -> bool:
+        """Return whether the copy is empty, or of this boot and format and complete for these stores."""
+        raw = self._txn.get(POSITION, db=self._dbs[META])
+        if raw is None:
+            return True
+        meta = decode_meta(raw)
+        return meta is not None and not set(meta.skipped) & set(stores)
+
+    def write_meta(self, meta: Meta) -> None:
+        """Write the copy's metadata."""
+        self._txn.put(POSITION, encode_meta(meta), db=self._dbs[META])
+
+    # -- the undo record
+
+    def undo(self) -> Records | None:
+        """Return the records that undo the last batch; None without an undo record."""
+        record = self._txn.get(UNDO, db=self._dbs[META])
+        return None if record is None else decode_records(verified(UNDO, record))
+
+    def write_undo(self, records: bytes) -> None:
+        """Write the undo record of the batch that this transaction commits."""
+        self._txn.put(UNDO, checked(UNDO, records), db=self._dbs[META])
+
+    def drop_undo(self) -> None:
+        """Remove the undo record, if there is one."""
+        self._txn.delete(UNDO, db=self._dbs[META])
+
+    # -- stores
+
+    def get(self, store: str, keys: Sequence[bytes]) -> list[bytes | None]:
+        """Return the value of each key, None for a missing key. O(keys x log size)."""
+        with self._txn.cursor(db=self._db(store)) as cursor:
+            wanted = [physical(key) for key in keys]
+            entries = dict(cursor.getmulti(sorted(set(wanted))))
+        return [None if (raw := entries.get(key)) is None else restore_entry(key, raw)[1] for key in wanted]
+
+    def scan(self, store: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all (key, value), in the order of their bytes."""
+        with self._txn.cursor(db=self._db(store)) as cursor:
+            yield from restore_all(cursor.iternext(), self.count(store))
+
+    def count(self, store: str) -> int:
+        """Return the number of keys in a store. O(1)."""
+        return int(self._txn.stat(db=self._db(store))["entries"])
+
+    def put(self, store: str, entries: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Write entries, and delete the keys whose value is None."""
+        db, puts = self._db(store), []
+        for key, value in entries:
+            if value is None:
+                self._txn.delete(physical(key), db=db)
+            else:
+                puts.append(store_entry(key, value))
+        if puts:
+            with self._txn.cursor(db=db) as cursor:
+                cursor.putmulti(puts)
+
+    def apply(self, meta: Meta, records: Records) -> Meta:
+        """Write records; skip those of a store that the topology no longer has. Return the metadata after it.
+
+        Skipped stores are recorded: if the topology gets such a store again, the copy counts as incomplete.
+        """
+        skipped = set(meta.skipped)
+        for store, entries in records:
+            if store.encode() in self._dbs:
+                self.put(store, entries)
+            else:
+                skipped.add(store)
+        return replace(meta, skipped=tuple(sorted(skipped)))
+
+    def wipe(self, meta: Meta) -> Meta:
+        """Empty the copy. Return the metadata after it, which keeps the newest fence that the copy has seen.
+
+        Stores of another topology are not emptied. They are recorded as skipped: if the topology gets such a store
+        again, the copy counts as incomplete.
+        """
+        for db in self._dbs.values():
+            self._txn.drop(db, delete=False)
+        with self._txn.cursor() as cursor:
+            others = {name.decode() for name in cursor.iternext(values=False) if name not in self._dbs}
+        return Meta(fence=meta.fence, skipped=tuple(sorted(others)))
+
+    def _db(self, store: str) -> lmdb._Database:
+        try:
+            return self._dbs[store.encode()]
+        except KeyError:
+            known = [name.decode() for name in self._dbs if name != META]
+            raise CheckpointError(
+                f"{self._path.name}: found a store {store!r}, the topology has {known}"
+            ) from None

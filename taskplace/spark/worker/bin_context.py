@@ -1,0 +1,80 @@
+"""What the attempts of one bin share: the program, the setting of the stage, and the bin's rows."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+
+from taskplace.spark.messages import Setting, cancellation_mark
+from taskplace.spark.state.catching_up import Superseded
+from taskplace.spark.state.files import Unsynced
+from taskplace.spark.worker.external import ExternalRows, by_topic, check_size
+from taskplace.spark.worker.internal import InternalRows
+from taskplace.spark.worker.program import Program
+from topology import TaskId
+
+#: How long an attempt on an unplanned executor without a copy waits for the driver to cancel the round.
+ELSEWHERE_SECONDS = 1.5
+
+
+class Patience:
+    """How long the attempts of one bin still wait, all together, for the driver to cancel their round."""
+
+    def __init__(self) -> None:
+        self._deadline: float | None = None
+
+    def left(self) -> bool:
+        """Return whether an attempt may wait longer. The first call starts the clock."""
+        if self._deadline is None:
+            self._deadline = time.monotonic() + ELSEWHERE_SECONDS
+        return time.monotonic() < self._deadline
+
+
+@dataclass(frozen=True, kw_only=True)
+class BinContext:
+    """The values that the attempts of one bin share.
+
+    - `files`: gets the sealed files of all attempts; a report counts once they are synced
+    - `external`, `internal`: the rows of external and of internal topics; None if the subtopology reads none
+    """
+
+    program: Program
+    setting: Setting
+    files: Unsynced
+    external: ExternalRows | None = None
+    internal: InternalRows | None = None
+    patience: Patience = field(default_factory=Patience)
+
+    @property
+    def checkpoint(self) -> Path:
+        """The directory of the checkpoint."""
+        return Path(self.setting.checkpoint)
+
+    @property
+    def state_root(self) -> Path:
+        """The directory of the copies of all executors of this host."""
+        return Path(self.setting.state_root)
+
+    @property
+    def cancellation(self) -> Path:
+        """The file that exists once the driver has cancelled the round."""
+        return self.checkpoint / cancellation_mark(self.setting, self.program.subtopology)
+
+    def check_cancelled(self, task: TaskId) -> None:
+        """Raise `Superseded` if the driver has cancelled the round."""
+        if self.cancellation.exists():
+            round_, batch = self.setting.round, self.setting.batch
+            raise Superseded(f"{task}: round {round_} of batch {batch} was cancelled")
+
+    def inputs(self, task: TaskId) -> dict[str, pa.Table]:
+        """Return a task's rows by topic. Errors: `InputError` for too many bytes, and as for `Program.check_keys`."""
+        inputs = self.internal.of(task.partition) if self.internal is not None else {}
+        if self.external is not None:
+            rows = self.external.of(task.partition)
+            check_size(rows, str(task), self.setting.bytes_per_task)
+            inputs |= by_topic(rows, self.program.external)
+        self.program.check_keys(inputs)
+        return inputs
