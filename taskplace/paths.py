@@ -38,8 +38,8 @@ def local_path(
 ) -> Path:
     """Return the absolute local path of a path or a file: URI. `what` names the parameter in errors.
 
-    Errors: `InputError`, or the given subclass, for another scheme, another host, a URI with more than a path, and
-    for a value that is not a path, has a name that is too long for a file, or characters that no file's name has.
+    Errors: `InputError`, or the given subclass, for another scheme, another host, and a URI with more than a path; also
+    for a value that is not a path, a name too long for a file, and characters that no file's name has.
 
     >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
     (PosixPath('/data/my state'), PosixPath('/data'))
