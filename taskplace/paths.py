@@ -72,7 +72,7 @@ def local_path(
     try:
         os.fsencode(path)
     except UnicodeEncodeError as problem:
-        hint = f"{problem.object[problem.start]!r} in it is no character of a file's name"
+        hint = f"{problem.object[problem.start]!r} in it is not allowed in a file's name"
         raise error(what, found=text, expected=expected, hint=hint) from None
     longest = max(Path(path).parts, key=_size, default="")
     if _size(longest) > MOST_BYTES and not set(longest) & set("*?[{"):  # a pattern is no name
