@@ -165,6 +165,20 @@ def test_no_test_file_is_large():
     assert large == {}
 
 
+def test_the_files_that_the_docs_name_are_there():
+    """Docs name files from the root ("tests/lag/test_index.py"), or from the package ("driver/journal.py")."""
+    there = {str(path.relative_to(ROOT)) for top in TOP for path in (ROOT / top).rglob("*.py")}
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    missing = {
+        f"{page.name}: {name}"
+        for page in pages
+        if page.exists()
+        for name in re.findall(r"(?<![\w./<>*-])([\w/]+\.py)\b", page.read_text())
+        if name not in OF_OTHERS and not any(f"/{path}".endswith(f"/{name}") for path in there)
+    }
+    assert missing == set()
+
+
 def test_no_sentence_is_long():
     """Of the docs, and of docstrings outside of tests. Readers lose a longer one: make several of it, or a list."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -206,17 +220,3 @@ other    another row
         "Two words.", "A link to some code goes on.", "An item:", "its text", "another", "a cell", "another.",
         "Two", "name     a row of a table", "other    another row",
     ]  # fmt: skip
-
-
-def test_the_files_that_the_docs_name_are_there():
-    """Docs name files from the root ("tests/lag/test_index.py"), or from the package ("driver/journal.py")."""
-    there = {str(path.relative_to(ROOT)) for top in TOP for path in (ROOT / top).rglob("*.py")}
-    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-    missing = {
-        f"{page.name}: {name}"
-        for page in pages
-        if page.exists()
-        for name in re.findall(r"(?<![\w./<>*-])([\w/]+\.py)\b", page.read_text())
-        if name not in OF_OTHERS and not any(f"/{path}".endswith(f"/{name}") for path in there)
-    }
-    assert missing == set()
