@@ -3,11 +3,11 @@
     python benchmarks/bench_engine.py [--sizes 1000x10,10000x100] [--repeat 3] [--json FILE] [--spread]
 
 Every size runs in a process of its own, so that its peak memory is its own. Times are from a typed problem to a
-verified plan, the best of `--repeat` (the median is in the JSON file), each on a new problem object (nothing is cached
-from one to the next) and after a garbage collection; the solver is loaded before. Conversion from JSON, and the
-explanations of all tasks of the plan after +10%, are columns of their own. The last lines give the growth of time with
-tasks + copies, as the exponent of a power law; and, with `--spread`, what sticky and the default lose if a tenth of
-the instances, neighbours by name, is lost.
+verified plan; the best of `--repeat` counts, and the median is in the JSON file. Each repetition has a new problem
+object, so nothing is cached, and follows a garbage collection. The solver is loaded before. Conversion from JSON, and
+the explanations of all tasks of the plan after +10%, are columns of their own. The last lines give the growth of time
+with tasks + copies, as the exponent of a power law; and, with `--spread`, what sticky and the default lose if a tenth
+of the instances, neighbours by name, is lost.
 """
 
 from __future__ import annotations

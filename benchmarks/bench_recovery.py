@@ -10,11 +10,11 @@ has the same 1,200 keys, whatever the size. Variants, one after the other for ea
 - native: `groupBy().agg()` on the RocksDB provider with changelog checkpointing
 
 When all tasks have a snapshot in the checkpoint, or have not got one within a minute (it is due after five batches on
-both sides; RocksDB's maintenance runs every 10 s here, instead of 60, so that its are as fresh), the executor with
-the most tasks' state gets SIGKILL, and at once a batch is there to be done. Measured are the seconds from the kill
-until that batch is in the query's commit log, and the seconds that the batch after it takes, which is fed when the
-replacement executor has come. An ordinary batch stands beside them. After each kill the stream gets batches until it
-has settled; at the end the counts are checked.
+both sides; RocksDB's maintenance runs every 10 s here, instead of 60, so that its are as fresh), the executor with the
+most tasks' state gets SIGKILL. A batch is fed at once. Measured are the seconds from the kill until that batch is in
+the query's commit log, and the seconds that the next batch takes. The next batch is fed when the replacement executor
+has come. An ordinary batch stands beside them. After each kill the stream gets batches until it has settled; at the end
+the counts are checked.
 """
 
 from __future__ import annotations

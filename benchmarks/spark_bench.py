@@ -1,7 +1,7 @@
 """What the two Spark benchmarks share: one cluster, streams that are fed file by file, and what the machine was like.
 
-Every variant is a streaming query of its own in the same session, reads the same Parquet files through Spark's file
-source (`maxFilesPerTrigger=1`, so a file is a batch), and is timed in the same two ways, both Spark's own:
+Every variant is a streaming query of its own in the same session. All read the same Parquet files through Spark's file
+source (`maxFilesPerTrigger=1`, so a file is a batch). All are timed in the same two ways, both Spark's own:
 
 - a batch's seconds are `durationMs.triggerExecution` of its progress;
 - a batch is committed when its file is in the query's commit log, at that file's modification time.

@@ -91,17 +91,17 @@ def follow(query: Any, steering: Steering, settings: Settings) -> list[ChaosSett
     run one at a time, because the status shows a loss only after the next batch.
     """
     due = sorted(settings.chaos, key=lambda drill: drill.batch)
-    shown, told = -1, 0
+    shown, printed = -1, 0
     while query.isActive:
         status = steering.status()
         if status.batch > shown:
             shown = status.batch
             counts = "  ".join(f"{name} {now}" for name, (now, _) in sorted((status.executors or {}).items()))
             print(f"batch {shown:>3}  {counts}  moved {status.moved}, waiting {status.waiting}", flush=True)
-            fresh = status.said - told  # the status keeps the last changes only
+            fresh = status.event_count - printed  # the status keeps the last changes only
             for change in status.changes[max(0, len(status.changes) - fresh) :]:
                 print(f"           {change}", flush=True)
-            told = status.said
+            printed = status.event_count
             if due and due[0].batch <= shown:
                 print(f"           killed {kill(due.pop(0).kill, steering)}", flush=True)
         time.sleep(0.05)

@@ -1,4 +1,7 @@
-"""Modules of version 0.1.0 under their old names, for one version: each import warns and names the new module."""
+"""Finds the modules of version 0.1.0 under their old names. Each such import warns and names the new module.
+
+Version 0.2.0 still knows the old names. Version 0.3.0 removes them, and this file with them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,12 @@ RENAMED = {
 
 
 class _CallablePackage(ModuleType):
-    """An old package whose name is a function now. Importing it hides the function, so the package can be called."""
+    """An old package whose name is a function of `taskplace` now: `explain`, `simulate`. Removed in version 0.3.0.
+
+    An import of `taskplace.explain` binds the package in `taskplace`, in place of the function. So the package can be
+    called like the function. Nothing simpler works: a module's `__getattr__` is not asked for a name that is bound,
+    and a function has no modules that can be imported from it.
+    """
 
     def __init__(self, old: str, new: ModuleType) -> None:
         super().__init__(old, new.__doc__)

@@ -63,7 +63,7 @@ def _refuse(section: str, *keys: str) -> NoReturn:
     for word in reversed(words[1:]):
         text = f"{{{word}: {text}}}"
     path = ".".join((section, *keys))
-    raise ConfigError(path, found="a dotted key", expected=f"it nested: `{section}: {text}`")
+    raise ConfigError(path, found="a dotted key", expected=f"the nested form: `{section}: {text}`")
 
 
 def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:

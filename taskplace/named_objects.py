@@ -31,7 +31,7 @@ def load(name: str) -> Any:
     """
     module, colon, attributes = name.partition(":")
     if not (module and colon and attributes):
-        raise ValueError(f"{name!r} has not the form 'module:attribute'")
+        raise ValueError(f"found {name!r}, expected the form 'module:attribute'")
     found, above = importlib.import_module(module), f"{module}:"
     for attribute in attributes.split("."):
         try:

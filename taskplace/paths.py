@@ -38,8 +38,8 @@ def local_path(
 ) -> Path:
     """Return the absolute local path of a path or a file: URI. `what` names the parameter in errors.
 
-    Errors: `InputError`, or the given subclass, for another scheme, another host, a URI with more than a path, and
-    for a value that is not a path, has a name that is too long for a file, or characters that no file's name has.
+    Errors: `InputError`, or the given subclass, for another scheme, another host, and a URI with more than a path; also
+    for a value that is not a path, a name too long for a file, and characters that no file's name has.
 
     >>> local_path("file:///data/my%20state", "state_dir"), local_path("file://localhost/data", "state_dir")
     (PosixPath('/data/my state'), PosixPath('/data'))
@@ -72,7 +72,7 @@ def local_path(
     try:
         os.fsencode(path)
     except UnicodeEncodeError as problem:
-        hint = f"{problem.object[problem.start]!r} in it is no character of a file's name"
+        hint = f"{problem.object[problem.start]!r} in it is not allowed in a file's name"
         raise error(what, found=text, expected=expected, hint=hint) from None
     longest = max(Path(path).parts, key=_size, default="")
     if _size(longest) > MOST_BYTES and not set(longest) & set("*?[{"):  # a pattern is no name

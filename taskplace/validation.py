@@ -111,10 +111,11 @@ def of_type(value: Any, kind: type[_T], path: str) -> _T:
 
     >>> of_type({"tasks": []}, int, "problem")
     Traceback (most recent call last):
-    taskplace.errors.InputError: problem: found {'tasks': []}, expected int
+    taskplace.errors.InputError: problem: found {'tasks': []}, expected an int
     """
     if not isinstance(value, kind):
-        raise InputError(path, found=value, expected=kind.__name__)
+        article = "an" if kind.__name__[0] in "AEIOaeio" else "a"
+        raise InputError(path, found=value, expected=f"{article} {kind.__name__}")
     return value
 
 

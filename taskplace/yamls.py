@@ -115,9 +115,7 @@ class _Check:
         `key`: the dotted keys on the way to the node.
         """
         if id(node) in above:
-            raise self._error(
-                node, "an alias to what it is itself in", "values that do not contain themselves"
-            )
+            raise self._error(node, "an alias inside its own anchor", "values that do not contain themselves")
         if room < 0:
             raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
         if id(node) not in self._sizes:
@@ -137,7 +135,7 @@ class _Check:
                 max((1 + depth for _, depth in found), default=0),
             )
             if size > MOST:
-                raise self._error(node, f"{size} values, aliases followed", f"at most {MOST}")
+                raise self._error(node, f"{size} values, with every alias followed", f"at most {MOST} values")
             self._sizes[id(node)] = size, depth
         if self._sizes[id(node)][1] > room:
             raise self._error(node, "brackets nested too deeply", f"at most {DEEPEST} levels")
@@ -179,7 +177,9 @@ class _Check:
             return
         looks = self._loader.resolve(yaml.ScalarNode, node.value, (True, False))  # type: ignore[no-untyped-call]
         if looks != node.tag and (looks, node.tag) != (_INT, _FLOAT):
-            raise self._error(node, f"{_short(node.tag)} {value!r}", f"what {_short(node.tag)} says")
+            raise self._error(
+                node, f"{_short(node.tag)} {value!r}", f"a value that fits {_short(node.tag)}, or no tag"
+            )
         try:
             self._loader.construct_object(node)
         except (ValueError, OverflowError):  # `0x_`

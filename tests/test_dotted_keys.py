@@ -38,7 +38,9 @@ OWN = APP | {"application": {"id": "shop", "class": "shop.orders:Orders"}}
 def test_a_dotted_key_in_a_file_is_refused_with_the_nested_form(section, given, path, nested):
     with pytest.raises(ConfigError) as caught:
         Settings.from_mapping(APP | {section: given})
-    assert str(caught.value) == f"{section}.{path}: found 'a dotted key', expected it nested: `{nested}`"
+    assert (
+        str(caught.value) == f"{section}.{path}: found 'a dotted key', expected the nested form: `{nested}`"
+    )
 
 
 def test_an_override_is_dotted():

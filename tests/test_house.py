@@ -1,5 +1,5 @@
 """The rules of the layout, checked on the source: which module may import what (imports inside functions count as
-well), where tests lie, and which promises every test run checks.
+well), where tests lie, which promises every test run checks, and how long sentences may be.
 """
 
 from __future__ import annotations
@@ -15,11 +15,14 @@ import grimp
 import networkx
 import pytest
 
+from tests.support.prose import docstrings, sentences
+
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 #: Directories of tests that belong to no package: helpers, checkpoints of earlier versions, random pipelines.
 OF_NO_PACKAGE = {"support", "golden", "differential"}
 LARGEST_TEST_FILE = 15 * 1024  # bytes
+LONGEST_SENTENCE = 45  # words
 TOP = ("taskplace", "topology", "tests", "examples", "benchmarks", "scripts")
 #: Files of others that the docs name: kafka-python's and Faust's tests, and a user's module.
 OF_OTHERS = {"test_assignors.py", "test_coordinator.py", "test_copartitioned_assignor.py", "my_assignors.py"}
@@ -215,3 +218,46 @@ def test_the_files_that_the_docs_name_are_there():
         if name not in OF_OTHERS and not any(f"/{path}".endswith(f"/{name}") for path in there)
     }
     assert missing == set()
+
+
+def test_no_sentence_is_long():
+    """Of the docs, and of docstrings outside of tests. Readers lose a longer one: make several of it, or a list."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    texts = [(page, page.read_text()) for page in pages]
+    code = [path for top in TOP if top != "tests" for path in files(top)]
+    texts += [(path, text) for path in code for text in docstrings(path)]
+    long = [
+        f"{path.relative_to(ROOT)}: {sentence}"
+        for path, text in texts
+        for sentence in sentences(text)
+        if len(sentence.split()) > LONGEST_SENTENCE
+    ]
+    assert long == []
+
+
+def test_sentences_are_found_among_code_lists_and_tables():
+    page = """# A heading
+Two words. A [link to](https://example.org/a.b?c) some `code with. spaces`
+goes on.
+
+- An item: its text
+- another
+
+| a cell | another. Two |
+|---|---|
+
+    python code.py. It is skipped
+
+```
+fenced. Skipped
+```
+>>> doctest("skipped. It is code")
+The output. Skipped
+
+name     a row of a table
+other    another row
+"""
+    assert list(sentences(page)) == [
+        "Two words.", "A link to some code goes on.", "An item:", "its text", "another", "a cell", "another.",
+        "Two", "name     a row of a table", "other    another row",
+    ]  # fmt: skip

@@ -38,5 +38,5 @@ def test_an_error_of_the_module_itself_is_no_unknown_name(module: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "json", "json:", ":dump"])
 def test_another_form_is_refused(name: str) -> None:
-    with pytest.raises(ValueError, match="has not the form 'module:attribute'"):
+    with pytest.raises(ValueError, match="expected the form 'module:attribute'"):
         load(name)

@@ -140,7 +140,9 @@ def _refuse_cycle(nx: Any, flow: Any, position: Mapping[str, int]) -> None:
     way = [edge[0] for edge in nx.find_cycle(flow)]
     first = min(range(len(way)), key=lambda i: position[way[i]])  # start at the first declared node
     way = way[first:] + way[:first]
-    raise TopologyError(f"node {way[0]!r}: a cycle, {' -> '.join([*way, way[0]])}", node=way[0])
+    raise TopologyError(
+        f"node {way[0]!r}: a cycle, {' -> '.join([*way, way[0]])}; remove one of these inputs", node=way[0]
+    )
 
 
 def _order(

@@ -8,9 +8,9 @@ returns the target: the active and standby tasks of each instance.
         def assign(self, problem: Problem) -> Mapping[str, Roles]: ...
 
 An invalid answer or an exception never stops the cluster. The valid part of the assignment in force is kept, and the
-built-in target fills the gaps. A warning of the plan gives the reason and the number of tasks. An answer is valid if
-each task is active once, its standbys are complete and on other instances, no task is on a draining instance, and no
-new copy is on an instance where it is parked. The refiner decides how to reach any target, so no task stalls.
+built-in target fills the gaps. A warning of the plan gives the reason and the number of tasks. In a valid answer, each
+task is active once, and its standbys are complete and on other instances. No task is on a draining instance, and no new
+copy is on an instance where it is parked. The refiner decides how to reach any target, so no task stalls.
 
 Source: KIP-924.
 """

@@ -91,9 +91,8 @@ def stateless_for_now(c: Columns, config: PlacementConfig, step: Ints, target: I
     """Return `step` ([n] instances) with its stateless tasks placed level beside the stateful tasks of the step.
 
     The rules are those of the target. Where they leave a choice, the instance in the target is preferred. The stateless
-    part of `step` is not read. The target's stateless placement is used unchanged if all stateful actives are at their
-    target already, or if the assignor does not level stateless tasks itself (a custom assignor places them as it
-    likes).
+    part of `step` is not read. The target's stateless placement is used unchanged in two cases: all stateful actives
+    are at their target already, or a custom assignor has placed the stateless tasks.
     """
     loose = ~c.stateful
     if not loose.any():

@@ -29,6 +29,7 @@ from taskplace.group.state import Description, GroupState, Seat
 
 # A group continues from a member's generation, but a single jump must not use up the numbers that the wire allows.
 _JUMP, _LATEST = 2**32, 2**52
+_CLOSED = "the group is closed on this coordinator"
 _REMEMBERED = 1_000  # replaced members that get FENCED_INSTANCE_ID; older ones get UNKNOWN_MEMBER_ID
 
 
@@ -67,7 +68,7 @@ class Group(Phases):
         """Process a request that came from `address` at `now` (seconds). Return the messages to send."""
         replies = self.tick(now)
         if self.state is GroupState.DEAD:
-            return [*replies, (address, _refusal(request, Code.NOT_COORDINATOR, "the group is closed here"))]
+            return [*replies, (address, _refusal(request, Code.NOT_COORDINATOR, _CLOSED))]
         if request.member_id in self._replaced:
             detail = f"{self._replaced[request.member_id]!r} has been taken over by another member"
             return [*replies, (address, _refusal(request, Code.FENCED_INSTANCE_ID, detail))]
@@ -76,7 +77,8 @@ class Group(Phases):
         seat = self.seats.get(self._by_id.get(request.member_id, ""))
         if seat is None:
             code = Code.NONE if isinstance(request, Leave) else Code.UNKNOWN_MEMBER_ID
-            return [*replies, (address, _refusal(request, code, "no member of the group"))]
+            detail = f"{request.member_id!r} is not a member of the group"
+            return [*replies, (address, _refusal(request, code, detail))]
         self._heard(seat, address, request.sequence, now)
         if isinstance(request, Leave):
             ack = (address, _refusal(request, Code.NONE, ""))
@@ -106,8 +108,7 @@ class Group(Phases):
         """Close the group. Waiting members, and all later requests, are answered NOT_COORDINATOR."""
         self.state = GroupState.DEAD
         replies: Replies = [
-            (s.address, self._error(s, Code.NOT_COORDINATOR, "the group is closed here"))
-            for s in self._waiting()
+            (s.address, self._error(s, Code.NOT_COORDINATOR, _CLOSED)) for s in self._waiting()
         ]
         self.seats.clear()
         self._by_id.clear()
@@ -199,12 +200,14 @@ class Group(Phases):
             or taken != (request.instance_id or request.member_id)
             or (seat and seat.static != bool(request.instance_id))
         ):
-            return Code.INVALID_REQUEST, "expected a member id of its own and at least one protocol"
+            detail = f"found member id {request.member_id!r} and {len(request.offers)} protocols"
+            return Code.INVALID_REQUEST, f"{detail}; expected an id of its own and at least one protocol"
         others = [s for s in self.seats.values() if s is not seat]
         if not others:
             return None
         if seat is None and len(others) >= self.settings.group_max_size:
-            return Code.GROUP_MAX_SIZE_REACHED, f"the group has {len(others)} members, the most allowed"
+            detail = f"found {len(others)} members, expected fewer than {self.settings.group_max_size}"
+            return Code.GROUP_MAX_SIZE_REACHED, f"{detail}, the value of group.max.size"
         asked = (request.mode, request.protocol_type)
         if self._scope and asked != self._scope:
             (mode, kind), (mine, my_kind) = self._scope, asked

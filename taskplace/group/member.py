@@ -225,7 +225,7 @@ class Member:
         except TryAgain as retry:
             return self._try_again(retry, now, outcome)
         except Exception as error:
-            return self._fail(self._final(error, "could not take its part"), now)
+            return self._fail(self._final(error, "could not take over its assignment"), now)
         self._disagreements = 0
         self.owned = Assigned(outcome.generation, value, outcome.leader)
         return [self.owned]
@@ -262,7 +262,7 @@ class Member:
         try:
             value = retry.otherwise() if retry.otherwise else None
         except Exception as error:
-            return self._fail(self._final(error, "could not take its part"), now)
+            return self._fail(self._final(error, "could not take over its assignment"), now)
         log.warning(
             "group %s: %s continues without the members that disagree: %s", self.group, self.member_id, retry
         )
@@ -279,7 +279,7 @@ class Member:
             self._request = self._rejoin_at = None
             return self._try_again(retry, now)
         except Exception as error:
-            return self._fail(self._final(error, "could not say what it wants"), now)
+            return self._fail(self._final(error, "could not state its subscription"), now)
         self._join += 1
         self.state = MemberState.JOINING
         self._rejoin_at = None
@@ -317,7 +317,7 @@ class Member:
     def _lapse(self, now: float) -> list[Effect]:
         if self.owned is None or now < self._lease:
             return []
-        return [*self._revoke("no sign of the coordinator for a session"), *self._begin_join(now)]
+        return [*self._revoke("no answer from the coordinator for a whole session"), *self._begin_join(now)]
 
     def _revoke(self, reason: str) -> list[Effect]:
         if self.owned is None:

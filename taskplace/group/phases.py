@@ -104,7 +104,8 @@ class Phases:
         protocol = choose_protocol([s.pairs() for s in self.seats.values()], self.name)
         if protocol is None or self._scope is None:  # `_refused` keeps one in common, join by join
             raise GroupError(
-                f"group {self.name}: no protocol is supported by all members {sorted(self.seats)}"
+                f"group {self.name}: found no protocol that all members {sorted(self.seats)} support, expected one; "
+                "start all members with a common protocol"
             )
         mode = self._scope[0]
         members = tuple((name, self.seats[name].metadata(protocol)) for name in sorted(self.seats))

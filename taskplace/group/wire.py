@@ -119,7 +119,7 @@ class Reader:
         data, at, value, shift = self._data, self._at, 0, 0
         while True:
             if at >= len(data) or shift > 63:
-                raise self._error("no end of a number", "a number")
+                raise self._error("a number without an end", "a whole number")
             byte = data[at]
             at += 1
             value |= (byte & 0x7F) << shift
@@ -127,7 +127,9 @@ class Reader:
                 break
             shift += 7
         if value > most or (byte == 0 and shift):
-            raise self._error(f"{value} in {at - self._at} bytes", f"a number up to {most}, at its shortest")
+            raise self._error(
+                f"{value} in {at - self._at} bytes", f"a number up to {most}, in its shortest form"
+            )
         self._at = at
         return value
 

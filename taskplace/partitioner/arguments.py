@@ -21,7 +21,7 @@ MOST_COUNTED = 10_000_000
 
 _INTEGERS = (int, np.integer)
 _SIZE = f"a whole number of bytes, 0 to {MOST_BYTES}"
-_ROW = "a row of numbers of bytes"
+_ROW = "a one-dimensional list of sizes in bytes"
 
 
 def partition_count(value: int, path: str = "partitions") -> int:

@@ -1,4 +1,8 @@
-"""Decides which partitions take part in the turns, and with which weights, from leaders and queues."""
+"""Decides which partitions take part in the turns, and with which weights, from leaders and queues.
+
+The rules are those of Kafka's Java producer (KIP-794); kafka-python and librdkafka do not have them. The load comes as
+a whole, for all partitions at once, so nothing is gained by keeping partitions sorted between two loads.
+"""
 
 from __future__ import annotations
 

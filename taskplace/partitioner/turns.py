@@ -2,6 +2,9 @@
 
 Uniform turns are a deficit round robin: each round is a random order of all candidates, and a partition whose last
 record exceeded its turn starts the next one with that much less. Weighted turns draw each partition at random.
+
+No library does this. kafka-python and librdkafka have KIP-480 only, and packages for round robin count items, not their
+sizes. A round is a shuffled list that is taken from its end, so a sorted container would not help.
 """
 
 from __future__ import annotations

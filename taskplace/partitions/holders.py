@@ -11,8 +11,8 @@ Properties:
 - a member that reported no URL has the URL None;
 - a function of the assignment alone: `Holders.from_dict` gives the same result from the JSON document.
 
-Errors: `InputError` for a topic or partition that the assignment does not have (it names the nearest topic), for a
-document without an assignment, and for a function that does not return a partition number.
+Errors: `InputError` for an unknown topic or partition (it names the nearest topic), for a document without an
+assignment, and for a function that does not return a partition number.
 
 Non-goals: sending the request. The assignment is right only after all members follow it. A member must refuse a request
 that it gets too early or too late.

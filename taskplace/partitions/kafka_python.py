@@ -333,7 +333,7 @@ def _topics(topics: Any, path: str) -> list[str]:
     if topics is None:
         return []
     if isinstance(topics, str | bytes) or not isinstance(topics, Iterable):
-        raise InputError(path, found=topics, expected="topics")
+        raise InputError(path, found=topics, expected="a list of topics")
     return [validation.text(topic, f"{path}[{k}]") for k, topic in enumerate(topics)]
 
 
@@ -349,7 +349,7 @@ def _pairs(partitions: Any, path: str) -> list[tuple[str, int]]:
     if partitions is None:
         return []
     if isinstance(partitions, str | bytes) or not isinstance(partitions, Iterable):
-        raise InputError(path, found=partitions, expected="partitions")
+        raise InputError(path, found=partitions, expected="a list of partitions")
     out: list[tuple[str, int]] = []
     for k, entry in enumerate(partitions.items() if isinstance(partitions, Mapping) else partitions):
         topic = _field(entry, "topic")

@@ -127,7 +127,8 @@ def _assign(c: Columns, keeper: Ints, previous: Ints, base: Ints, *, racks_first
         if costs is None:
             total = int(supply.sum())
             raise TaskplaceError(
-                f"{total} partitions and {c.m} members are more than the exact modes can take"
+                f"{total} partitions and {c.m} members are more than the exact modes can take; "
+                "use 'range' or 'round_robin'"
             )
         question = _Question(k=k, supply=supply, owned=wanted, floor=floor, last=last, rank=rank, costs=costs)
         kept, counts, returns = _flow(question, returns)

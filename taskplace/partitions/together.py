@@ -84,7 +84,7 @@ def settle_everywhere(
 def open_questions(owner: Mapping[int, Ints], near: Mapping[int, Sequence[Ints]]) -> bool:
     """Return whether a choice is needed.
 
-    That is so if a number has several owners, if numbers differ in how many of their topics have an owner, or if a
+    There are three such cases: a number has several owners; numbers differ in how many of their topics have an owner; a
     member has the same number of a topic that is placed already.
     """
     for held in owner.values():

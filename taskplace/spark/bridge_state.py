@@ -88,7 +88,7 @@ class StateBridge(Bridge):
         try:
             return bool(self._query.isActive())
         except Py4JNetworkError as error:
-            raise ConnectionError("Spark has ended") from error
+            raise ConnectionError("the JVM of this Spark session has ended; start a new session") from error
 
     def between_batches(self) -> bool:
         """Return whether the query waits for data or for its trigger."""

@@ -32,7 +32,7 @@ class Target(Protocol):
 class SinkTarget(ABC):
     """A target with all members that the runtime reads; a subclass writes `publish`, and the others that it needs.
 
-    In this order: `reserved` and `directory` are read when the stream is built, `probe` and `check` are called before
+    In this order: `reserved` and `directory` are read when the stream is built. `probe` and `check` are called before
     the first batch, `bind` when the driver takes the checkpoint over, and `publish` after the commit of each batch.
     """
 

@@ -30,7 +30,9 @@ def test_a_silent_member_expires_and_its_place_is_given_away_after_it_has_stoppe
     assert network.members["a"].owned is None
     assert network.coordinator.describe(GROUP).members == ("b",)
     lost = [
-        at for at, name, e in network.log if isinstance(e, Revoked) and name == "a" and "no sign" in e.reason
+        at
+        for at, name, e in network.log
+        if isinstance(e, Revoked) and name == "a" and "no answer from the coordinator" in e.reason
     ]
     left = [at for at, name, e in network.log if isinstance(e, Assigned) and name == "b"]
     assert lost[0] < left[-1]

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from taskplace import Instance, LagIndex, PlacementConfig, Problem, Task, TaskId
+from taskplace import Instance, LagIndex, PlacementConfig, Problem, Task, TaskId, plan
 from taskplace.errors import InputError
+from taskplace.explanation.tasks import Explainer
 from taskplace.lag import ranking
 from taskplace.lag.ranking import NO_COPY, UNKNOWN, Acceptable
 from taskplace.model.placement import caught_at
@@ -64,6 +65,20 @@ def test_the_index_and_the_engine_agree_on_who_is_caught_up_and_who_is_most(prob
         for k in rows:
             name, lag = c.names[int(c.inst[k])], int(c.lag[k])
             assert index.rank(name, task) == 0 if c.caught[k] else index.rank(name, task) >= max(lag, 1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_explanations_call_the_copies_caught_up_that_the_index_does(problem: Problem) -> None:
+    index = indexed_lags(problem.tasks, problem.instances, problem.config)
+    explainer = Explainer(problem, plan(problem))
+    for task in (task.id for task in problem.tasks if task.stateful):
+        for name, text in explainer.task(task).copies:
+            rank = index.rank(name, task)
+            if text.startswith("none"):
+                assert rank > 0 or index.universal(task)
+            else:
+                assert text.startswith(f"{rank} records behind, " if rank else "caught up, ")
 
 
 @settings(max_examples=200, deadline=None)

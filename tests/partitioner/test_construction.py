@@ -20,9 +20,9 @@ def test_a_seed_is_a_whole_number(seed: Any) -> None:
 
 @pytest.mark.parametrize("config", [{"batch.size": 5}, 5, PartitionerConfig])
 def test_a_configuration_is_a_partitioner_config(config: Any) -> None:
-    with pytest.raises(InputError, match=r"^config: found .*, expected PartitionerConfig"):
+    with pytest.raises(InputError, match=r"^config: found .*, expected a PartitionerConfig"):
         UniformStickyPartitioner(2, config)
-    with pytest.raises(InputError, match=r"^config: found .*, expected PartitionerConfig"):
+    with pytest.raises(InputError, match=r"^config: found .*, expected a PartitionerConfig"):
         TopicPartitioner({"a": 2}, config)
 
 

@@ -14,4 +14,6 @@ def test_more_than_the_solver_takes_is_refused_with_the_numbers(monkeypatch: pyt
     monkeypatch.setattr(optimal, "cost_budget", lambda nodes: 0)
     with pytest.raises(TaskplaceError) as error:
         assign_partitions(S, "fair_sticky")
-    assert str(error.value) == "7 partitions and 2 members are more than the exact modes can take"
+    assert str(error.value) == (
+        "7 partitions and 2 members are more than the exact modes can take; use 'range' or 'round_robin'"
+    )

@@ -105,7 +105,7 @@ def test_a_sink_s_schema():
     dotted = {f"topology__nodes.totals.schema.{name}": kind for name, kind in columns.items()}
     with pytest.raises(
         ConfigError,
-        match=r"^topology\.nodes\.totals\.schema\.customer: found 'a dotted key', expected it nested",
+        match=r"^topology\.nodes\.totals\.schema\.customer: found 'a dotted key', expected the nested form",
     ):
         settings(**dotted)
     with pytest.raises(

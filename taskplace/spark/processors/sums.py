@@ -100,6 +100,6 @@ def has_digits(column: pa.ChunkedArray) -> bool:
 def room_of(kind: pa.DataType) -> str:
     """Return the range of an integer or decimal type, in words."""
     if pa.types.is_decimal(kind):
-        return f"at most {kind.precision} digits, {kind.scale} of them behind the point, what a {kind} holds"
+        return f"at most {kind.precision} digits, {kind.scale} of them behind the point, to fit a {kind}"
     signed = pa.types.is_signed_integer(kind)
-    return f"at most 2^{kind.bit_width - signed} - 1, what {'an' if signed else 'a'} {kind} holds"
+    return f"at most 2^{kind.bit_width - signed} - 1, to fit {'an' if signed else 'a'} {kind}"

@@ -27,7 +27,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Told:
+class LoggedDecisions:
     """The decisions that were logged so far. Immutable.
 
     `decision`: the last decision, logged or not. `text`: of the last decision that was logged. `stood_down`: the
@@ -38,8 +38,8 @@ class Told:
     text: str = ""
     stood_down: StandDown | None = None
 
-    def news(self, decision: Decision) -> str:
-        """Return the text to log for a decision; empty if it contains no news."""
+    def text_to_log(self, decision: Decision) -> str:
+        """Return the text to log for a decision; empty if it adds nothing to what was logged."""
         if decision.stood_down:
             new = decision.stood_down != self.stood_down
         else:
@@ -47,6 +47,6 @@ class Told:
         text = str(decision)
         return text if new and text != self.text else ""
 
-    def tell(self, decision: Decision) -> Told:
-        """Return the record after a decision's news was logged."""
-        return Told(decision, self.news(decision) or self.text, decision.stood_down)
+    def add(self, decision: Decision) -> LoggedDecisions:
+        """Return the record after `text_to_log(decision)` was logged."""
+        return LoggedDecisions(decision, self.text_to_log(decision) or self.text, decision.stood_down)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from taskplace.spark.query_layout import QueryLayout
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState
-from taskplace.spark.steering.events import Told
+from taskplace.spark.steering.events import LoggedDecisions
 from taskplace.spark.steering.load_sampling import LoadSampling
 from taskplace.spark.steering.measured_costs import MeasuredCosts
 from taskplace.spark.steering.sent_moves import Places, SentMoves
@@ -51,13 +51,13 @@ class RoundMemory:
     observed: Observed
     learned: Learned
     state: SteeringState
-    told: Told
+    logged: LoggedDecisions
 
     @classmethod
     def empty(cls, config: SteeringConfig) -> RoundMemory:
         """Return the memory before the first round."""
         costs = MeasuredCosts(config.reload_bytes_per_second)
-        return cls(Observed(), Learned(costs), SteeringState(), Told())
+        return cls(Observed(), Learned(costs), SteeringState(), LoggedDecisions())
 
     @property
     def phase(self) -> SteeringPhase:

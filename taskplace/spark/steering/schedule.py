@@ -1,8 +1,8 @@
 """Decides when a steering round is due.
 
-A round is due once after each batch. While the query waits, a round is also due if one was requested, if drains
-have been requested or taken back on any handle, if the executors have changed, or if the round after the last batch
-failed. No round is due in the middle of a batch, because its tasks hold the stores that would move.
+A round is due once after each batch. While the query waits, a round is also due in these cases: one was requested;
+drains were requested or taken back on any handle; the executors have changed; the round after the last batch failed. No
+round is due in the middle of a batch, because its tasks hold the stores that would move.
 """
 
 from __future__ import annotations

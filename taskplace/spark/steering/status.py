@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -33,8 +34,8 @@ class SteeringStatus:
     executor, the number of tasks that it runs and that it should run. `kept`: for each draining executor that is
     not empty, the queries that keep tasks there, and why. `moved`: tasks moved so far, or on their way; `waiting`:
     moves still to come; `overruled`: tasks that Spark ran elsewhere than intended. `weights`: of tasks that do not
-    weigh 1. `changes`: the last events; `said`: the number of all events. `seconds`: the duration of the last round,
-    from the end of the batch to the last place sent.
+    weigh 1. `changes`: the last events; `event_count`: the number of all events. `seconds`: the duration of the last
+    round, from the end of the batch to the last place sent. `said`: `event_count`, deprecated.
 
     >>> print(SteeringStatus("clicks", SteeringPhase.STEERING, batch=7, executors={"executor-0": (2, 2)}))
     query clicks: steering, after batch 7
@@ -61,7 +62,7 @@ class SteeringStatus:
     errors: int = 0
     seconds: float = 0.0
     changes: tuple[str, ...] = ()
-    said: int = 0
+    event_count: int = 0
 
     def __str__(self) -> str:
         after = f", after batch {self.batch}" if self.batch >= 0 else ""
@@ -85,6 +86,12 @@ class SteeringStatus:
         lines += [f"  - {change}" for change in self.changes]
         return "\n".join(lines)
 
+    @property
+    def said(self) -> int:
+        """`event_count` under its name of version 0.1.0, until version 0.3.0."""
+        warnings.warn("said is deprecated: read event_count", DeprecationWarning, stacklevel=2)
+        return self.event_count
+
     def to_dict(self) -> dict[str, object]:
         """Return the status as plain values, ready for JSON."""
         executors = {name: {"tasks": now, "intended": goal} for name, (now, goal) in self.executors.items()}
@@ -97,4 +104,5 @@ class SteeringStatus:
             "changes": list(self.changes),
             "weights": dict(self.weights),
             "executors": executors,
+            "said": self.event_count,  # until version 0.3.0
         }

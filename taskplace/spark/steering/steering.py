@@ -113,7 +113,7 @@ class Steering:
             reason=str(down) if down else "",
             errors=self._failures.total + self._drains.errors,
             changes=events.last,
-            said=events.total,
+            event_count=events.total,
         )
 
     def plan(self) -> Decision:

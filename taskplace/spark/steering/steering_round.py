@@ -18,7 +18,7 @@ from taskplace.spark.steering.application import SteeredApplication
 from taskplace.spark.steering.config import SteeringConfig
 from taskplace.spark.steering.decide import SteeringState, decide, dry_run
 from taskplace.spark.steering.decision import Decision
-from taskplace.spark.steering.events import Told
+from taskplace.spark.steering.events import LoggedDecisions
 from taskplace.spark.steering.load_sampling import Load, measure_load
 from taskplace.spark.steering.observe import observe
 from taskplace.spark.steering.overrides import StandDown
@@ -54,7 +54,7 @@ class SteeringRounds:
         self.memory = replace(self.memory, observed=observed, learned=learned, state=state)
         self._publish(decision, drains_version)
         self._send(decision)
-        self._tell(decision)
+        self._log(decision)
 
     def plan(self) -> Decision:
         """Return the decision that a fresh start would make now; nothing is sent or remembered."""
@@ -64,8 +64,8 @@ class SteeringRounds:
 
     def resume(self) -> None:
         """End a stand-down."""
-        told = Told(self.memory.told.decision)
-        self.memory = replace(self.memory, state=self.memory.state.resumed(), told=told)
+        logged = LoggedDecisions(self.memory.logged.decision)
+        self.memory = replace(self.memory, state=self.memory.state.resumed(), logged=logged)
 
     # -- errors
 
@@ -85,7 +85,7 @@ class SteeringRounds:
             self.memory = replace(
                 self.memory,
                 state=replace(self.memory.state, stood_down=why),
-                told=replace(self.memory.told, stood_down=why),
+                logged=replace(self.memory.logged, stood_down=why),
             )
             self._log_event(f"stood down: {why}", ())
 
@@ -118,7 +118,7 @@ class SteeringRounds:
     def describe(self, before: SteeringStatus, seconds: float) -> SteeringStatus:
         """Return the status after a round that took so many seconds."""
         observed, state = self.memory.observed, self.memory.state
-        costs, told = self.memory.learned.costs, self.memory.told
+        costs, last = self.memory.learned.costs, self.memory.logged.decision
         running, intended = Counter(observed.places.values()), Counter(state.goal.places.values())
         names = sorted({*self._app.executors.present, *(name for name in running if name)})
         weights = {str(task): state.weights.of(task) for task in observed.places}
@@ -128,7 +128,7 @@ class SteeringRounds:
             operators=observed.layout.described,
             executors={name: (running[name], intended[name]) for name in names},
             moved=observed.sent.moved + observed.sent.on_the_way,
-            waiting=told.decision.waiting if told.decision else 0,
+            waiting=last.waiting if last else 0,
             overruled=state.watch.total,
             verdict=str(state.verdict) if state.verdict.moves else "",
             load=self.memory.learned.sampling.note,
@@ -180,11 +180,11 @@ class SteeringRounds:
         if moves and not app.waits_after(observed.batch):
             self._remember(replace(observed, sent=sent.sent_late(app.finished_batch())))
 
-    def _tell(self, decision: Decision) -> None:
-        told = self.memory.told
-        if text := told.news(decision):
+    def _log(self, decision: Decision) -> None:
+        logged = self.memory.logged
+        if text := logged.text_to_log(decision):
             self._log_event(text, decision.moves)
-        self.memory = replace(self.memory, told=told.tell(decision))
+        self.memory = replace(self.memory, logged=logged.add(decision))
 
     def _remember(self, observed: Observed) -> None:
         self.memory = replace(self.memory, observed=observed)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from taskplace.spark.steering.status import SteeringStatus
 from tests.support.steering_stand_in import Spark, polled, steering_of
 
@@ -36,14 +38,16 @@ def test_before_the_first_round_the_status_has_nothing_to_name():
 def test_the_changes_are_counted_beyond_those_that_are_kept():
     steering = steering_of(Spark("many", 4, 2, spread=True))
     polled(steering)
-    before = steering.status().said
+    before = steering.status().event_count
     for _ in range(15):
         steering.drain("1")
         steering.undrain("1")
     status = steering.status()
-    assert status.said == before + 30
+    assert status.event_count == before + 30
     assert status.changes[-1] == "undrain of executor-1 requested: it may run tasks again"
     assert len(status.changes) <= 20
+    with pytest.warns(DeprecationWarning, match="^said is deprecated: read event_count$"):
+        assert status.said == status.event_count == status.to_dict()["said"]
 
 
 def test_a_dry_run_leaves_the_status_as_it_was():
