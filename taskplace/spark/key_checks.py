@@ -256,10 +256,7 @@ def alike(built: BuiltTopology) -> tuple[tuple[str, ...], ...]:
 
     The keys of the topics of one tuple have equally many columns, which correspond by position.
     """
-    groups: dict[tuple[str, ...], None] = {}
-    keyed = {node.topic for node in built.nodes if node.kind == "source" and node.key}
-    for group in built.copartition_groups:
-        groups[tuple(topic for topic in group if topic in keyed)] = None
+    groups: dict[tuple[str, ...], None] = dict.fromkeys(built.copartition_groups)  # a join's topics have keys
     for sub in built.subtopologies:
         if sub.partitions == 1:
             continue

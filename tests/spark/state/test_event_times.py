@@ -78,6 +78,13 @@ def test_an_entry_has_expired_when_its_time_and_ttl_are_at_or_before_the_waterma
     assert expiry.expired(column(kind, raw), ttl, watermark).tolist() == expected
 
 
+@pytest.mark.parametrize("edge", [FIRST - 1, FIRST, FIRST + 1, LAST - 1, LAST, LAST + 1])
+def test_the_first_and_the_last_possible_time_expire_as_any_other(edge):
+    raw = [FIRST, FIRST + 1, LAST - 1, LAST]
+    found = expiry.expired(column(pa.timestamp("us"), raw), 7, edge + 7)
+    assert found.tolist() == [at <= edge for at in raw]
+
+
 @settings(print_blob=True, deadline=None, max_examples=300)
 @given(kind=kinds, raw=st.lists(st.none() | whole, max_size=6))
 def test_microseconds_of_any_unit_are_right_or_the_nearest_there_are(kind, raw):
