@@ -108,3 +108,45 @@ def test_after_a_loss_the_tasks_of_each_standby_are_neighbours():
 def test_a_range_goes_on_behind_a_task_that_has_no_rows_and_does_not_run(sizes, ranges):
     bins = cut(range(3), dict.fromkeys(range(3), EXECUTORS[0]), sizes, running=(0, 2))
     assert sorted((bin_.start, bin_.end) for bin_ in bins) == ranges
+
+
+def bins_of(weights: list[int], cores: int = 1) -> list[tuple[int, ...]]:
+    """Return the tasks of each bin of one owner, in the order of the shuffle; `weights` have the price of a task."""
+    tasks = range(len(weights))
+    owners = dict.fromkeys(tasks, Executor("a", "host", cores) if cores >= 0 else None)
+    bins = cut(tasks, owners, [weight - PRICE_OF_A_TASK for weight in weights], running=tasks)
+    return sorted(bin_.partitions for bin_ in bins)
+
+
+HALF = WORTH_A_BIN // 2
+
+
+@pytest.mark.parametrize(
+    ("weights", "cores", "number"),
+    [
+        ([HALF, HALF], 1, 1),
+        ([HALF, HALF + 1], 1, 2),
+        ([WORTH_A_BIN] * 12, 1, BINS_PER_SLOT),
+        ([WORTH_A_BIN] * 12, 0, BINS_PER_SLOT),
+        ([WORTH_A_BIN] * 12, 3, 3 * BINS_PER_SLOT),
+        ([WORTH_A_BIN] * 12, -1, SLOTS_ANYWHERE * BINS_PER_SLOT),
+        ([MAX_BYTES // 8] * 14, 1, 2),
+        ([MAX_BYTES // 8] * 15, 1, 3),
+        ([MAX_BYTES // 2] * 6, 1, 6),
+        ([MAX_BYTES] * 2, 1, 2),
+    ],
+)
+def test_how_many_bins_an_owner_gets(weights, cores, number):
+    assert len(bins_of(weights, cores)) == number
+
+
+@pytest.mark.parametrize(("more", "bins"), [(0, [(0, 1), (2,)]), (1, [(0,), (1,), (2,)])])
+def test_a_bin_of_several_tasks_may_be_as_large_as_the_limit_and_no_larger(more, bins):
+    """The last task is so large that the others together are below the average."""
+    assert bins_of([MAX_BYTES // 4, MAX_BYTES // 4 * 3 + more, 2 * MAX_BYTES]) == bins
+
+
+def test_a_task_is_in_the_bin_in_which_the_middle_of_its_work_lies():
+    kilo = WORTH_A_BIN // 4
+    assert bins_of([3 * kilo, 2 * kilo, 3 * kilo]) == [(0,), (1, 2)]  # the middle of task 1 is the border
+    assert bins_of([3 * kilo - 2, 2 * kilo, 3 * kilo + 2]) == [(0, 1), (2,)]

@@ -122,6 +122,11 @@ def test_an_entry_that_is_updated_often_is_entered_in_the_index_once_a_slot(task
     assert sum(records) == 10 + task.stored()["seen~expiry"] <= 10 + 4
 
 
+@pytest.mark.parametrize(("ttl_s", "slot_s"), [(1, 1), (32, 1), (33, 33 / 32), (64, 2), (86_400, 2_700)])
+def test_a_slot_is_a_part_of_the_ttl_but_a_second_at_least(ttl_s, slot_s):
+    assert expiry.slot_of(ttl_s * 1_000_000) == slot_s * 1_000_000
+
+
 def test_removal_is_spread_over_batches_but_nothing_expired_is_seen(task):
     task.batch(0, lambda s: s["seen"].put_many(table([(str(i), i, 0) for i in range(1000)])))
     left = []

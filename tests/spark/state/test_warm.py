@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import resource
 import shutil
 from pathlib import Path
 
@@ -67,6 +68,20 @@ def test_a_process_that_is_not_started_keeps_nothing(tmp_path, history, monkeypa
     assert len(warm.WARM) == 0
     warm.start()
     assert 0 < warm.WARM.most <= warm.ENVIRONMENTS_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("descriptors", "most"),
+    [(7, 0), (8, 1), (1024, 128), (2048, 256), (2056, 256), (resource.RLIM_INFINITY, 256)],
+)
+def test_copies_take_an_eighth_of_the_file_descriptors_at_most(monkeypatch, descriptors, most):
+    monkeypatch.setattr(warm, "WARM", warm.Warm())
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (descriptors, descriptors))
+    warm.start()
+    assert warm.WARM.most == most
+    monkeypatch.setattr(resource, "getrlimit", lambda what: (80, 80))
+    warm.start()
+    assert warm.WARM.most == (most or 10), "a process that is started keeps its limit"
 
 
 def test_those_that_were_used_last_are_kept(tmp_path, pool, history, monkeypatch):

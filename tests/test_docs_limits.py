@@ -1,0 +1,43 @@
+"""The limits that the pages state are those of the code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from taskplace import validation
+from taskplace.partitioner.arguments import MOST_BYTES
+from taskplace.partitions.subscriptions import MOST_PARTITIONS
+from taskplace.spark.driver import bins
+from taskplace.spark.state import expiry, files, store, type_text, warm
+from topology import names
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def mib(size: int) -> str:
+    """Return a size as the pages write it, so exactly that another size is another text."""
+    return f"{size / 2**20:g} MiB"
+
+
+@pytest.mark.parametrize(
+    ("page", "about", "stated"),
+    [
+        ("runtime", "expired entries", f"{expiry.REMOVED_PER_BATCH:,}"),
+        ("runtime", "expired entries", mib(expiry.REMOVED_BYTES_PER_BATCH)),
+        ("runtime", "the input of one bin", mib(bins.MAX_BYTES)),
+        ("runtime", "decimals of more than", f"{type_text.DIGITS} digits"),
+        ("guarantees", "in steps of", f"{files.ROWS_PER_BATCH:,} records"),
+        ("guarantees", "read a store", f"pieces of {files.SNAPSHOT_BYTES >> 20} or {mib(store.SCAN_BYTES)}"),
+        ("architecture", "copies open", f"{warm.ENVIRONMENTS_LIMIT} copies"),
+        ("placement", "weights between", f"{validation.MOST_CAPACITY:,} slots"),
+        ("partitions", "partitions in all", f"{MOST_PARTITIONS:,}"),
+        ("partitioner", "whole numbers of bytes", f"2^{MOST_BYTES.bit_length() - 1}."),
+        ("topology", "name of a directory", f"{names.MOST_BYTES} bytes"),
+        ("topology", "a topology at most", f"{names.MOST_PARTITIONS:,} partitions"),
+    ],
+)
+def test_a_limit_is_the_one_that_the_page_states(page: str, about: str, stated: str) -> None:
+    lines = [line for line in (DOCS / f"{page}.md").read_text(encoding="utf-8").splitlines() if about in line]
+    assert any(stated in line for line in lines), (about, stated)
