@@ -167,6 +167,25 @@ def test_without_the_option_load_changes_nothing() -> None:
         (lambda: TopicPartitioner({"flights": 1}).partition("flihgts", None, 1), "did you mean 'flights'"),
         (lambda: TopicPartitioner(lambda t: 0).partition("a", None, 1), "partitions.a: found 0"),
         (lambda: TopicPartitioner(lambda t: 1).partition("", None, 1), "topic: found ''"),
+        (lambda: UniformStickyPartitioner(2).update_load({0: "1"}), "queues: found {0: '1'}"),  # type: ignore[dict-item]
+        (lambda: UniformStickyPartitioner(2).update_load({"0": 1}), "queues: found {'0': 1}"),  # type: ignore[dict-item]
+        (lambda: UniformStickyPartitioner(2).update_load({-1: 1}), "queues: found {-1: 1}"),
+        (lambda: UniformStickyPartitioner(2).update_load({0: -1}), "queues: found {0: -1}"),
+        (lambda: UniformStickyPartitioner(2).update_load({0: 0}, {1: True}), "waited_ms: found {1: True}"),
+        (lambda: UniformStickyPartitioner(2).update_leaders([-1]), "available: found -1"),
+        (lambda: UniformStickyPartitioner(2).assign("12"), "sizes: found '12', expected a row of"),  # type: ignore[arg-type]
+        (lambda: UniformStickyPartitioner(2).assign({1: 2}), "sizes: found {1: 2}"),  # type: ignore[arg-type]
+        (lambda: UniformStickyPartitioner(2).assign(iter([1])), "sizes: found <"),  # type: ignore[arg-type]
+        (lambda: UniformStickyPartitioner(2).assign(np.array([1, 2**50 + 1])), "sizes[1]: found "),
+        (lambda: UniformStickyPartitioner(2).partition("k", 1), "key: found 'k', expected bytes"),  # type: ignore[arg-type]
+        (
+            lambda: UniformStickyPartitioner(2).update_partitions(1),
+            "partitions: found 1, expected at least 2",
+        ),
+        (
+            lambda: TopicPartitioner({"a": 2}).update_partitions("a", 1),
+            "partitions.a: found 1, expected at least 2",
+        ),
         (lambda: PartitionerConfig(batch_size=-1), "batch.size: found -1"),
         (lambda: PartitionerConfig(ignore_keys=1), "partitioner.ignore.keys: found 1"),  # type: ignore[arg-type]
     ],
@@ -225,3 +244,15 @@ def test_the_largest_records_go_the_same_way_one_by_one_and_at_once(turn: int) -
     assert many.assign(largest).tolist() == [one.partition(None, size) for size in largest]
     rest = np.array([2**32 - 1, 7] * 20, np.uint32)
     assert many.assign(rest).tolist() == [one.partition(None, size) for size in rest]
+
+
+def test_what_is_at_the_limit_is_taken() -> None:
+    p = UniformStickyPartitioner(2, seed=1)
+    assert len(p.assign(np.array([2**50, 0], np.uint64))) == 2
+    assert p.partition(None, 2**50) in (0, 1)
+    p.update_load({0: 0, 1: 0}, {0: 0})
+    p.update_leaders([0, 1])
+    p.update_partitions(2)
+    topics = TopicPartitioner({"a": 2})
+    topics.update_partitions("a", 2)
+    assert topics.partition("a", None, 1) in (0, 1)
