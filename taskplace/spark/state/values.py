@@ -121,9 +121,10 @@ def _check_nested(values: Sequence[Any], kind: pa.DataType, path: str) -> None:
         _check(list(chain.from_iterable(maps)), kind.key_type, f"{path} (a key)")
         _check(list(chain.from_iterable(each.values() for each in maps)), kind.item_type, f"{path} (a value)")
     elif hasattr(kind, "value_type"):
-        inner = [
-            value for value in present if isinstance(value, Iterable) and not isinstance(value, str | bytes)
-        ]
+        for value in present:
+            if isinstance(value, bytes | bytearray | memoryview):  # Arrow would make a list of numbers
+                raise InputError(path, found=value, expected=str(kind), hint=_remedy(value, kind))
+        inner = [value for value in present if isinstance(value, Iterable) and not isinstance(value, str)]
         _check(list(chain.from_iterable(inner)), kind.value_type, f"{path} (an element)")
 
 

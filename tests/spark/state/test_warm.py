@@ -139,6 +139,17 @@ def test_an_error_closes_the_copy(tmp_path, pool, history):
     assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
 
 
+def test_an_error_of_a_borrower_closes_the_copy(tmp_path, pool, history, monkeypatch):
+    bring(tmp_path / "0_0", history)
+    with pytest.raises(ValueError, match="of the reader"), pool.borrow(tmp_path / "0_0") as environment:
+        assert environment is not None
+        raise ValueError("of the reader")
+    assert len(pool) == 0
+    paths = opened(monkeypatch)
+    assert bring(tmp_path / "0_0", history) == {"s": {b"k": b"1"}}
+    assert paths == ["0_0"]
+
+
 def test_a_file_that_was_cut_meanwhile_is_noticed(tmp_path, pool, history):
     bring(tmp_path / "0_0", history)
     os.truncate(tmp_path / "0_0" / DATA, 4096)
