@@ -1,0 +1,249 @@
+"""Checks at the start, called directly: what they refuse, and the limits of what they take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("pyspark")
+
+from taskplace.errors import CheckpointError, InputError
+from taskplace.spark.driver.columns import check_columns
+from taskplace.spark.driver.key_types import KeyTypes
+from taskplace.spark.driver.processor_forms import check_form
+from taskplace.spark.key_checks import alike, check_keys
+from taskplace.spark.processors import Count
+from taskplace.spark.processors.columns import InputColumn
+from taskplace.spark.processors.traits import renamed_keys
+from taskplace.spark.worker.external import ExternalRows, check_size
+from taskplace.spark.worker.ownership import Owned, Ownership
+from topology import Node, Topology, TopologyError
+
+BY = {"k": "string"}
+
+
+class Reads:
+    """A processor that declares which columns of which inputs it reads."""
+
+    def __init__(self, *columns: InputColumn) -> None:
+        self.columns = columns
+
+    def input_columns(self) -> tuple[InputColumn, ...]:
+        return self.columns
+
+    def process(self, context: object, *inputs: pa.Table) -> pa.Table:
+        return inputs[0]
+
+
+def one_source(processor: Any, **options: Any) -> Any:
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).process(processor, name="p", **options)
+    return topo.build()
+
+
+@pytest.mark.parametrize("input", [0, 1, 2])
+def test_columns_of_an_input_that_a_node_does_not_have_are_not_looked_for(input: int) -> None:
+    built = one_source(Reads(InputColumn(input, "x", "by.x")))
+    if input:
+        check_columns(built, {"in": {"k": "string"}})
+        return
+    with pytest.raises(
+        InputError, match=r"^node 'p', by\.x: found \"no column 'x'\", expected one of \['k'\]"
+    ):
+        check_columns(built, {"in": {"k": "string"}})
+
+
+class Passes(Reads):
+    """Its output has the columns of its input."""
+
+    def process(self, context: object, *inputs: pa.Table) -> pa.Table:
+        return inputs[0]
+
+    def input_columns(self) -> tuple[InputColumn, ...]:
+        return self.columns
+
+    def output_columns(self, rows: Any) -> Any:
+        return rows
+
+
+@pytest.mark.parametrize(
+    ("time", "found"),
+    [("at", None), ("att", "no column 'att'"), ("n", "'n', bigint"), ("k", "'k', string"), ("none", None)],
+)
+def test_a_declared_event_time_is_a_time_of_the_output(time: str, found: str | None) -> None:
+    built = one_source(Passes(), event_time=time)
+    columns = {"in": {"k": "string", "at": "timestamp", "n": "bigint", "none": "void"}}
+    if found is None:
+        check_columns(built, columns)
+        return
+    with pytest.raises(InputError) as caught:
+        check_columns(built, columns)
+    assert (caught.value.path, caught.value.found) == ("node 'p', event_time", found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "taken"),
+    [
+        ("string", True),
+        ("void", True),
+        ("variant", False),
+        ("geometry(4326)", False),
+        ("array<int>", False),
+        ("interval day to second", False),
+        ("INTERVAL YEAR", False),
+        ("no type at all", True),
+    ],
+)
+def test_a_key_of_a_repartition_is_of_a_type_that_has_a_hash(kind: str, taken: bool) -> None:
+    topo = Topology("t")
+    topo.source("in", key="k", partitions=2).repartition(key="x", name="again")
+    if taken:
+        check_columns(topo.build(), {"in": {"k": "string", "x": kind}})
+        return
+    with pytest.raises(InputError, match=r"^node 'again', key: found .*, expected a key of type boolean"):
+        check_columns(topo.build(), {"in": {"k": "string", "x": kind}})
+
+
+def test_a_class_is_no_processor() -> None:
+    with pytest.raises(
+        InputError, match=r"^nodes\.n\.processor: found 'the class Count', expected an instance of the"
+    ):
+        check_form(Node("n", "processor", ("a",), processor=Count))
+
+
+def merged(partitions: int = 4) -> Any:
+    topo = Topology("t")
+    a, b = (topo.source(name, key=["k", "l"], partitions=partitions) for name in "ab")
+    a.merge(b).process(Count("n", by=BY | {"l": "string"}), name="n")
+    return topo.build()
+
+
+@pytest.mark.parametrize(
+    ("b", "message"),
+    [
+        (["string", "int"], None),
+        (["string", "void"], None),
+        (["string", "bigint"], r"'a': \['string', 'int32'\], 'b': \['string', 'int64'\]"),
+        (["binary", "int"], r"'a': \['string', 'int32'\], 'b': \['binary', 'int32'\]"),
+    ],
+)
+def test_keys_are_compared_column_by_column(b: list[str], message: str | None) -> None:
+    check = KeyTypes(merged())
+    if message is None:
+        check({"a": ["string", "int"], "b": b})
+        return
+    with pytest.raises(InputError, match=rf"^topics a, b: found .*{message}"):
+        check({"a": ["string", "int"], "b": b})
+
+
+def test_topics_of_a_join_and_of_a_store_are_compared_in_more_than_one_task() -> None:
+    assert alike(merged()) == (("a", "b"),)
+    assert alike(merged(1)) == ()
+    topo = Topology("t")
+    left, right = (topo.source(name, key="k", partitions=2) for name in ("left", "right"))
+    left.join_table(right, lambda context, rows, table: rows, name="j")
+    topo.source("alone", partitions=2)
+    assert alike(topo.build()) == (("left", "right"),)
+
+
+class Own:
+    """A processor that keeps state and states no traits."""
+
+    def process(self, context: object, *inputs: pa.Table) -> pa.Table:
+        return inputs[0]
+
+
+@pytest.mark.parametrize(("key", "by"), [({"k": "string", "l": "int"}, r"\(k, l\)"), (None, r"\(\)")])
+def test_the_remedy_for_rows_without_a_key_names_the_columns_of_any_processor(key: Any, by: str) -> None:
+    topo = Topology("t")
+    topo.store("s", **({"key": key} if key else {}))
+    topo.source("in", partitions=2).process(Own(), name="own", stores=["s"])
+    with pytest.raises(
+        TopologyError, match=rf"^node 'own': .*give it a key, or repartition its rows by {by}$"
+    ):
+        check_keys(topo.build())
+
+
+@pytest.mark.parametrize("names", [["k"], {"k": 1}, {1: "k"}, "k"])
+def test_new_names_of_keys_are_names_by_names(names: Any) -> None:
+    def passes(context: object, rows: pa.Table) -> pa.Table:
+        return rows
+
+    from taskplace.spark.processors.traits import PASSES
+
+    passes.traits, passes.keys_renamed = PASSES, names  # type: ignore[attr-defined]
+    with pytest.raises(
+        InputError, match=r"^passes\.keys_renamed: found .*, expected new names of columns by old"
+    ):
+        renamed_keys(passes)
+
+
+def test_rows_without_a_schema_are_refused() -> None:
+    class Setting:
+        batch, schema = 7, None
+
+    with pytest.raises(CheckpointError, match="the schema of the external input is missing"):
+        ExternalRows(Setting, {0}, [])  # type: ignore[arg-type]
+
+
+def test_a_task_takes_as_many_bytes_as_its_limit() -> None:
+    rows = pa.table({"n": pa.array(range(10), pa.int64())})
+    check_size(rows, "0_0", rows.nbytes)
+    with pytest.raises(
+        InputError, match=rf"^task 0_0: found '{rows.nbytes} bytes of input .*= {rows.nbytes - 1};"
+    ):
+        check_size(rows, "0_0", rows.nbytes - 1)
+
+
+def ownership(kept: pa.DataType, hashed: str, changed_by: str = "f") -> Ownership:
+    owned = Owned(
+        node="n", store="s", columns=(("k", kept),), topics=("in",), partitions=1, changed_by=changed_by
+    )
+    return Ownership(owned, {"in": [hashed]}, 0)
+
+
+@pytest.mark.parametrize(
+    ("kept", "hashed", "value", "found"),
+    [
+        (pa.string(), "string", "x", None),
+        (pa.string(), "int64", "7", None),
+        (pa.string(), "int64", "x", "values of type string that int64 does not have"),
+        (pa.int64(), "int32", 2**40, "values of type int64 that int32 does not have"),
+        (pa.string(), "large_string", "x", None),
+        (pa.string(), "timestamp[us]", "2026-01-01 00:00:00", None),
+        (pa.string(), "timestamp[us]", "soon", "values of type string that timestamp[us] does not have"),
+        (
+            pa.string(),
+            "list<item: int64>",
+            "x",
+            "a topic's key of type list<item: int64>, which a task cannot hash",
+        ),
+    ],
+)
+def test_a_key_is_hashed_as_the_topic_has_it(
+    kept: pa.DataType, hashed: str, value: Any, found: str | None
+) -> None:
+    check = ownership(kept, hashed)
+    rows = pa.table({"k": pa.array([value], kept)})
+    if found is None:
+        check(rows)
+        return
+    with pytest.raises(InputError) as caught:
+        check(rows)
+    assert caught.value.path == "node 'n', column 'k'"
+    assert str(caught.value.found).startswith(found)
+
+
+@pytest.mark.parametrize(
+    ("changed_by", "remedy"),
+    [
+        ("n", "repartition the rows by (k) before the node; or state"),
+        ("f", "'f', or a node behind it, has changed"),
+    ],
+)
+def test_the_remedy_names_the_node_that_changed_the_column(changed_by: str, remedy: str) -> None:
+    with pytest.raises(InputError) as caught:
+        ownership(pa.string(), "int64", changed_by)(pa.table({"k": ["x"]}))
+    assert str(caught.value.hint).startswith(remedy)
