@@ -186,3 +186,21 @@ def test_of_several_violations_the_first_is_the_example(
     plan = Plan({**REST, **assignment}, {**REST, **target})
     found = [str(v) for v in verify(FOUR, plan)]
     assert any(re.match(violation, text) for text in found), found
+
+
+def test_the_first_instance_that_is_not_level_is_named() -> None:
+    """Those before it have the least or the most that is level."""
+    tasks = [Task(TaskId(0, p), stateful=False) for p in range(7)]
+    problem = Problem(tasks, [Instance(name) for name in "abcd"])
+
+    def named(*counts: int) -> str:
+        ids, at = [t.id for t in tasks], 0
+        roles = {}
+        for name, count in zip("abcd", counts, strict=True):
+            roles[name] = Roles(tuple(ids[at : at + count]))
+            at += count
+        (only,) = {v.text for v in verify(problem, Plan(roles, {})) if v.invariant == "level"}
+        return only
+
+    assert "c has 3 stateless tasks, a level load is 1 to 2" in named(1, 2, 3, 1)
+    assert "c has 0 stateless tasks, a level load is 1 to 2" in named(2, 1, 0, 4)

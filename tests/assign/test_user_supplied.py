@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import taskplace
-from taskplace import Instance, PlacementConfig, Problem, Roles, TaskId
+from taskplace import Instance, PlacementConfig, Problem, Roles, Task, TaskId
 from taskplace.errors import ConfigError
 from taskplace.simulation import Cluster, Event
 from taskplace.simulation.run import settle
@@ -237,3 +237,30 @@ def test_an_assignor_that_does_not_exist_is_a_configuration_error(name: str) -> 
     problem = Problem(stateful(TaskId(0, 0)), (Instance("a"),), PlacementConfig(task_assignor_class=name))
     with pytest.raises(ConfigError, match=r"config\.task\.assignor\.class"):
         taskplace.plan(problem)
+
+
+def test_an_answer_has_no_task_on_an_instance_without_room_and_no_standby_of_a_stateless_one(
+    module: types.ModuleType,
+) -> None:
+    t, u = TaskId(0, 0), TaskId(1, 0)
+    config = PlacementConfig(task_assignor_class="own_assignors:chosen")
+    instances = (Instance("a", active=(t, u), lags={t: 0}), Instance("b"), Instance("full", capacity=0))
+    problem = Problem((*stateful(t), Task(u, stateful=False)), instances, config)
+    for answer, why in (
+        (
+            {"a": Roles((u,)), "full": Roles((t,))},
+            "0_0 is assigned to full, which is draining or has no capacity",
+        ),
+        ({"a": Roles((t, u)), "b": Roles((), (u,))}, "1_0 is stateless but has a standby on b"),
+    ):
+        module.chosen = lambda problem, answer=answer: answer  # type: ignore[attr-defined]
+        assert why in str(taskplace.plan(problem).warnings)
+
+
+def test_an_assignor_is_called_with_the_problem_alone(module: types.ModuleType) -> None:
+    module.chosen = lambda problem, more: {}  # type: ignore[attr-defined]
+    with pytest.raises(
+        ConfigError,
+        match=r"found 'own_assignors:chosen, called with \(problem, more\)', expected an assignor of \(problem\)",
+    ):
+        taskplace.plan(own_problem())

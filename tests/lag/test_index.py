@@ -106,3 +106,12 @@ def test_a_changelog_counts_unless_it_is_said_that_there_is_none() -> None:
     assert index.is_caught_up("a", task)
     index.end_offset(task, 50_000)
     assert not index.is_caught_up("a", task)
+
+
+def test_an_index_that_contradicts_itself_is_told() -> None:
+    index = LagIndex(LIMIT)
+    index.report("a", TaskId(0, 0), 3)
+    index.check()
+    index._copies["a"][TaskId(0, 0)] = 4
+    with pytest.raises(InputError, match=r"^lag index: found "):
+        index.check()
