@@ -184,3 +184,28 @@ def test_what_an_event_says_of_copies_and_speed() -> None:
     batch = BatchDone(1, None, rows=10, seconds=4.0, phases={}, placement=(), generation=1)
     assert batch.rows_per_second == 2.5
     assert BatchDone(1, None, 10, 0.0, {}, (), 1).rows_per_second == 0.0
+
+
+def test_what_a_document_leaves_out_has_the_defaults_of_the_code() -> None:
+    read = Problem.from_dict(
+        {"tasks": [{"id": "0_0"}, {"id": "0_1", "racks": []}], "instances": [{"id": "a"}]}
+    )
+    assert read == Problem([Task(A), Task(TaskId(0, 1))], [Instance("a")])
+    (task, _), (instance,) = read.tasks, read.instances
+    assert (task.stateful, task.end_offset, task.weight, task.logged) == (True, 0, 1.0, True)
+    assert (task.racks, task.changelog_racks) == ((), ())
+    assert (instance.capacity, instance.draining, instance.restore_rate) == (1, False, None)
+
+
+def test_ids_of_tasks_that_are_not_in_the_problem_are_read_as_those_that_are() -> None:
+    there = {
+        "id": "a",
+        "capacity": 3,
+        "standby": ["0_0", "0_9"],
+        "warmup": ["7_7"],
+        "lags": {"0_0": 4, "0_9": 5},
+    }
+    read = Problem.from_dict({"tasks": [{"id": "0_0"}], "instances": [there]}).instances[0]
+    far = TaskId(0, 9)
+    assert read.lags == {A: 4, far: 5}
+    assert (read.standby, read.warmup, read.capacity) == ((A, far), (TaskId(7, 7),), 3)

@@ -109,3 +109,13 @@ def test_a_follower_has_to_subscribe() -> None:
     (u0,) = (tp for held in made.assignment.values() for tp in held if tp.topic == "u")
     broken = replace(made, standby={**pairs, "B": (u0,)})
     assert ("subscribed", "B follows u[0]") in [tuple(v) for v in verify(s, broken)]
+
+
+def test_what_a_document_leaves_out_has_the_defaults_of_the_code() -> None:
+    read = Subscriptions.from_dict({"topics": {"t": 1, "u": {"partitions": 2}}, "members": {"C0": {}}})
+    assert read == Subscriptions({"t": 1, "u": 2}, {"C0": Member([])})
+    member = read.members["C0"]
+    assert (member.topics, member.owned, member.standby, member.generation) == ((), (), (), -1)
+    assert (member.rack, member.instance_id, member.url) == (None, None, None)
+    assert (read.assignor, read.cooperative, read.replicas, read.seed) == ("fair_sticky", False, 0, 0)
+    assert (read.rack_priority, read.global_topics, read.racks) == (None, (), {})
