@@ -185,3 +185,13 @@ def test_an_assignment_of_nulls_is_nothing() -> None:
     assignor.on_assignment(ConsumerProtocolAssignment(0, None, b""), 2)
     memory = assignor.metadata(["t"]).user_data
     assert (memory.previous_assignment, memory.generation) == ([], 2)
+
+
+@pytest.mark.parametrize(
+    ("generation", "told"),
+    [(2**31 - 1, 2**31 - 1), (0, 0), (-1, -1), (-5, -1), (None, -1), (SimpleNamespace(), -1)],
+)
+def test_a_generation_that_fits_into_a_message_is_remembered(generation: Any, told: int) -> None:
+    assignor = TaskplaceAssignor()
+    assignor.on_assignment([("t", 0)], generation)
+    assert assignor.metadata(["t"]).generation_id == told

@@ -67,3 +67,39 @@ def test_an_inner_join_may_drop_the_last_row_of_a_key():
 
 def test_what_passes_a_de_duplication_is_final():
     assert Deduplicate("d", by=KEY, over_changes=True).output_changes("d", changes("rising")) is None
+
+
+@pytest.mark.parametrize(
+    ("course", "harmless"),
+    [
+        ("fixed", {"first", "last", "max", "min"}),
+        ("settled", {"first", "last", "max", "min"}),
+        ("rising", {"last", "max"}),
+        ("falling", {"last", "min"}),
+    ],
+)
+@pytest.mark.parametrize("by", [["k"], ["k", "l"], ["l"], []])
+@pytest.mark.parametrize("keyed", [True, False])
+def test_an_aggregate_is_harmless_where_all_rows_say_what_the_last_ones_say(course, harmless, by, keyed):
+    """The first row, and the last one, only if the key of the state has one row of the changes in the end."""
+    found = Changes("c", {"x": Column(course, INT64)}, ("k",) if keyed else ())
+    if not (keyed and "k" in by):
+        harmless = harmless - {"first", "last"}
+    every = {"first", "last", "max", "min", "sum", "count", "avg"}
+    assert {name for name in every if found.harmless(name, "x", INT64, by)} == harmless
+
+
+@pytest.mark.parametrize(
+    ("kind", "keeps_order"),
+    [(pa.float64(), True), (pa.decimal128(20, 0), True), (STRING, False), (pa.date32(), False)],
+)
+def test_an_aggregate_of_another_type_is_harmless_if_the_order_stays(kind, keeps_order):
+    assert changes("rising").harmless("max", "x", kind, ["k"]) is keeps_order
+    assert not changes("rising").harmless("max", "y", kind, ["k"])
+    assert not changes("rising").harmless("max", None, kind, ["k"])
+    assert changes("rising", STRING).harmless("max", "x", STRING, ["k"])
+
+
+def test_the_columns_that_move_are_all_but_the_fixed_ones():
+    found = Changes("c", {"k": Column("fixed", STRING), "x": Column("settled", INT64)})
+    assert found.moving(["x", "k", "y"]) == ["x", "y"]
