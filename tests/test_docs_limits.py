@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 
 from taskplace import validation
+from taskplace.model.placed_options import PlacedOptions
 from taskplace.partitioner.arguments import MOST_BYTES
 from taskplace.partitions.subscriptions import MOST_PARTITIONS
 from taskplace.spark.driver import bins
 from taskplace.spark.state import expiry, files, store, type_text, warm
 from topology import names
 
+OPTIONS = PlacedOptions()
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -27,6 +29,9 @@ def mib(size: int) -> str:
         ("runtime", "expired entries", f"{expiry.REMOVED_PER_BATCH:,}"),
         ("runtime", "expired entries", mib(expiry.REMOVED_BYTES_PER_BATCH)),
         ("runtime", "the input of one bin", mib(bins.MAX_BYTES)),
+        ("runtime", "`snapshot_bytes` |", f"| {OPTIONS.snapshot_interval}, {mib(OPTIONS.snapshot_bytes)} |"),
+        ("runtime", "`bytes_per_task` |", f"| {mib(OPTIONS.bytes_per_task)} |"),
+        ("runtime", "`locality_wait_ms` |", f"| {OPTIONS.locality_wait_ms:,} |"),
         ("runtime", "decimals of more than", f"{type_text.DIGITS} digits"),
         ("guarantees", "in steps of", f"{files.ROWS_PER_BATCH:,} records"),
         ("guarantees", "read a store", f"pieces of {files.SNAPSHOT_BYTES >> 20} or {mib(store.SCAN_BYTES)}"),

@@ -151,6 +151,13 @@ def test_of_equally_level_choices_the_least_lag_is_promoted() -> None:
     assert _level(c, [[1, 0]], np.array([1, 2])) == [0]
 
 
+def test_of_many_choices_the_most_level_one_is_promoted_however_much_it_lags() -> None:
+    """The first choice is the least step of a load from the last one, which is the most level."""
+    room = [512, *[256] * 8, 1024]
+    c = Problem([], [Instance(f"i{k}", r) for k, r in enumerate(room)]).columns
+    assert _level(c, [list(range(10))], np.zeros(10, np.int64)) == [9]
+
+
 def test_a_problem_too_large_for_ties_is_levelled_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     c = Problem([], [Instance("a"), Instance("b")]).columns
     for budget in (1 << 14, 1 << 8):
