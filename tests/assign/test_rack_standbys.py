@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
 import taskplace
 from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
+from taskplace.assign.rack_standbys import _RackStandbys
 from taskplace.assign.standby import place_standbys
 from taskplace.assign.standby_costs import StandbyCosts, Traffic
 from taskplace.errors import ConfigError, InputError
@@ -167,3 +169,26 @@ def test_a_needless_read_across_racks_is_found_by_the_verifier() -> None:
     found = verify(dear, replace(at_rest, fingerprint="", optimality=taskplace.plan(dear).optimality))
     assert "traffic" in {v.invariant for v in found}
     assert not verify(dear, taskplace.plan(dear))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_shared_value_outweighs_the_dearest_standby(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also in the first network, so that no second one is needed, which has no prices of traffic."""
+    strict: list[bool] = []
+    flow = _RackStandbys._flow
+
+    def counted(self: _RackStandbys, p: Any, *rest: Any) -> Any:
+        strict.append(p.strict)
+        return flow(self, p, *rest)
+
+    monkeypatch.setattr(_RackStandbys, "_flow", counted)
+    t = TaskId(0, 0)
+    instances = [
+        Instance("a", tags={"rack": "x", "zone": "1"}, active=(t,), lags={t: 0}),
+        Instance("b", tags={"rack": "x", "zone": "1"}, standby=(t,), lags={t: 0}),  # costs nothing
+        Instance("c", tags={"rack": "y", "zone": "2"}),  # a new copy, which reads from another rack
+    ]
+    task = Task(t, end_offset=1_000, racks=(("x",),), changelog_racks=(("x",),))
+    plan = taskplace.plan(Problem([task], instances, configured(strategy, 1, tags=["zone"])))
+    assert plan.target["c"].standby == (t,)
+    assert strict == [True]
