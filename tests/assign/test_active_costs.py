@@ -168,3 +168,17 @@ def test_stateless_tasks_are_level_first_and_then_near_their_input_and_stay_ther
         assert price(mine) == min(map(price, options))
     now = [replace(i, active=made.assignment[i.id].active) for i in problem.instances]
     assert taskplace.plan(Problem(tasks, now, config)).stable
+
+
+def test_coarse_levels_each_outweigh_the_lower_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new copy costs more than a copy that has not begun to warm up, a move more than both for all tasks."""
+    c = _problem(40, 4, 1, 1).columns
+    for budget, fits in ((4 * 41, True), (4 * 41 - 1, False)):
+        monkeypatch.setattr("taskplace.assign.active_costs.cost_budget", lambda nodes, budget=budget: budget)
+        costs = ActiveCosts(c, 40, 10)
+        assert costs.fits is fits
+        assert 0 < costs.begun < costs.copy
+        assert 40 * (costs.begun + costs.copy) < costs.move
+        assert 2 * c.m * costs.move < costs.miss
+        assert costs.tie(np.arange(40)).tolist() == [0] * 40
+        assert costs.lag(np.array([-1, 0, 100_000])).tolist() == [0, 0, 0]
