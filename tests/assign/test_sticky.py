@@ -53,6 +53,13 @@ def test_sticky_gives_a_task_without_owner_to_whom_has_some_of_its_state(holder:
     assert plan.target[holder].active == (task,)
 
 
+@pytest.mark.parametrize(("role", "holder"), [("standby", "b"), ("warmup", "a")])
+def test_sticky_takes_a_standby_for_a_holder_though_its_lag_is_not_known(role: str, holder: str) -> None:
+    t = TaskId(0, 0)
+    problem = Problem(stateful(t), (Instance("a"), Instance("b", **{role: (t,)})), sticky())  # type: ignore[arg-type]
+    assert taskplace.plan(problem).target[holder].active == (t,)
+
+
 def test_sticky_does_not_repeat_pairs_where_it_can_be_avoided() -> None:
     config = PlacementConfig(task_assignor_class="sticky", num_standby_replicas=1)
     plan = taskplace.plan(Problem(stateful(*ids(0, 4)), [Instance(f"i{k}") for k in range(4)], config))
