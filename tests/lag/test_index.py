@@ -7,8 +7,9 @@ import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from taskplace import LagIndex, TaskId
+from taskplace import LagIndex, PlacementConfig, TaskId
 from taskplace.errors import InputError
+from taskplace.lag.ranking import Acceptable
 from taskplace.validation import MOST
 
 TASKS = st.builds(TaskId, st.integers(0, 2), st.integers(0, 3))
@@ -115,3 +116,15 @@ def test_an_index_that_contradicts_itself_is_told() -> None:
     index._copies["a"][TaskId(0, 0)] = 4
     with pytest.raises(InputError, match=r"^lag index: found "):
         index.check()
+
+
+def test_what_is_acceptable_by_default_is_what_the_configuration_says() -> None:
+    config = PlacementConfig()
+    assert Acceptable() == config.acceptable == Acceptable(10_000, None)
+    index, task = LagIndex(), TaskId(0, 0)
+    index.end_offset(task, 50_000)
+    for name, lag in (("a", 10_000), ("b", 10_001)):
+        index.report(name, task, lag)
+    assert index.caught_up(task) == ("a",)
+    index.end_offset(task, 50_000, logged=False)
+    assert index.caught_up(task) == ("a", "b")

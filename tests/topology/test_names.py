@@ -57,6 +57,14 @@ def test_long_names_end_in_a_hash() -> None:
     assert len(one) == len(two) == 180 + len("-source")
 
 
+def test_the_second_input_is_in_the_name_of_a_join_and_of_a_merge_alone() -> None:
+    topo = Topology("t")
+    a, b, c = (topo.source(name, key="k", partitions=1) for name in "abc")
+    assert a.merge(b, c).name == "a-merge-b"
+    assert a.join_table(b).name == a.join_stream(b).name.removesuffix("-2") == "a-join-b"
+    assert topo.process(inputs=[a, b]).name == "a-process"
+
+
 def test_an_automatic_name_gives_way_to_a_name_that_was_given() -> None:
     topo = Topology("t")
     topo.source("flights-process")
