@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from taskplace import Instance, Plan, TaskId
+import taskplace
+from taskplace import Instance, PlacementConfig, Plan, Problem, Task, TaskId
 from taskplace.refine.step import _copies
 from tests.support.steps import A, B, C, holds, place
 
@@ -171,3 +172,23 @@ def test_only_tasks_that_differ_from_the_target_are_decided(monkeypatch: pytest.
     assert decided == []
     place(settled[0], holds("b", active=[B]), num_standby_replicas=1)
     assert decided == [0], "A has no standby"
+
+
+@pytest.mark.parametrize("leaving", ["b", "d"])
+def test_of_two_standbys_that_stand_in_the_one_that_stays_is_kept(leaving: str) -> None:
+    """The target wants a copy in the other zone, which has yet to be made."""
+    t = TaskId(0, 0)
+    zones = {"a": "1", "b": "1", "c": "2", "d": "1"}
+    instances = [
+        Instance("a", tags={"zone": "1"}, active=(t,), lags={t: 0}),
+        Instance("c", tags={"zone": "2"}),
+    ]
+    instances += [
+        Instance(name, tags={"zone": zones[name]}, standby=(t,), lags={t: 0}, draining=name == leaving)
+        for name in "bd"
+    ]
+    config = PlacementConfig(num_standby_replicas=1, rack_aware_assignment_tags=("zone",))
+    plan = taskplace.plan(Problem([Task(t, end_offset=50_000)], instances, config))
+    assert plan.target["c"].standby == (t,)
+    (stays,) = {"b", "d"} - {leaving}
+    assert (plan.assignment[stays].standby, plan.assignment[leaving].standby) == ((t,), ())

@@ -110,3 +110,13 @@ def test_a_changelog_has_a_partition_per_task_whatever_its_sources_have() -> Non
     built = topo.build()
     [changelog] = built.internal_topics()
     assert (changelog.partitions, len(built.tasks())) == (6, 6)
+
+
+def test_the_other_topics_are_those_of_external_sources_and_of_sinks() -> None:
+    topo = Topology("t")
+    rows = topo.source("in", key="k", partitions=2).repartition("l", name="again")
+    rows.process(name="p", stores=[{"name": "s"}]).sink("o", target="out")
+    rows.sink("p2", target=object())
+    planned = topo.build().internal_topics()
+    assert planned.others == {"in", "out"}
+    assert {topic.name for topic in planned} == {"again-repartition", "s-changelog"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Callable
+from dataclasses import fields
 from xml.etree import ElementTree
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from topology import Topology, TopologyError, TopologyNotReady
 from topology.dot import quoted
+from topology.view import TopologyView
 
 
 def flights() -> Topology:
@@ -250,3 +252,12 @@ def test_equal_topologies_are_drawn_and_described_equally(partitions: int) -> No
     one = flights().build().with_partitions({"flights": partitions, "weather": partitions})
     two = flights().build().with_partitions({"weather": partitions, "flights": partitions})
     assert (one.to_dot(), one.describe()) == (two.to_dot(), two.describe())
+
+
+def test_a_view_shows_its_values_but_not_why_it_is_not_ready() -> None:
+    built = Topology("t")
+    built.source("a")
+    whole = built.build()
+    view = TopologyView(**{part.name: getattr(whole, part.name) for part in fields(TopologyView)})
+    assert repr(view).startswith("TopologyView(name='t', nodes=(Node(name='a'")
+    assert not view.readiness() and "_reasons" not in repr(view)

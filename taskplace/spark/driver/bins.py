@@ -110,7 +110,7 @@ def _number(owner: Executor | None, weights: Sequence[int]) -> int:
     worth = min(BINS_PER_SLOT * max(slots, 1), ceil(total / WORTH_A_BIN))
     # A cut may make a bin larger than the average, by up to one task. So the average stays below the limit by one task.
     room = MAX_BYTES - min(max(weights), MAX_BYTES // 2)
-    return max(1, min(len(weights), max(worth, ceil(total / room))))
+    return min(len(weights), max(worth, ceil(total / room)))
 
 
 def _neighbours(
