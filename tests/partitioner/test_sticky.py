@@ -173,7 +173,7 @@ def test_without_the_option_load_changes_nothing() -> None:
         (lambda: UniformStickyPartitioner(2).update_load({0: -1}), "queues: found {0: -1}"),
         (lambda: UniformStickyPartitioner(2).update_load({0: 0}, {1: True}), "waited_ms: found {1: True}"),
         (lambda: UniformStickyPartitioner(2).update_leaders([-1]), "available: found -1"),
-        (lambda: UniformStickyPartitioner(2).assign("12"), "sizes: found '12', expected a row of"),  # type: ignore[arg-type]
+        (lambda: UniformStickyPartitioner(2).assign("12"), "sizes: found '12'"),  # type: ignore[arg-type]
         (lambda: UniformStickyPartitioner(2).assign({1: 2}), "sizes: found {1: 2}"),  # type: ignore[arg-type]
         (lambda: UniformStickyPartitioner(2).assign(iter([1])), "sizes: found <"),  # type: ignore[arg-type]
         (lambda: UniformStickyPartitioner(2).assign(np.array([1, 2**50 + 1])), "sizes[1]: found "),

@@ -180,25 +180,18 @@ def test_all_entries_are_restored() -> None:
 
 
 def test_an_undo_record_is_as_long_as_a_value_may_be(tmp_path, monkeypatch) -> None:
-    sizes: list[int] = []
-    checked = copy_module.checked
-    monkeypatch.setattr(
-        copy_module, "checked", lambda key, value: sizes.append(len(value)) or checked(key, value)
-    )
-
-    def commit(name: str) -> None:
+    def commit(name: str, most: int) -> None:
+        monkeypatch.setattr(copy_module, "LARGEST_STORED", most + CHECKSUM)
         with Copy(tmp_path / name, ["s"]) as copy:
             copy.bring_to(History(), tmp_path)
             copy.commit({"s": {b"k": b"v"}}, Position(0, "a", 1))
 
-    commit("0_0")
-    monkeypatch.setattr(copy_module, "LARGEST_STORED", sizes[0] + CHECKSUM)
-    commit("0_1")
-    monkeypatch.setattr(copy_module, "LARGEST_STORED", sizes[0] + CHECKSUM - 1)
-    with pytest.raises(
-        InputError, match=rf"task 0_2: found '{sizes[0]} bytes of state .*at most {sizes[0] - 1}"
-    ):
-        commit("0_2")
+    with pytest.raises(InputError, match=r"task 0_0: found '\d+ bytes of state") as caught:
+        commit("0_0", 0)
+    size = int(str(caught.value.found).partition(" ")[0])
+    commit("0_1", size)
+    with pytest.raises(InputError, match=rf"task 0_2: found '{size} bytes of state .*at most {size - 1}"):
+        commit("0_2", size - 1)
 
 
 def test_an_undo_record_that_is_gone_is_told(tmp_path) -> None:
