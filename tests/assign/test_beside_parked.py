@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taskplace import Instance, Problem, Task, TaskId
+import taskplace
+from taskplace import Instance, PlacementConfig, Problem, Task, TaskId
 from taskplace.assign import active, active_costs
 from taskplace.assign.flow import Network
 from taskplace.model.placement import bases
+from tests.support.stateful_tasks import ids, stateful
 
 
 def beside_parked() -> Problem:
@@ -47,3 +49,16 @@ def test_a_missed_balance_costs_no_more_than_the_solver_takes(
     c = beside_parked().columns
     assert not active.place_actives(c, bases(c)).balanced
     assert max(dearest) <= budget
+
+
+@pytest.mark.parametrize("assignor", ["high_availability", "sticky"])
+def test_where_all_places_are_parked_each_standby_is_tried_again(assignor: str) -> None:
+    tasks = ids(0, 3)
+    lags = dict.fromkeys(tasks, 0)
+    instances = [Instance("a", active=tasks, lags=lags), Instance("b", parked=tasks)]
+    config = PlacementConfig(num_standby_replicas=1, task_assignor_class=assignor)
+    target = taskplace.plan(Problem(stateful(*tasks), instances, config)).target
+    copies = {
+        t: sorted(n for n, roles in target.items() if t in (*roles.active, *roles.standby)) for t in tasks
+    }
+    assert set(copies) == set(tasks) and all(held == ["a", "b"] for held in copies.values())

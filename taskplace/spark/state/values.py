@@ -12,7 +12,7 @@ Here a value must be of the column's kind, and the column must hold it exactly.
 | timestamp | datetime without a zone | datetime with a zone, date; a value finer than the unit |
 | timestamp with a zone | datetime with any zone, or without: then it is UTC | date; a value finer than the unit |
 | time of day, duration | time without a zone, timedelta | a value finer than the unit |
-| list, map, struct | list, tuple, dict ... of such values | |
+| list, map, struct | list, tuple, dict ... of such values | bytes as a list of numbers |
 
 Properties:
 - where possible, the type of a value decides, so that the answer is the same every day. So 2.0 is not an integer;
