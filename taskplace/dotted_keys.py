@@ -42,11 +42,11 @@ expected it nested: `topology: {sources: {orders: {key: ...}}}`
     for part, key, value in _keys(document, "topology"):
         head, _, rest = key.partition(".")
         if rest and head in SECTIONS:
-            _refuse("topology", head, *(_way(rest, value, part.get(head) or {}, _FIELDS) or (rest,)))
+            _refuse("topology", head, *(_split_key(rest, value, part.get(head) or {}, _FIELDS) or (rest,)))
     for section, fields in (("input", INPUT), ("output", OUTPUT)) if entries else ():
         for part, key, value in _keys(document, section):
-            if way := _way(key, value, part, fields):
-                _refuse(section, *way)
+            if split := _split_key(key, value, part, fields):
+                _refuse(section, *split)
 
 
 def _keys(document: Mapping[str, Any], section: str) -> Iterator[tuple[Mapping[str, Any], str, Any]]:
@@ -79,13 +79,13 @@ def topology_section(given: Mapping[str, Any]) -> dict[str, Any]:
         flat = {key[len(part) + 1 :]: value for key, value in given.items() if key.startswith(f"{part}.")}
         if not flat:
             continue
-        there = whole.get(part) or {}
-        if not isinstance(there, Mapping):
+        existing = whole.get(part) or {}
+        if not isinstance(existing, Mapping):
             path = f"topology.{part}.{next(iter(flat))}"
             raise ConfigError(
                 path, found="a dotted key", expected=f"list entries only: `topology.{part}` is a list"
             )
-        whole[part] = _merged(f"topology.{part}", there, flat, _FIELDS)
+        whole[part] = _merged(f"topology.{part}", existing, flat, _FIELDS)
     return whole
 
 
@@ -95,7 +95,7 @@ def entries(section: str, given: Mapping[str, Any], fields: Collection[str]) -> 
     >>> entries("output", {"a.b.path": "/x", "c": {"path": "/y"}}, ["path"])
     {'c': {'path': '/y'}, 'a.b': {'path': '/x'}}
     """
-    whole = {key: value for key, value in given.items() if not _way(key, value, given, fields)}
+    whole = {key: value for key, value in given.items() if not _split_key(key, value, given, fields)}
     return _merged(section, whole, {k: v for k, v in given.items() if k not in whole}, fields)
 
 
@@ -104,9 +104,9 @@ def _merged(
 ) -> dict[str, Any]:
     whole = dict(nested)
     for key, value in flat.items():
-        name, rest = _way(key, value, whole, fields) or (key, "")
+        name, rest = _split_key(key, value, whole, fields) or (key, "")
         entry = whole.get(name) or {}
-        if (name in whole and not rest) or not isinstance(entry, Mapping) or _there(entry, rest):
+        if (name in whole and not rest) or not isinstance(entry, Mapping) or _has_value(entry, rest):
             raise ConfigError(f"{section}.{key}", found="a key given twice", expected="one value")
         field, _, more = rest.partition(".")
         if more and entry.get(field) is None:
@@ -115,18 +115,21 @@ def _merged(
     return whole
 
 
-def _there(tree: Mapping[str, Any], path: str) -> bool:
+def _has_value(tree: Mapping[str, Any], path: str) -> bool:
     """Return whether a path leads to a value. Follows the longest existing key at each level, as `graft` does."""
     inner = [key for key in tree if path.startswith(f"{key}.") and isinstance(tree[key], Mapping)]
     longest = max(inner, key=len, default=None)
-    return path in tree or (longest is not None and _there(tree[longest], path[len(longest) + 1 :]))
+    return path in tree or (longest is not None and _has_value(tree[longest], path[len(longest) + 1 :]))
 
 
-def _way(key: str, value: object, known: Collection[str], fields: Collection[str]) -> tuple[str, str] | None:
+def _split_key(
+    key: str, value: object, known: Collection[str], fields: Collection[str]
+) -> tuple[str, str] | None:
     """Split a flat key into the name of its entry and the rest; None: the key is a name itself."""
     words = key.split(".")
-    ways = [(".".join(words[:i]), ".".join(words[i:])) for i in range(1, len(words))]
-    there = [way for way in reversed(ways) if way[0] in known]
-    ends = [way for way in ways if way[1].partition(".")[0] in fields]
-    mistakes = [] if isinstance(value, Mapping) else there
-    return next(iter([*(way for way in there if way in ends), *ends, *mistakes]), None)
+    splits = [(".".join(words[:i]), ".".join(words[i:])) for i in range(1, len(words))]
+    of_entries = [split for split in reversed(splits) if split[0] in known]
+    before_fields = [split for split in splits if split[1].partition(".")[0] in fields]
+    mistakes = [] if isinstance(value, Mapping) else of_entries
+    both = [split for split in of_entries if split in before_fields]
+    return next(iter([*both, *before_fields, *mistakes]), None)

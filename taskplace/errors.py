@@ -8,6 +8,8 @@ TaskplaceError
 ├── UnsupportedSpark      this Spark version or mode cannot be used, and why
 ├── CheckpointError       the checkpoint does not fit, or a file in it is damaged
 ├── Fenced                another driver has taken over this checkpoint; this one must stop
+├── Superseded            an attempt that its own driver no longer wants; on executors only: see
+│                         taskplace.spark.state.catching_up
 └── DiskFull              a disk of an executor or of the driver is full: see taskplace.spark.worker.guard
 
 An exception of an executor reaches the driver as text, in a PySpark `PythonException`. Of these errors,

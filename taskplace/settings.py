@@ -138,8 +138,9 @@ class ApplicationSettings(Configuration, section="application"):
     )
     cls: str = key(
         Text(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", "'module:Class', or a section `topology` instead"),
-        doc="class of the application; not required with a section `topology`",
+        doc="class of the application",
         name="class",
+        unless="a section `topology`",
     )
 
 

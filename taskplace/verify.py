@@ -25,9 +25,10 @@ Invariants
     slots       where an instance's slots are given, each of its actives is on one, and they are even
     figures     the moves, bound and promotions that the plan states are those that the problem and its target give
 
-`balance`, `minimal` and `traffic` are promises of the high_availability assignor, and hold only where no copies are
-parked: `balance` as its rack strategy keeps it, `minimal` without racks and weights, `traffic` without
-`rack.aware.assignment.tags`. `level` and `alike` are promises of both built-in assignors, `alike` except under
+Five invariants are checked only if the assignor promises them (`taskplace.model.assignors.Promises`): `balance` needs
+`balanced`, `minimal` also `fewest_moves`, `traffic` needs `weighs_racks`, `level` and `alike` need `levels_stateless`.
+`balance`, `minimal` and `traffic` hold only where no copies are parked: `balance` as the rack strategy keeps it,
+`minimal` without racks and weights, `traffic` without `rack.aware.assignment.tags`. `alike` does not hold under
 min_traffic.
 
 Levels

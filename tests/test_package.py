@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 import taskplace
+import taskplace.spark
 from taskplace._renamed import RENAMED
 
 
@@ -30,6 +36,31 @@ def test_public_names_exist_and_are_listed() -> None:
     }  # fmt: skip
     for name in taskplace.__all__:
         assert callable(getattr(taskplace, name))
+
+
+def for_type_checkers(package: ModuleType) -> dict[str, str]:
+    """The names that the `TYPE_CHECKING` block of a package imports, with their modules."""
+    tree = ast.parse(Path(str(package.__file__)).read_text(encoding="utf-8"))
+    blocks = (
+        node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    )
+    imports = (each for block in blocks for each in block.body if isinstance(each, ast.ImportFrom))
+    return {name.asname or name.name: str(each.module) for each in imports for name in each.names}
+
+
+@pytest.mark.parametrize(
+    ("package", "loaded"),
+    [
+        (taskplace, taskplace._WHERE),
+        (taskplace.spark, {name: f"taskplace.spark.{home}" for name, home in taskplace.spark._HOME.items()}),
+    ],
+)
+def test_type_checkers_know_each_name_that_is_loaded_on_first_use(
+    package: ModuleType, loaded: dict[str, str]
+) -> None:
+    assert for_type_checkers(package) == loaded
+    assert set(loaded) <= set(package.__all__)
+    assert [name for name in package.__all__ if name not in loaded and name not in vars(package)] == []
 
 
 def test_no_module_hides_behind_a_public_function() -> None:

@@ -51,10 +51,10 @@ def find(name: str, key: str = "config.task.assignor.class") -> Callable[[Proble
 
     Errors: `ConfigError` for `key` if the assignor is unknown or cannot be loaded.
 
-    >>> find("no_such_assignor")
+    >>> find("no_such_assignor")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     taskplace.errors.ConfigError: config.task.assignor.class: found 'no_such_assignor', expected high_availability, \
-sticky, an entry point of 'taskplace.assignors', or 'module:attribute'
+..., an entry point of 'taskplace.assignors', or 'module:attribute'
     """
     expected = f"{', '.join(BUILT_IN)}, an entry point of {GROUP!r}, or 'module:attribute'"
     points = () if ":" in name else entry_points(group=GROUP, name=name)

@@ -5,10 +5,11 @@
 The criteria, each strictly before the next:
 
 1. the total: every instance has the floor or the ceiling of its share of all actives. An instance with more stateful
-actives than that gets no stateless task, and the others share the rest (`level_loads`); 2. the kind: it has the floor
-or the ceiling of its share of all stateless tasks; 3. the subtopology: it has the floor or the ceiling of its share of
-each stateless subtopology; 4. as few tasks as possible leave their instance. Placing a task that runs nowhere is not a
-move; 5. as many tasks as possible go to their instance in `toward`.
+   actives than that gets no stateless task, and the others share the rest (`level_loads`);
+2. the kind: it has the floor or the ceiling of its share of all stateless tasks;
+3. the subtopology: it has the floor or the ceiling of its share of each stateless subtopology;
+4. as few tasks as possible leave their instance. Placing a task that runs nowhere is not a move;
+5. as many tasks as possible go to their instance in `toward`.
 
 The total is always met. If the other shares cannot be met, the sum of the distances from them is minimised: for the
 kind first, then for the subtopologies. Instances of equal capacity with level stateful actives can meet all three: an

@@ -128,14 +128,14 @@ def rank_without_copy(end: Ints | int, acceptable: Ints | int) -> Ints:
     return length
 
 
-def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, anywhere: Bools | bool) -> Ints:
+def rank(lag: Ints | int, end: Ints | int, acceptable: Ints | int, at_once: Bools | bool) -> Ints:
     """Return the ranks of instances. Rank 0 is caught up.
 
     - `lag`: from `usable_lag`
     - `acceptable`: the largest lag that counts as caught up on the instance
-    - `anywhere`: tasks for which every instance counts as caught up, with or without a copy
+    - `at_once`: tasks for which every instance counts as caught up, with or without a copy
     """
-    ready = np.logical_or(anywhere, np.greater_equal(lag, 0) & np.less_equal(lag, acceptable))
+    ready = np.logical_or(at_once, np.greater_equal(lag, 0) & np.less_equal(lag, acceptable))
     return np.where(ready, 0, lacking(lag, rank_without_copy(end, acceptable)))
 
 

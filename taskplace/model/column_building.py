@@ -23,23 +23,23 @@ from taskplace.model.problem_columns import ACTIVE, NONE, Bools, Columns, Ints
 
 def build(tasks: Sequence[Task], instances: Sequence[Instance], config: PlacementConfig) -> Columns:
     """Return the columns of a problem. Tasks and instances must be sorted. Errors: `InputError` for bad values."""
-    there = read_instances(instances)
-    read = read_tasks(tasks)
-    locate = Locator(read.key)
-    copies = read_copies(instances, read.ids, locate)
-    parked, everywhere = read_parked(instances, locate, there.open_slots)
-    ranked = _ranked(read, copies, config, _acceptable(instances, config))
+    instance_columns = read_instances(instances)
+    task_columns = read_tasks(tasks)
+    locate = Locator(task_columns.key)
+    copies = read_copies(instances, task_columns.ids, locate)
+    parked, everywhere = read_parked(instances, locate, instance_columns.open_slots)
+    ranked = _ranked(task_columns, copies, config, _acceptable(instances, config))
     return Columns(
-        ids=read.ids,
-        names=there.names,
-        sub=read.sub,
-        subtopologies=read.subtopologies,
-        stateful=read.stateful,
-        end=read.end,
+        ids=task_columns.ids,
+        names=instance_columns.names,
+        sub=task_columns.sub,
+        subtopologies=task_columns.subtopologies,
+        stateful=task_columns.stateful,
+        end=task_columns.end,
         universal=ranked.universal,
-        weight=read.weight,
-        open_slots=there.open_slots,
-        draining=there.draining,
+        weight=task_columns.weight,
+        open_slots=instance_columns.open_slots,
+        draining=instance_columns.draining,
         owner=ranked.owner,
         start=np.searchsorted(copies.task, np.arange(len(tasks) + 1)).astype(np.int64),
         task=copies.task,
@@ -51,18 +51,18 @@ def build(tasks: Sequence[Task], instances: Sequence[Instance], config: Placemen
         parked=parked,
         unknown=tuple(sorted(copies.unknown)),
         tags=tuple(i.tags for i in instances),
-        racks=read.racks,
-        changelog_racks=read.changelog_racks,
+        racks=task_columns.racks,
+        changelog_racks=task_columns.changelog_racks,
         fingerprint=_fingerprint(
-            tasks=read,
-            there=there,
+            tasks=task_columns,
+            instance_columns=instance_columns,
             copies=copies,
             ranked=ranked,
             parked=parked,
             instances=instances,
             config=config,
         ),
-        notes=(*there.notes, *_notes(read, there, copies, ranked, everywhere)),
+        notes=(*instance_columns.notes, *_notes(task_columns, instance_columns, copies, ranked, everywhere)),
         unbounded=config.unbounded,
     )
 
@@ -161,7 +161,7 @@ def _notes(
 def _fingerprint(
     *,
     tasks: TaskColumns,
-    there: InstanceColumns,
+    instance_columns: InstanceColumns,
     copies: Copies,
     ranked: _Ranked,
     parked: Ints,
@@ -172,13 +172,13 @@ def _fingerprint(
     digest = hashlib.sha256()
     for part in (
         tasks.key, tasks.stateful, tasks.logged, tasks.end, tasks.weight,
-        there.open_slots, there.draining, there.capacity,
+        instance_columns.open_slots, instance_columns.draining, instance_columns.capacity,
         copies.pair, ranked.lag, ranked.role, parked,
     ):  # fmt: skip
         digest.update(np.ascontiguousarray(part).tobytes())
         digest.update(b"|")
     rates, unknown = [i.restore_rate for i in instances], sorted(copies.unknown)
-    digest.update(_canonical([there.names, [sorted(i.tags.items()) for i in instances]]))
+    digest.update(_canonical([instance_columns.names, [sorted(i.tags.items()) for i in instances]]))
     digest.update(_canonical([rates, config.to_properties(), unknown]))
     digest.update(_canonical(tasks.racks if any(tasks.racks) else []))
     if any(tasks.changelog_racks):

@@ -172,6 +172,7 @@ class Key(NamedTuple):
     - `type`: the type of its values
     - `doc`: its meaning
     - `unit`: the unit of its values, such as "ms" or "bytes", or ""
+    - `unless`: for a required key, the part of the file that replaces it, or ""
     """
 
     name: str
@@ -181,6 +182,7 @@ class Key(NamedTuple):
     doc: str
     second_name: str = ""
     unit: str = ""
+    unless: str = ""
 
     @property
     def required(self) -> bool:
@@ -196,14 +198,23 @@ def key(
     name: str = "",
     second_name: str = "",
     unit: str = "",
+    unless: str = "",
 ) -> Any:
     """Return the field of a key, for a subclass of `Configuration`. A key without a default is required.
 
     - `name`: its name in files, by default the field's name with dots
     - `second_name`: another name that is read, but never written
     - `unit`: the unit of its values; a key whose name ends in `.ms` has the unit "ms"
+    - `unless`: for a required key, the part of the file that replaces it
     """
-    metadata = {"type": kind, "doc": doc, "name": name, "second_name": second_name, "unit": unit}
+    metadata = {
+        "type": kind,
+        "doc": doc,
+        "name": name,
+        "second_name": second_name,
+        "unit": unit,
+        "unless": unless,
+    }
     return field(default=default, metadata=metadata)
 
 
@@ -242,6 +253,7 @@ class Configuration:
                 doc=f.metadata["doc"],
                 second_name=f.metadata["second_name"],
                 unit=f.metadata["unit"] or ("ms" if name.endswith(".ms") else ""),
+                unless=f.metadata["unless"],
             )
             for f in fields(cls)  # type: ignore[arg-type]
             if "type" in f.metadata
@@ -291,7 +303,7 @@ class Configuration:
         lines = ["| key | default | unit | value | |", "|---|---|---|---|---|"]
         for declared in cls.declared_keys():
             if declared.required:
-                default = "required"
+                default = f"required, unless there is {declared.unless}" if declared.unless else "required"
             else:
                 default = "none" if declared.default in (None, "", ()) else f"`{as_yaml(declared.default)}`"
             cells = (f"`{declared.name}`", default, declared.unit, str(declared.type), declared.doc)

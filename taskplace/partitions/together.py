@@ -1,8 +1,9 @@
 """Chooses the member of a partition number whose topics are on different members.
 
 This happens in two cases. If members subscribe to a topic one after the other, the topic joins its group with other
-owners than those of the group. And topics with different subscribers are placed separately, but shall be aligned. The
-choice decides how many partitions move, and it affects the balance. So one minimum-cost flow makes all choices.
+owners than those of the group. And topics with different subscribers are placed separately, but each of their partition
+numbers should be on one member. The choice decides how many partitions move, and it affects the balance. So one
+minimum-cost flow makes all choices.
 
 The criteria, each strictly before the next:
 

@@ -128,7 +128,7 @@ class _Shuffles:
         self._jvm = jvm
 
     def run(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
-        """Run the map side of a shuffle; see `Bridge.arrow_input`."""
+        """Run the map side of a shuffle; see `Cluster.arrow_input`."""
         position = {partition: at for at, partition in enumerate(order)}
         by = f"`{partition_id}`"
         if any(partition != at for at, partition in enumerate(order)):
@@ -269,15 +269,15 @@ class Bridge:
     # -- executors
 
     def executors(self) -> list[Executor]:
-        """Return the executors that are registered with their number of cores, sorted by id. A few short calls."""
+        """See `Cluster.executors`."""
         return self._executors.registered()
 
     def alive(self) -> frozenset[str]:
-        """Return the ids of the executors that the scheduler knows now. One short call."""
+        """See `Cluster.alive`."""
         return self._executors.alive()
 
     def usable(self) -> frozenset[str]:
-        """Return the ids of the executors that may get tasks: those that Spark is not decommissioning."""
+        """See `Cluster.usable`."""
         return self._executors.usable()
 
     def expected_executors(self) -> int:
@@ -288,7 +288,7 @@ class Bridge:
         return int(self.sc.getConf().get("spark.executor.instances", "1") or "1")
 
     def wait_for_executors(self, seconds: float) -> list[Executor]:
-        """Wait for the expected number of executors, at most `seconds`. Return the executors that have registered."""
+        """See `Cluster.wait_for_executors`."""
         deadline = time.monotonic() + seconds
         while len(present := self.executors()) < self.expected_executors() and time.monotonic() < deadline:
             time.sleep(POLL_SECONDS)
@@ -297,14 +297,11 @@ class Bridge:
     # -- jobs
 
     def query_id(self) -> str | None:
-        """Return the id of the streaming query on whose thread this is called."""
+        """See `Cluster.query_id`. Spark keeps the id in a property of the thread."""
         return self.sc.getLocalProperty("sql.streaming.queryId")
 
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
-        """Shuffle `df`'s rows by partition. The column `partition_id` (0 .. n-1) has the partition of a row.
-
-        `order` has all partitions, by position in the shuffle. Runs the map side, so that jobs only read.
-        """
+        """See `Cluster.arrow_input`."""
         return self._shuffles.run(df, order, partition_id)
 
     def pinned(
@@ -315,11 +312,7 @@ class Bridge:
         arrow: ArrowInput | None = None,
         ranges: Sequence[tuple[int, int]] = (),
     ) -> Pinned:
-        """Return a job with one partition per element, pinned to its location, mapped by `function`.
-
-        `function` gets the elements; with `arrow`, pairs of an element and the Arrow batches of its range of the
-        shuffle. `ranges` has one range per element: positions from, to (exclusive).
-        """
+        """See `Cluster.pinned`. Errors: `InputError` once the session is stopped."""
         self.check_running()
         # Each attribute of a JVM object is a call, so each is looked up once.
         pairs, to_scala = (
@@ -345,14 +338,11 @@ class Bridge:
         return Pinned(RDD(zipped, self.sc, serializer), function)
 
     def keep(self, name: str, value: object) -> Sent:
-        """Send a value to executors, unless the value last sent under this name is the same object.
-
-        Jobs with `keep(name, value).to(function)` do not send it again, however large it is.
-        """
+        """See `Cluster.keep`."""
         return self._sending.keep(name, value)
 
     def close(self) -> None:
-        """Remove the values that were sent to executors. The bridge can still be used."""
+        """See `Cluster.close`."""
         self._sending.close()
 
     def lighten(self, function: Callable[..., Any]) -> tuple[Callable[..., Any], Sent | None]:
@@ -369,12 +359,10 @@ class Bridge:
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Run the `pinned` job over `partitions` and return its elements. The job's tag begins with `tag`.
+        """See `Cluster.run`. Waits at most `END_OF_TASKS_SECONDS` for the tasks of a lost job to end.
 
-        Errors: `JobLostError` if an executor in `watch` (ids) is lost or is being decommissioned before the job ends,
-        or when it has failed. `on_lost` is called first. Then the job is cancelled, and the call waits at most
-        `END_OF_TASKS_SECONDS` for its tasks to end. An exception of a task is raised as a `PythonException` with its
-        traceback, or as the error that `own_error` reads in it.
+        An exception of a task is raised as a `PythonException` with its traceback, or as the error that `own_error`
+        reads in it.
         """
         job = self.start(pinned, partitions, tag=tag, pool=pool)
         polls = 0
@@ -398,17 +386,14 @@ class Bridge:
         pool: str | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> _Job:
-        """Start the `pinned` job over `partitions`, and return at once. The job's tag begins with `tag`.
-
-        `on_done` is called in the job's thread after the job has ended. Nobody watches the executors.
-        """
+        """See `Cluster.start`. `on_done` is called in the job's own thread."""
         tag = f"{tag}-{uuid.uuid4().hex}"  # other streams of this session may use the same name
         job = _Job(self, pinned, partitions, tag, pool, on_done)
         job.start()
         return job
 
     def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
-        """Register a Python data source with a session, once. The driver's own Python plans it.
+        """See `Cluster.register_source`. The driver's own Python plans the source.
 
         Spark would use the executors' Python for the planning, which may not be installed on the driver.
         """
@@ -421,7 +406,7 @@ class Bridge:
         _registered[spark].add(name)
 
     def thread(self, target: Callable[[], None], name: str) -> threading.Thread:
-        """Return a daemon thread, not yet started, with the Spark properties of the calling thread."""
+        """See `Cluster.thread`. The thread inherits the Spark properties of the calling thread."""
         return InheritableThread(target=target, name=name, daemon=True)
 
 

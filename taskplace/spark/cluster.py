@@ -1,11 +1,13 @@
 """Declares what the driver needs from a cluster: the executors, and jobs whose tasks are pinned to them.
 
 `taskplace.spark.bridge.Bridge` implements `Cluster` on Spark. This module imports no Spark, so tests can pass a
-stand-in to `Placed` and run whole batches in one process.
+stand-in to `Placed` and run whole batches in one process. The protocol has the contract of each method; `Bridge` says
+only how it is kept on Spark.
 """
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -85,7 +87,7 @@ class SentValue(Protocol):
 
 
 class Cluster(Protocol):
-    """The executors of one session, and the jobs that run on them. `Bridge` documents each method.
+    """The executors of one session, and the jobs that run on them.
 
     - `app_id`: the application's id
     - `local`: whether driver and executor are the same process; then no task is pinned
@@ -101,13 +103,13 @@ class Cluster(Protocol):
     # -- executors
 
     def executors(self) -> list[Executor]:
-        """Return the executors that may get tasks, sorted by id."""
+        """Return the usable executors that have registered with their number of cores, sorted by id. Short calls."""
 
     def alive(self) -> frozenset[str]:
-        """Return the ids of the executors that the scheduler knows now."""
+        """Return the ids of the executors that the scheduler knows now. One short call, for polling."""
 
     def usable(self) -> frozenset[str]:
-        """Return the ids of the executors that may get tasks: those that are not being decommissioned."""
+        """Return the ids of the executors that may get tasks: those that are alive and not being decommissioned."""
 
     def wait_for_executors(self, seconds: float) -> list[Executor]:
         """Wait for the expected number of executors, at most `seconds`. Return the executors that have registered."""
@@ -115,10 +117,14 @@ class Cluster(Protocol):
     # -- jobs
 
     def query_id(self) -> str | None:
-        """Return the id of the streaming query on whose thread this is called."""
+        """Return the id of the streaming query on whose thread this is called; None outside a query."""
 
     def arrow_input(self, df: DataFrame, order: Sequence[int], partition_id: str) -> ArrowInput:
-        """Shuffle `df`'s rows by the column `partition_id`; `order` has all partitions. Runs the map side."""
+        """Shuffle `df`'s rows by partition, and run the map side, so that jobs only read.
+
+        The column `partition_id` (0 .. n-1) has the partition of a row. `order` has all partitions, by position in the
+        shuffle.
+        """
 
     def pinned(
         self,
@@ -128,9 +134,11 @@ class Cluster(Protocol):
         arrow: ArrowInput | None = None,
         ranges: Sequence[tuple[int, int]] = (),
     ) -> Any:
-        """Return a job with one partition per element, pinned to its location, mapped by `function`.
+        """Return a job, not started, with one partition per element, pinned to its location, mapped by `function`.
 
-        With `arrow`, each element comes with the rows of its range of the shuffle: positions from, to (exclusive).
+        A location is only a preference; None leaves the choice to the cluster. `function` gets the elements; with
+        `arrow`, pairs of an element and the Arrow batches of its range of the shuffle. `ranges` has one range per
+        element: positions from, to (exclusive).
         """
 
     def run(
@@ -143,7 +151,17 @@ class Cluster(Protocol):
         pool: str | None = None,
         on_lost: Callable[[], None] | None = None,
     ) -> list[Any]:
-        """Run a job over `partitions`; return its elements. Errors: `JobLostError` if one in `watch` is lost."""
+        """Run the `pinned` job over `partitions` and return its elements. The job's tag begins with `tag`.
+
+        - `watch`: the ids of executors whose loss ends the job
+        - `pool`: the scheduler pool; None: the default one
+        - `on_lost`: called once, first of all, when one of `watch` is lost
+
+        Errors: `JobLostError` if an executor in `watch` is lost or is being decommissioned before the job ends, or when
+        it has failed. Then the job is cancelled, and the call waits a few seconds at most for its tasks to end. An
+        exception of a task is raised as the cluster reports it; `CheckpointError`, `Fenced` and `DiskFull` have their
+        type.
+        """
 
     def start(
         self,
@@ -154,10 +172,16 @@ class Cluster(Protocol):
         pool: str | None = None,
         on_done: Callable[[], None] | None = None,
     ) -> Job:
-        """Start a job over `partitions`, and return at once. `on_done` is called in any thread after its end."""
+        """Start the `pinned` job over `partitions`, and return at once. The job's tag begins with `tag`.
+
+        `on_done` is called in any thread after the job has ended. Nobody watches the executors.
+        """
 
     def keep(self, name: str, value: object) -> SentValue:
-        """Send a value to executors, unless the value last sent under this name is the same object."""
+        """Send a value to executors, unless the value last sent under this name is the same object.
+
+        Jobs with `keep(name, value).to(function)` do not send it again, however large it is.
+        """
 
     def register_source(self, spark: SparkSession, name: str, source: Callable[[], type[DataSource]]) -> None:
         """Make a data source known to a session, once. The driver plans it; `source` returns its class."""
@@ -166,4 +190,10 @@ class Cluster(Protocol):
         """Return a daemon thread, not yet started, that may run jobs in the calling thread's session."""
 
     def close(self) -> None:
-        """Remove the values that were sent to executors."""
+        """Remove the values that were sent to executors. The cluster can still be used."""
+
+
+#: The names of the methods of `Cluster`.
+METHODS = tuple(
+    name for name, member in vars(Cluster).items() if inspect.isfunction(member) and not name.startswith("_")
+)

@@ -19,6 +19,7 @@ from taskplace.callables import check_function
 from taskplace.errors import ConfigError, InputError
 from taskplace.model.config import PlacementConfig
 from taskplace.model.placed_options import PlacedOptions
+from taskplace.spark.cluster import METHODS
 from taskplace.spark.driver.definition import StreamDefinition
 from taskplace.spark.driver.directory_overlaps import Used, check_overlaps
 from topology import BuiltTopology, Topology
@@ -90,9 +91,15 @@ def check_supported(config: PlacementConfig, prefix: str = "config.") -> None:
 
 
 def check_bridge(bridge: object) -> None:
-    """Refuse a bridge that cannot run jobs. None stands for the session's bridge."""
-    if bridge is not None and not all(callable(getattr(bridge, name, None)) for name in ("pinned", "run")):
-        raise InputError("bridge", found=bridge, expected="a taskplace.spark.cluster.Cluster, or None")
+    """Refuse a bridge that lacks a method of `Cluster`. None stands for the session's bridge."""
+    lacking = [name for name in METHODS if not callable(getattr(bridge, name, None))]
+    if bridge is not None and lacking:
+        raise InputError(
+            "bridge",
+            found=bridge,
+            expected="a taskplace.spark.cluster.Cluster, or None",
+            hint=f"it has no method {', '.join(lacking)}",
+        )
 
 
 def placed_options(options: object, keywords: Mapping[str, Any]) -> PlacedOptions:

@@ -148,7 +148,7 @@ class StoreReader:
         first = self._tasks_of_keys(keys)
         raw: list[bytes | None] = [None] * len(encoded)
         self._look_up(encoded, first, raw)
-        if not self._keys_came_so():
+        if not self._keys_are_unchanged():
             others = [
                 [task for task in self._tasks if value is None and task not in asked]
                 for value, asked in zip(raw, first, strict=True)
@@ -211,7 +211,7 @@ class StoreReader:
         except InputError:  # only Spark can hash keys of this type
             return [self._tasks] * keys.num_rows
 
-    def _keys_came_so(self) -> bool:
+    def _keys_are_unchanged(self) -> bool:
         """Return whether the store has the columns that rows are split by, with the values and types of the sources.
 
         They may have new names.
@@ -220,7 +220,7 @@ class StoreReader:
         operators = {operator.name: operator for operator in self._program.operators}
         columns = {split.topic: split.columns for split in self._splits}
 
-        def as_they_came(name: str) -> bool:
+        def unchanged(name: str) -> bool:
             operator = operators[name]
             if operator.kind == "source":
                 if operator.topic not in columns:
@@ -228,12 +228,12 @@ class StoreReader:
                 kept = [column.kept for column in columns[operator.topic]]
                 return types.get(operator.topic) == [_as_spark_calls(kind) for kind in kept]
             if operator.kind == "merge":
-                return all(map(as_they_came, operator.parents))
+                return all(map(unchanged, operator.parents))
             # Such a processor passes on the rows of its first input.
-            return traits_of(operator.processor).passes_keys_on and as_they_came(operator.parents[0])
+            return traits_of(operator.processor).passes_keys_on and unchanged(operator.parents[0])
 
         parents = {p for o in operators.values() if self.schema.name in o.stores for p in o.parents}
-        return bool(parents) and all(map(as_they_came, parents))
+        return bool(parents) and all(map(unchanged, parents))
 
     def _ask(
         self, wanted: Mapping[TaskId, tuple[bytes, ...] | None], files: Mapping[TaskId, str] | None = None

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_type_hints
+
 import pytest
 
 from taskplace.errors import ConfigError
-from taskplace.model.placed_options import HostTags
+from taskplace.model.placed_options import HostTags, PlacedKeywords, PlacedOptions
+
+
+def test_type_checkers_know_each_option_as_a_keyword_of_the_same_type() -> None:
+    types = get_type_hints(PlacedOptions)
+    fields = {key.field: types[key.field] for key in PlacedOptions.declared_keys()}
+    assert get_type_hints(PlacedKeywords) == fields
 
 
 def test_tags_of_hosts_are_names_and_values_as_text() -> None:

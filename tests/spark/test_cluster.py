@@ -8,14 +8,16 @@ import pytest
 
 from taskplace.errors import InputError
 from taskplace.spark.bridge import Bridge
-from taskplace.spark.cluster import Cluster, Executor, JobLostError
+from taskplace.spark.cluster import METHODS, Cluster, Executor, JobLostError
+from taskplace.spark.options import check_bridge
 from taskplace.spark.placed import Placed
 from tests.support.placed_without_spark import World
 from topology import Topology
 
-METHODS = [
-    name for name, made in vars(Cluster).items() if inspect.isfunction(made) and not name.startswith("_")
-]
+
+def lacking(method: str) -> object:
+    """A cluster without one of the methods."""
+    return type("Almost", (), {name: lambda *_: None for name in METHODS if name != method})()
 
 
 @pytest.mark.parametrize("cluster", [Bridge, World])
@@ -46,3 +48,15 @@ def test_what_runs_no_jobs_is_no_bridge(tmp_path, bridge):
     ):
         Placed(None, topology, checkpoint=tmp_path / "c", state_dir=tmp_path / "s", bridge=bridge)
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_method_that_a_bridge_lacks_is_named(method):
+    with pytest.raises(InputError, match=rf"expected .*, or None; it has no method {method}$"):
+        check_bridge(lacking(method))
+
+
+def test_a_bridge_with_all_methods_is_taken_and_none_is_the_one_of_spark():
+    assert {"pinned", "run", "start", "close"} < set(METHODS)
+    check_bridge(lacking("none of them"))
+    check_bridge(None)

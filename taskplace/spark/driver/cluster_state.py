@@ -1,9 +1,10 @@
 """The driver's view of its cluster: members, their copies and lags, and the assignment in force.
 
-**Idea.** Each fact has one place. Visits and reports have the positions of copies (`Member.copies`). From these and the
-journal follows each copy's lag, which a `LagIndex` keeps from report to report. The rebalance loop has the assignment
-and its generation. All questions of the driver are answered from this module. The index ranks copies with the engine's
-rules (`taskplace.lag.ranking`), so driver and plan always agree on which copies are caught up.
+**Idea.** Each fact has one place. `Member.copies` has the positions of copies: visits report them, and the driver
+derives those of active copies from the reports of attempts. The lag of a copy is computed from its position and the
+journal; a `LagIndex` keeps it from report to report. The rebalance loop has the assignment and its generation. All
+questions of the driver are answered from this module. The index ranks copies with the engine's rules
+(`taskplace.lag.ranking`), so driver and plan always agree on which copies are caught up.
 
 A copy's lag is measured against the end of its changelog one commit ago. The changes of the last batch are still on
 their way to the followers; a promoted copy replays them.
@@ -140,11 +141,6 @@ class ClusterState:
             self.lags.end_offset(task, self._journal.end_offset(task), logged=self._logged.get(task, True))
 
     # -- questions
-
-    @property
-    def generation(self) -> int:
-        """The generation of the assignment in force."""
-        return self._loop.generation
 
     @property
     def assignment(self) -> Mapping[str, Roles]:

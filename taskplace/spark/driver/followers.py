@@ -107,9 +107,9 @@ class Followers:
         """Return the useful visits: to new executors, for followers behind, for due snapshots, for copies to remove.
 
         A visit completes at least its first item, and more while there is time. Followers and snapshots of an executor
-        take turns at being first: of N that always wait, each is first within N visits. While a batch runs, an
-        executor gets no visit until its visits have used no more than `follower_share` of its slots. The instances in
-        `busy` get none either. The files that a visit names are not pruned until `Order.files` is closed.
+        take turns at being first: with N items waiting, each is first at least once in N visits. While a batch runs,
+        an executor gets no visit until its visits have used no more than `follower_share` of its slots. The instances
+        in `busy` get none either. The files that a visit names are not pruned until `Order.files` is closed.
         """
         executors = [one for one in self._rebalancer.bridge.executors() if one.instance not in busy]
         with self._rebalancer.lock:  # it is also held while files are pruned

@@ -126,11 +126,11 @@ class Journal:
             taken = self._epochs.take(epoch, declaration)
             # If the previous driver has committed meanwhile, this driver has read too little: read and check again.
             if taken and self.manifests.numbers()[-1:] == ([self.last.batch] if self.last else []):
-                self._keep_what_is_found()
+                self._sync_directories()
                 self.epoch, self.declaration = epoch, declaration
                 return
 
-    def _keep_what_is_found(self) -> None:
+    def _sync_directories(self) -> None:
         """Sync the directories of the last manifest, because its driver may have been killed before it synced them."""
         for folder in (self.root.parent, self.root, self.manifests.folder):
             with suppress(FileNotFoundError, PermissionError):  # an unreadable directory cannot be synced

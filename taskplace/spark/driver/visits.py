@@ -113,8 +113,8 @@ class Visits:
         with self._lock:
             started = [(visit, visit.job) for visit in self._running.values() if visit.job is not None]
             waiting = any(not job.done.is_set() for _, job in started)
-            there = self._there() if waiting else frozenset()
-            ended = [each for each in started if each[1].done.is_set() or each[0].executor.id not in there]
+            present = self._executors_now() if waiting else frozenset()
+            ended = [each for each in started if each[1].done.is_set() or each[0].executor.id not in present]
             if ended:
                 self._end(ended)
             return [visit for visit, _ in ended]
@@ -157,7 +157,8 @@ class Visits:
             visit.job is not None and visit.job.done.is_set() for visit in list(self._running.values())
         )
 
-    def _there(self) -> frozenset[str]:
+    def _executors_now(self) -> frozenset[str]:
+        """Return the ids of the executors that run visits. Asks about decommissioning only every tenth time."""
         polled = next(self._polls) % DECOMMISSION_POLLS
         return self._bridge.alive() if polled else self._bridge.usable()
 

@@ -110,8 +110,8 @@ def holds_times(kind: pa.DataType) -> bool:
 
 def inputs_of(processor: object) -> Iterable[InputColumn]:
     """Return the input columns that a processor declares; empty without a declaration."""
-    says = _says(processor, "input_columns")
-    return () if says is None else says()
+    declared = _declaring_method(processor, "input_columns")
+    return () if declared is None else declared()
 
 
 def check_types(processor: object, *inputs: Columns | None) -> None:
@@ -119,20 +119,20 @@ def check_types(processor: object, *inputs: Columns | None) -> None:
 
     Errors: the processor's `InputError`.
     """
-    judge = _says(processor, "check_types")
+    check = _declaring_method(processor, "check_types")
     known = [arrow_types(columns) for columns in inputs if columns is not None]
-    if judge is not None and len(known) == len(inputs):
-        judge(*known)
+    if check is not None and len(known) == len(inputs):
+        check(*known)
 
 
 def output_of(processor: object, *inputs: Columns | None) -> Columns | None:
     """Return a processor's output columns, given those of its inputs; None if they are not known."""
-    says = _says(processor, "output_columns")
-    columns: Columns | None = None if says is None else says(*inputs)
+    declared = _declaring_method(processor, "output_columns")
+    columns: Columns | None = None if declared is None else declared(*inputs)
     return columns
 
 
-def _says(processor: object, method: str) -> Callable[..., Any] | None:
+def _declaring_method(processor: object, method: str) -> Callable[..., Any] | None:
     """Return a processor's declaring method; None if it has none, or if a subclass of its class overrides `process`."""
     if overrides_process(processor, method):
         return None

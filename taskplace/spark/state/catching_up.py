@@ -64,8 +64,9 @@ class CatchingUp:
         self._done, self._fence = done, fence
 
     def step(self, begin: Callable[[], Transaction], *, back: bool = True) -> Progress:
-        """Take the next step, in a transaction that `begin` returns. A damaged file costs no step.
+        """Take the next step, in a transaction that `begin` returns.
 
+        If a file is damaged, another way is tried at once.
         `back`: whether to roll back work that is newer than the history.
         Errors: `Fenced` if the copy has seen a newer driver or batch, `Superseded` for a newer generation of the same
         batch; `CheckpointError` for a missing or damaged file.

@@ -41,8 +41,8 @@ class Action(enum.Enum):
 class Step:
     """An action with its input: the change to replay, or the snapshot to load (None: start empty).
 
-    `unknown`: the copy is restored because its position is not in the history. Without it, the restore is only the
-    cheaper way.
+    `unknown`: the copy is restored because its position is not in the history. If false, the restore was chosen
+    because it is cheaper.
     """
 
     action: Action

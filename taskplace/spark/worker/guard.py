@@ -2,9 +2,10 @@
 
 LMDB maps its file into memory. In a damaged file it may follow a page number outside the file, and the process is
 killed without an exception. Spark would send the next attempt to the same copy, until the task fails for good. So a
-worker writes a mark beside a copy before it opens the copy, and clears the mark afterwards. If the worker is dead and
-its executor alive, a mark that was not cleared counts as one death. After `DEATHS` deaths in a row the copy is
-discarded, and restored like any other. If the executor was killed with all its workers, the mark does not count.
+worker writes a mark beside a copy before it opens the copy, and clears the mark afterwards. A mark that was not cleared
+counts as one death, if the worker that wrote it is dead and its executor is alive. After `DEATHS` deaths in a
+row the copy is discarded, and restored like any other. If the executor was killed with all its workers, the mark does
+not count.
 """
 
 from __future__ import annotations
@@ -133,10 +134,12 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
             least = min(least, usage.free)
     if isinstance(error, OSError):
         word = _FULL.get(error.errno or 0)
-    elif least < NEARLY_FULL and _says(error, errno.EIO):  # LMDB raises this when a write fitted only in part
+    elif least < NEARLY_FULL and _mentions(
+        error, errno.EIO
+    ):  # LMDB raises this when a write fitted only in part
         word = _FULL[errno.ENOSPC]
     else:
-        word = next((word for number, word in _FULL.items() if _says(error, number)), None)
+        word = next((word for number, word in _FULL.items() if _mentions(error, number)), None)
     if word is None:
         return None
     return (
@@ -146,5 +149,6 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
     )
 
 
-def _says(error: lmdb.Error, number: int) -> bool:
+def _mentions(error: lmdb.Error, number: int) -> bool:
+    """Return whether the text of an LMDB error contains the system's text for an error number."""
     return os.strerror(number) in str(error)

@@ -71,7 +71,7 @@ def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
     for name in "12":
         state.join(Executor(name, "h", 1), {TASK: at(1)}, pid=1)
     state._loop.look([Task(TASK, end_offset=20)], state.instances())
-    assert state.generation == 1
+    assert state._loop.generation == 1
     [owner] = state.owners().values()
     state.draining.add(owner.instance)
     other = "1" if owner.id == "2" else "2"
@@ -80,7 +80,7 @@ def test_who_is_gone_is_no_instance_owns_nothing_and_may_come_back(state):
     assert state.behind() == {TASK}
     assert (state.gone, state.draining) == ({owner.instance}, set())
     state._loop.look([Task(TASK, end_offset=20)], state.instances())
-    assert state.generation == 2
+    assert state._loop.generation == 2
     assert state.owners() == {TASK: state.members[f"executor-{other}"].executor}
     assert state.behind() == frozenset()
     state.join(owner, {}, pid=3)
