@@ -58,7 +58,8 @@ class RebalanceLoop:
     - `patience`: the probing rebalances without progress after which a copy is parked. They are ten minutes apart by
       default
 
-    Lifetime: `plan` and `generation` change only in `look`. A changed assignment empties `_ignored`.
+    Lifetime: `plan`, `problem` and `generation` change only in `look`. `plan` was made for `problem`; both are None
+    before the first plan. A changed assignment empties `_ignored`.
 
     >>> from taskplace.model.ids import TaskId
     >>> loop = RebalanceLoop(PlacementConfig())
@@ -81,6 +82,7 @@ class RebalanceLoop:
         self.config = config
         self.generation = generation
         self.plan: Plan | None = None
+        self.problem: Problem | None = None
         self.probing = ProbingSchedule(config.probing_rebalance_interval_ms, clock)
         self._planner = planner or _default_planner
         self._watch = ProgressWatch(patience)
@@ -136,7 +138,7 @@ class RebalanceLoop:
             return None
         changed = self.plan is None or _roles(plan) != _roles(self.plan)
         self.generation += changed
-        self.plan = plan
+        self.plan, self.problem = plan, problem
         self._planned_for = present
         self._tasks = frozenset(task.id for task in tasks)
         self._ignored = frozenset() if changed else self._ignored | {t for t in fresh if t.kind in EVENTS}

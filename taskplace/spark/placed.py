@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame, SparkSession
 from taskplace import validation
 from taskplace.callables import check_function
 from taskplace.errors import InputError
-from taskplace.explanation import Removal
+from taskplace.explanation import Removal, TaskExplanation
 from taskplace.model.config import PlacementConfig
 from taskplace.model.events import InstanceView, Reporter, Summary
 from taskplace.model.placed_options import PlacedKeywords, PlacedOptions
@@ -232,7 +232,7 @@ class Placed:
         """Let parked copies try again: those of one executor, or all; return them as (instance, task).
 
         A copy that made no progress is parked: its task is planned elsewhere, and a warning in the log names it. Call
-        this when the cause is mended, such as a full disk. The next batch plans with these copies again.
+        this when the cause is fixed, such as a full disk. The next batch plans with these copies again.
         Errors: `InputError` for an executor that is not there.
         """
         return self.rebalancer.release(executor)
@@ -250,6 +250,17 @@ class Placed:
         For how a drain proceeds. Lags are in records. Errors: as for `can_remove`.
         """
         return self.rebalancer.removal(executor)
+
+    def explain(self, task: TaskId | str) -> TaskExplanation:
+        """Return why a task ("0_3") is where it is, as the plan in force saw the cluster.
+
+        The explanation has the task's copies with their lags at that time, its target, the reason for its place, and
+        why other instances were refused. `str()` of it is the text that `taskplace explain` prints.
+        Errors: `InputError` for an unknown task; `TaskplaceError` before the first batch, which makes the first plan.
+
+            print(placed.explain("0_3"))
+        """
+        return self.rebalancer.explain(task)
 
     def placement(self) -> tuple[InstanceView, ...]:
         """Return the tasks that each executor runs and follows, and the lag of its followers in records.

@@ -311,6 +311,7 @@ class StoreReader:
         """Return whether a copy at position `at` is within the bounds."""
         if self._copies == "active":
             return at == history.end
+        # Counted up to the last commit. The lag of the placement is counted up to the commit before it.
         batches = sum(change.version > at.version for change in history.changes)
         return (self._max_lag is None or lag_of(history.end.offset, at.offset) <= self._max_lag) and (
             self._max_batches is None or batches <= self._max_batches

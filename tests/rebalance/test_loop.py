@@ -141,9 +141,11 @@ def test_an_invalid_plan_leaves_the_one_in_force_says_so_and_is_made_again_after
     settled = [Instance(name, lags={A: 0, B: 0}) for name in "ab"]
     assert loop.look(TASKS, settled)
     assert loop.look(TASKS, settled) is None
-    before, left[0] = (loop.plan, loop.generation), 1
+    assert loop.plan is not None and loop.problem is not None
+    assert loop.problem.columns.fingerprint == loop.plan.fingerprint
+    before, left[0] = (loop.plan, loop.problem, loop.generation), 1
     assert loop.look(TASKS, [*settled, Instance("c")], because=[Trigger("asked", "for a test")]) is None
-    assert (loop.plan, loop.generation) == before
+    assert (loop.plan, loop.problem, loop.generation) == before
     (record,) = caplog.records
     assert record.levelname == "ERROR" and "once: 1 of 2 tasks is not active" in record.getMessage()
     assert not loop.probing.due()
@@ -160,4 +162,4 @@ def test_without_a_plan_in_force_an_invalid_one_is_raised(
     left[0] = 1
     with pytest.raises(InvalidPlan, match="not active"):
         loop.look(TASKS, [Instance("a")])
-    assert loop.plan is None and loop.look(TASKS, [Instance("a")])
+    assert (loop.plan, loop.problem) == (None, None) and loop.look(TASKS, [Instance("a")])

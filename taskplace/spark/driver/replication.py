@@ -1,4 +1,4 @@
-"""The replicator: a thread that starts visits to executors. Copies follow by visits, and new executors join by them.
+"""The replicator: a thread that starts visits to executors. In visits, copies follow and new executors join.
 
 Visits run beside the batches, in their own scheduler pool, with at most one slot per executor. They change nothing
 that a batch decides: they apply committed files, make snapshots of committed versions, remove left-over

@@ -87,8 +87,8 @@ def gained(
     """Return the gain of the placement `after` over `before`, in seconds per batch. O(tasks + slots * log slots).
 
     Tasks that take equally long are judged by count. An executor's share is its part of all slots. The gain is the
-    number of tasks that are no longer above the ceiling of a share, or the number that is no longer missing to its
-    floor, whichever is larger. It is zero exactly where the engine's balance holds before and after.
+    decrease of the number of tasks above the ceilings of shares, or of the number of tasks that executors lack below
+    their floors, whichever is larger. It is zero exactly where the engine's balance holds before and after.
 
     Tasks that take different times are judged by load. The slots are sorted by their load, busiest first. The first
     slot whose load differs decides whether the change is a gain or a loss. Its size is the largest sum that any number
@@ -154,7 +154,7 @@ class _Change:
         return max(sums) if first > 0 else min(sums) if first < 0 else 0.0
 
     def _unbalanced(self, places: Mapping[TaskId, str], tasks: Sequence[TaskId]) -> tuple[int, int]:
-        """Return the number of these tasks above the ceilings of shares, and the number missing to the floors."""
+        """Return the number of these tasks above the ceilings of shares, and the number lacking below the floors."""
         total, number = max(1, sum(self.slots.values())), len(tasks)
         counts = Counter(places[task] for task in tasks)
         above = sum(max(0, counts[name] + number * -own // total) for name, own in self.slots.items())
