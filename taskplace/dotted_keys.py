@@ -37,7 +37,7 @@ def check_nested(document: Mapping[str, Any], *, entries: bool) -> None:
     >>> check_nested({"topology": {"sources.orders.key": "id"}}, entries=True)
     Traceback (most recent call last):
     taskplace.errors.ConfigError: topology.sources.orders.key: found 'a dotted key', \
-expected it nested: `topology: {sources: {orders: {key: ...}}}`
+expected the nested form: `topology: {sources: {orders: {key: ...}}}`
     """
     for part, key, value in _keys(document, "topology"):
         head, _, rest = key.partition(".")
