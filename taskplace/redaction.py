@@ -16,15 +16,18 @@ from collections.abc import Mapping
 from typing import Any
 
 HIDDEN = "(hidden)"
-_PLAIN = ("password", "passwd", "pwd", "passphrase", "secret", "token", "jaas", "credential", "apikey")
+_LONG = ("password", "passwd", "passphrase", "secret", "jaas", "credential", "apikey")
+#: Too short to be a secret's name inside another word: `passes`, `tokenizer`.
+_SHORT = ("pass", "pw", "pwd", "token")
+_PLAIN = (*_LONG, *_SHORT)
 _AMONG_OPTIONS = (*_PLAIN, "key", "keys", "sasl", "auth", "signature", "sas")
 _OPTIONS = ("options", "option", "conf")
 _TOKENS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 # Each pattern begins at the beginning of a word, and never gives back what it took: linear in the length of a text.
-_WORD = (
-    rf"(?<![\w.\-])(?=[\w.\-]*?(?:{'|'.join(_PLAIN)}|(?:access|account|api|private|secret)[._\-]?key|sasl\.))"
-    r"[\w.\-]++"
-)
+_INSIDE = rf"{'|'.join(_LONG)}|pwd|token|(?:access|account|api|private|secret)[._\-]?key|sasl\."
+#: `DB_PASS`, `db.pw` and `dbPass`, but not `passes` and `bypass`.
+_WHOLE = r"(?<![a-z0-9])(?:pass|pw)(?![a-z0-9])|(?-i:(?<=[a-z0-9])P(?:ass|w)(?![a-z0-9]))"
+_WORD = rf"(?<![\w.\-])(?=[\w.\-]*?(?:{_INSIDE}|{_WHOLE}))[\w.\-]++"
 _PAIR = re.compile(
     rf"""({_WORD}["']?\s*+[=:]\s*+)(?!found\b)("(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[^\s"',;&)}}\]]++)""",
     re.IGNORECASE,
@@ -41,6 +44,8 @@ def is_secret(path: str) -> bool:
     [True, True]
     >>> [is_secret(name) for name in ("topology.sources.a.key", "input.a.options.subscribe", "options.kafka.sasl.x")]
     [False, False, True]
+    >>> [is_secret(name) for name in ("spark.conf.spark.executorEnv.DB_PASS", "input.a.options.passes")]
+    [True, False]
     """
     parts = path.split(".")
     at = next((i for i, part in enumerate(parts) if part in _OPTIONS), None)
@@ -67,7 +72,7 @@ def may_be_secret(name: str) -> bool:
 def _has(parts: list[str], words: tuple[str, ...]) -> bool:
     tokens = [token.lower() for part in parts for token in _TOKENS.findall(part)]
     return any(token in words or token.rstrip("s") in words for token in tokens) or any(
-        word in part.lower() for part in parts for word in _PLAIN if word not in ("token", "pwd")
+        word in part.lower() for part in parts for word in _LONG
     )
 
 

@@ -8,11 +8,13 @@ Errors: `InputError` for a file that cannot be read, with its line; `ConfigError
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from taskplace.errors import ConfigError, InputError
+from taskplace.redaction import HIDDEN, may_be_secret
 from taskplace.yamls import load
 
 
@@ -73,7 +75,7 @@ def override(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError("--set", found=text, expected="key=value")
+        raise ConfigError("--set", found=_without_secret(text), expected="key=value")
     try:
         return key.strip(), load(value, key.strip(), key.strip())
     except InputError as error:
@@ -81,6 +83,18 @@ def override(text: str) -> tuple[str, Any]:
         # Only a value by itself is shown as it was given: inside brackets, a part of it may be a secret.
         found = error.found if set(value) & set("{:") else value
         raise ConfigError(key.strip(), found=found, expected=expected) from None
+
+
+def _without_secret(text: str) -> str:
+    """Return an override that has no key or no `=`, without a secret's value: `password x`.
+
+    >>> _without_secret("kafka.ssl.key.password x"), _without_secret("runtime.locality.wait.ms 5")
+    ('kafka.ssl.key.password (hidden)', 'runtime.locality.wait.ms 5')
+    """
+    if not may_be_secret(text):
+        return text
+    name, rest = re.fullmatch(r"([\w.\-]*+)(.*+)", text, re.DOTALL).groups()  # type: ignore[union-attr]
+    return f"{name} {HIDDEN}" if rest and may_be_secret(name) else HIDDEN if rest else name
 
 
 def graft(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ The parser implements YAML 1.1, which reads some words as other values than they
 - `yes`, `no`, `on` and `off` are text as keys, and refused as values: write true or false, or quote them;
 - dates are text, as in YAML 1.2;
 - numbers with a leading zero (octal) or with colons (base 60) are refused: quote them, or give the number;
+- so are numbers with underscores (`1_2` would be 12), and hexadecimal and binary ones (`0x10` would be 16);
 - a key given twice is refused, also the merge key `<<`;
 - a tag may repeat the type of a value (`!!int 5`), or make it a text (`!!str 5`); any other tag, and
   `!!int abc`, is refused.
@@ -44,6 +45,7 @@ _TIMESTAMP = f"{_YAML}timestamp"
 _SIGNS = {f"{_YAML}merge": "<<", f"{_YAML}value": "="}
 _LOOSE_BOOL = re.compile(r"yes|no|on|off", re.IGNORECASE)
 _OCTAL = re.compile(r"[-+]?0[0-9_]+")
+_OTHER_BASE = re.compile(r"[-+]?0[xb].*", re.IGNORECASE)
 
 
 def load(text: str, path: str, key: str = "") -> Any:
@@ -168,6 +170,9 @@ class _Check:
             raise self._error(node, value, "true or false, or a quoted string")
         if node.tag == _INT and _OCTAL.fullmatch(node.value):
             expected = "a number without a leading zero, or a quoted string"
+            raise self._error(node, value, expected)
+        if node.tag in (_INT, _FLOAT) and ("_" in node.value or _OTHER_BASE.fullmatch(node.value)):
+            expected = "a decimal number without underscores, or a quoted string"
             raise self._error(node, value, expected)
         if node.tag == _INT and len(node.value) > LONGEST:
             raise self._error(node, f"a number of {len(node.value)} digits", f"at most {LONGEST} digits")

@@ -40,6 +40,11 @@ OPTIONS = [
     "apiKey",
     "google.credentials",
     "sasToken",
+    "pass",
+    "DB_PASS",
+    "dbPass",
+    "db.pw",
+    "db_passwd",
 ]
 
 
@@ -106,6 +111,12 @@ def test_settings_are_represented_without_secrets(option):
         f"spark.conf.spark.hadoop.fs.s3a.secret.key=[{SECRET}]",
         f"spark.conf={{password: {SECRET}}}=x",
         f"token={SECRET}",
+        f"spark.conf.spark.executorEnv.DB_PASS=[{SECRET}]",
+        f"input.orders.options.pass=[{SECRET}]",
+        f"password {SECRET}",
+        f"input.orders.options.kafka.ssl.key {SECRET}",
+        f"dbPass:{SECRET}",
+        f"{SECRET} password",
     ],
 )
 @pytest.mark.parametrize("check", [True, False])
@@ -229,6 +240,8 @@ def test_an_override_that_cannot_be_read_tells_no_secret(override):
         ".",
         " ",
         "password",
+        "pass",
+        "aPw_",
         "password=",
         'password="',
         "token='\\\"",
@@ -241,6 +254,27 @@ def test_an_override_that_cannot_be_read_tells_no_secret(override):
 @pytest.mark.timeout(60)
 def test_the_time_for_a_text_grows_with_its_length_only(piece):
     assert SECRET not in scrubbed(f"{piece * 50_000} password={SECRET}")
+
+
+@pytest.mark.parametrize("name", ["pass", "DB_PASS", "dbPass", "db-pw", "x.my.pw", "PW"])
+def test_a_short_name_is_that_of_a_secret_as_a_whole_word_only(name):
+    assert is_secret(f"spark.conf.{name}")
+    assert scrubbed(f"found {name}={SECRET}, x=1") == f"found {name}={HIDDEN}, x=1"
+    for other in (f"{name}able", f"by{name.lower()}es"):
+        assert not is_secret(f"spark.conf.{other}")
+        assert scrubbed(f"{other}={SECRET}") == f"{other}={SECRET}"
+
+
+def test_an_override_without_a_value_is_shown_without_its_secret():
+    for given, shown in (
+        (f"input.a.options.password {SECRET}", f"input.a.options.password {HIDDEN}"),
+        (f"{SECRET} password", HIDDEN),
+        ("runtime.locality.wait.ms 5", "runtime.locality.wait.ms 5"),
+        ("password", "password"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            read_override(given)
+        assert caught.value.found == shown
 
 
 @pytest.mark.parametrize("text", [f'password="{SECRET}', f"x token: '{SECRET} {SECRET}", f'pwd="\\"{SECRET}'])

@@ -223,11 +223,19 @@ class Store:
             ahead = max(1, min(2 * ahead, 1024, SCAN_BYTES // largest))
 
     def scan(self) -> Iterator[pa.Table]:
-        """Yield the whole store, this batch's writes included, in tables of key and value columns. No order."""
-        pending = [(key, value) for key, value in self.writes.items() if value is not None]
+        """Yield the whole store as it is at this call, in tables of key and value columns. No order.
+
+        The batch's writes before the call are included. Those after it are not, also not in later tables.
+        O(entries), and O(writes of the batch) for the call itself.
+        """
+        return self._scanned(dict(self.writes))
+
+    def _scanned(self, written: Mapping[bytes, bytes | None]) -> Iterator[pa.Table]:
+        """Yield the store with these writes; the copy itself changes only after the batch."""
+        pending = ((key, value) for key, value in written.items() if value is not None)
         stored = self._copy.scan(self._name)
-        if self.writes:
-            stored = (entry for entry in stored if entry[0] not in self.writes)
+        if written:
+            stored = (entry for entry in stored if entry[0] not in written)
         for piece in pieces(self.schema.name, chain(pending, stored), SCAN_ROWS, SCAN_BYTES):
             table = self._table(piece)
             stale = self.schema.expired(table, table, self._late)

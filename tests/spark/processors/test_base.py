@@ -160,6 +160,22 @@ def test_a_large_store_is_scanned_in_pieces(store, monkeypatch):
     assert sum(pieces) == 2 and max(pieces) <= 2
 
 
+@pytest.mark.parametrize("before", [False, True])
+def test_a_scan_has_the_store_as_it_was_when_it_began(store, monkeypatch, before):
+    monkeypatch.setattr("taskplace.spark.state.store.SCAN_ROWS", 1)
+    if before:
+        store.put_many(rows((3, "before", 30)))
+    was = scanned(store)
+    scan, seen = store.scan(), []
+    store.put_many(rows((1, "meanwhile", 0), (4, "meanwhile", 0)))
+    for number, table in enumerate(scan):
+        seen += [tuple(row.values()) for row in table.to_pylist()]
+        store.put_many(rows((2, "meanwhile", number), (3, "meanwhile", number), (None, "meanwhile", 0)))
+        store.delete_many(keys(1))
+    assert sorted(seen, key=repr) == was
+    assert {value for _, value, _ in scanned(store)} == {"meanwhile"}, "a new scan has the writes"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
