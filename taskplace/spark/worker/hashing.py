@@ -5,6 +5,9 @@ is the seed of the next; a null leaves it unchanged), on whole columns in numpy.
 hashed four bytes at a time, then the remaining bytes one by one as *signed* bytes. In this last step Spark
 differs from the published Murmur3, so no library can be used.
 
+Arrow has several layouts of one value: large strings, dictionaries, binaries of fixed size. They are hashed as the
+plain string, binary or number, which is what Spark makes of them.
+
 `partition_of` equals `pmod(hash(keys), n)`. So all rows with a null key go to one fixed partition, that of the seed.
 They are kept, as in Spark, and not dropped, as in Kafka Streams.
 """
@@ -19,6 +22,7 @@ import pyarrow as pa
 
 from taskplace.errors import InputError
 from taskplace.spark.state.rows import canonical_floats
+from taskplace.spark.worker.unify import converted
 
 #: Written into manifests: a checkpoint made with another hash must not be continued.
 HASH_VERSION = "spark-murmur3-42/1"
@@ -65,7 +69,8 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np.
     hashes = np.full(len(columns[0]), SEED, np.uint32)
     with np.errstate(over="ignore"):
         for column in columns:
-            array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+            chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+            array = converted(chunks, _hashed_type(column.type)).combine_chunks()
             hashed = _hash_column(array, hashes)
             hashes = (
                 np.where(array.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
@@ -80,22 +85,30 @@ def hashed_as(kind: pa.DataType) -> str:
 
     >>> hashed_as(pa.int16()), hashed_as(pa.int64()), hashed_as(pa.timestamp("us", tz="UTC"))
     ('int32', 'int64', 'timestamp[us]')
+    >>> hashed_as(pa.large_string()), hashed_as(pa.dictionary(pa.int8(), pa.string()))
+    ('string', 'string')
     """
-    if any(test(kind) for test in (pa.types.is_int8, pa.types.is_int16)):
-        kind = pa.int32()
+    kind = _hashed_type(kind)
     return "timestamp[us]" if pa.types.is_timestamp(kind) and kind.unit == "us" else str(kind)
+
+
+def _hashed_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the plain values, by which a column of this type is hashed."""
+    of = pa.types
+    while of.is_dictionary(kind) or of.is_run_end_encoded(kind):
+        kind = kind.value_type
+    if of.is_large_string(kind) or of.is_string_view(kind):
+        return pa.string()
+    if of.is_large_binary(kind) or of.is_binary_view(kind) or of.is_fixed_size_binary(kind):
+        return pa.binary()
+    return pa.int32() if of.is_int8(kind) or of.is_int16(kind) else kind
 
 
 def _hash_column(array: pa.Array, seed: Words) -> Words:
     kind = array.type
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return _hash_bytes(array.fill_null("" if pa.types.is_string(kind) else b""), seed)
-    if (
-        pa.types.is_boolean(kind)
-        or pa.types.is_int8(kind)
-        or pa.types.is_int16(kind)
-        or pa.types.is_int32(kind)
-    ):
+    if pa.types.is_boolean(kind) or pa.types.is_int32(kind):
         return _hash_int(
             array.cast(pa.int32()).fill_null(0).to_numpy(zero_copy_only=False).view(np.uint32), seed
         )
@@ -115,6 +128,7 @@ def _hash_column(array: pa.Array, seed: Words) -> Words:
         "key",
         found=str(kind),
         expected="a key of type boolean, integer, float, date, timestamp[us], string or binary",
+        hint="cast the column to one of them before it is the key",
     )
 
 

@@ -18,6 +18,7 @@ from taskplace.spark.worker.clock import Clock, slowest
 from taskplace.spark.worker.hashing import UNTYPED, hashed_as
 from taskplace.spark.worker.operators import Operator as Operator
 from taskplace.spark.worker.ownership import Owned, Ownership
+from taskplace.spark.worker.selectable import selectable
 from taskplace.spark.worker.splits import Split, check_splits
 from taskplace.spark.worker.unify import concat
 from topology.ids import TaskId
@@ -225,7 +226,7 @@ class Program:
             watermark=as_datetime(now),
             late_watermark=as_datetime(late),
         )
-        output = call(operator.processor, context, *parents)
+        output = selectable(call(operator.processor, context, *parents), operator.name)
         if output.num_rows and len(set(output.column_names)) != output.num_columns:
             raise InputError(
                 f"node {operator.name!r}",

@@ -284,3 +284,54 @@ def test_a_directory_of_another_user_is_refused(tmp_path, monkeypatch):
     )
     with pytest.raises(InputError, match=message):
         check_owner(tmp_path, "checkpoint")
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("mode", [0o777, 0o702])
+def test_a_state_directory_that_others_can_rename_away_is_refused(tmp_path, mode, there):
+    above = tmp_path / "open"
+    state = above / "private" / "state"
+    above.mkdir()
+    if there:
+        state.mkdir(parents=True)
+        (above / "private").chmod(0o700)
+        state.chmod(0o700)
+    above.chmod(mode)
+    before = everything(tmp_path)
+    found = f"{state}, below {above}, which all users can write to: its permissions are {mode:04o}"
+    with pytest.raises(InputError, match=rf"state_dir: found '{found}'.*chmod \+t {above}"):
+        home(state)
+    assert everything(tmp_path) == before
+    above.chmod(mode | stat.S_ISVTX)
+    home(state)
+    assert (state / "id").is_dir()
+
+
+def test_a_checkpoint_that_others_can_rename_away_is_refused(world):
+    above = world.folder / "open"
+    above.mkdir()
+    above.chmod(0o777)
+    with pytest.raises(InputError, match=rf"checkpoint: found '{above}/c, below {above}, which all users"):
+        world.open(counts(world), checkpoint="open/c")
+    assert everything(world.folder) == {above}
+
+
+def test_a_link_that_others_can_replace_is_refused(tmp_path):
+    (tmp_path / "open").mkdir()
+    (tmp_path / "state").mkdir(mode=0o700)
+    (tmp_path / "open" / "link").symlink_to(tmp_path / "state")
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(InputError, match=f"below {tmp_path / 'open'}, which all users can write to"):
+        home(tmp_path / "open" / "link")
+    (tmp_path / "link").symlink_to(tmp_path / "open" / "private")
+    (tmp_path / "open" / "private").mkdir(mode=0o700)
+    with pytest.raises(InputError, match=f"below {tmp_path / 'open'}, which all users can write to"):
+        home(tmp_path / "link")
+
+
+def test_a_group_may_have_a_directory_above(tmp_path):
+    """As that of a mounted volume, which belongs to root and to the group of those that use it."""
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume").chmod(0o2775)
+    home(tmp_path / "volume" / "state")
+    assert (tmp_path / "volume" / "state").stat().st_mode & 0o7777 == 0o2700

@@ -170,13 +170,43 @@ def test_few_rows_of_many_tasks_do_not_all_go_to_one_partition(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.large_string(), pa.decimal128(9, 2), pa.list_(pa.int64()), pa.timestamp("ns")]
+    "kind", [pa.large_list(pa.string()), pa.decimal128(9, 2), pa.list_(pa.int64()), pa.timestamp("ns")]
 )
 def test_a_key_that_is_not_hashed_is_named_with_its_topic(tmp_path, kind):
     rows = pa.table({"n": [1], "k": pa.nulls(1, kind)})
     with pytest.raises(
-        InputError, match=r"^repartition 'again', key 'k': found '.*', expected a key of type boolean"
+        InputError,
+        match=r"^repartition 'again', key 'k': found '.*', expected a key of type boolean.*; cast the",
     ):
         boundary.write(tmp_path, "x", rows, ["n", "k"], 2, topic="again")
     with pytest.raises(InputError, match=r"^repartition 'again': found \"no column \['q'\]\""):
         boundary.write(tmp_path, "x", rows, ["q"], 2, topic="again")
+
+
+@pytest.mark.parametrize(
+    ("kind", "like"),
+    [
+        (pa.large_string(), pa.string()),
+        (pa.dictionary(pa.int8(), pa.string()), pa.string()),
+        (pa.dictionary(pa.int32(), pa.large_string()), pa.string()),
+        (pa.dictionary(pa.int8(), pa.int16()), pa.int32()),
+        (pa.large_binary(), pa.binary()),
+        (pa.binary(2), pa.binary()),
+    ],
+)
+def test_a_key_in_another_layout_goes_where_the_plain_values_go(tmp_path, kind, like):
+    """Also a null among a dictionary's own values."""
+    values = [11, 22, None, 33] if pa.types.is_integer(like) else ["aa", "bc", None, "de"]
+    plain = pa.array(values * 5).cast(like)
+    column = (
+        plain.cast(kind.value_type).dictionary_encode("encode") if pa.types.is_dictionary(kind) else plain
+    )
+    rows = {"k": column.cast(kind), "n": range(20)}
+    one = boundary.write(tmp_path, "one", pa.table(rows), ["k"], 7)
+    other = boundary.write(tmp_path, "other", pa.table({**rows, "k": plain}), ["k"], 7)
+    assert one.key == other.key == (str(like),)
+    for partition in range(7):
+        assert (
+            read(tmp_path, [one], partition)["n"].to_pylist()
+            == read(tmp_path, [other], partition)["n"].to_pylist()
+        )

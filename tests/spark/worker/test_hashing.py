@@ -89,7 +89,10 @@ KINDS: dict[str, list[pa.DataType]] = {
         pa.timestamp("us", tz="Asia/Tokyo"),
         pa.date32(),
     ],
-    "texts": [pa.string(), pa.binary(), pa.large_string()],
+    "texts": [
+        *(pa.string(), pa.binary(), pa.large_string(), pa.large_binary(), pa.string_view()),
+        *(pa.dictionary(pa.int8(), pa.string()), pa.dictionary(pa.int32(), pa.large_string())),
+    ],
     "flags": [pa.bool_(), pa.int32()],
 }
 VALUES = {
