@@ -69,8 +69,10 @@ def spark_hash(columns: Sequence[pa.Array | pa.ChunkedArray]) -> npt.NDArray[np.
     hashes = np.full(len(columns[0]), SEED, np.uint32)
     with np.errstate(over="ignore"):
         for column in columns:
-            chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-            array = converted(chunks, _hashed_type(column.type)).combine_chunks()
+            if not (plain := _hashed_type(column.type)).equals(column.type):
+                chunks = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
+                column = converted(chunks, plain)
+            array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
             hashed = _hash_column(array, hashes)
             hashes = (
                 np.where(array.is_valid().to_numpy(zero_copy_only=False), hashed, hashes)
