@@ -72,7 +72,7 @@ class Ownership:
         kept = self._codec.canonical(rows)
         columns = []
         for (name, kind), wanted in zip(self._owned.columns, self._types, strict=True):
-            hashed = HASHED_TYPES.get(wanted)
+            hashed = HASHED_TYPES.get(wanted.removeprefix("large_"))
             if hashed is None:
                 raise self._refused(
                     name,
