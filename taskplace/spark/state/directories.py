@@ -1,13 +1,11 @@
 """Checks whether a directory may be used: its owner and permissions, and the features of its file system.
 
-Both are checked at the start. A directory that others can write would give them the stream's state. So would a
-directory above it that every user can write: they can rename what is in it, whoever owns it. A file system without
-hard links would fail during the first commit, with an unclear error. The features are tried, not looked up.
+Both are checked at the start. A directory that others can write would give them the stream's state. A file system
+without hard links would fail during the first commit, with an unclear error. The features are tried, not looked up.
 
 Properties: the trial uses a directory of its own and removes it; nothing else changes. An existing directory
 keeps its permissions: it is used as it is, or refused.
-Non-goals: access control lists; changes while the stream runs; owners and groups of the directories above, which are
-trusted: mounted volumes are often writable for a group.
+Non-goals: access control lists, and changes while the stream runs.
 """
 
 from __future__ import annotations
@@ -36,19 +34,16 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
     """Refuse a directory that others can write, or that another user but root owns. A missing one is made later.
 
     `shared`: a shared directory with the sticky bit, like /tmp, is accepted, because only directories inside it are
-    used, and those are checked separately. The sticky bit also protects what is below a directory of all users.
+    used, and those are checked separately.
     Errors: `InputError` naming the path.
     """
-    _check_above(path, what)
     try:
         status = path.stat()
     except OSError:  # missing or unreadable: making it, or the trial, raises the error
         return
     sticky = shared and bool(status.st_mode & stat.S_ISVTX)
     expected = "a directory that only this user can write to, or a path that does not exist yet"
-    hint = "remove the write permission of others (chmod go-w)"
-    if not _lets_rename(status.st_mode):
-        hint += ", or set a directory below it, which is created private"
+    hint = "remove the write permission of others (chmod go-w), or set a directory below it, which is created private"
     mode = f"its permissions are {stat.S_IMODE(status.st_mode):04o}"
     if status.st_uid not in (os.geteuid(), 0) and not sticky:
         owner = f"{path}, which belongs to user {status.st_uid}, while this is user {os.geteuid()}"
@@ -57,29 +52,6 @@ def check_owner(path: Path, what: str, *, shared: bool = False) -> None:
         raise InputError(
             what, found=f"{path}, which others can write to: {mode}", expected=expected, hint=hint
         )
-
-
-def _check_above(path: Path, what: str) -> None:
-    """Refuse a path below a directory in which every user can rename what others own. Errors: `InputError`."""
-    # As written too: a link on the way can be replaced where it is.
-    for folder in dict.fromkeys((*path.absolute().parents, *path.resolve().parents)):
-        try:
-            mode = folder.stat().st_mode
-        except OSError:  # missing or unreadable: making it, or the trial, raises the error
-            continue
-        if _lets_rename(mode):
-            shown = f"its permissions are {stat.S_IMODE(mode):04o}"
-            raise InputError(
-                what,
-                found=f"{path}, below {folder}, which all users can write to: {shown}",
-                expected="a directory that other users can neither write to nor rename",
-                hint=f"remove their write permission (chmod o-w {folder}), or set the sticky bit (chmod +t {folder})",
-            )
-
-
-def _lets_rename(mode: int) -> bool:
-    """Return whether every user can rename and remove what is in a directory, whoever owns it."""
-    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
 
 
 def check_commits(path: Path, what: str) -> None:
