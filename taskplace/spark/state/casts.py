@@ -24,6 +24,7 @@ Properties:
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TypeVar
 
 import pyarrow as pa
@@ -70,11 +71,14 @@ def cast(column: Column, kind: pa.DataType) -> Column:
 
 
 def _as_float(column: Column, kind: pa.DataType) -> Column:
-    """Return integers as floats. Arrow judges whole ranges; here each value is judged that is beyond them."""
-    try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
-        made = column.cast(kind, safe=False)
+    """Return integers as floats. Arrow judges whole ranges; here each value is judged that is beyond them.
+
+    To halves it casts without a check.
+    """
+    if not of.is_float16(kind):
+        with suppress(pa.ArrowInvalid):
+            return column.cast(kind)
+    made = column.cast(kind, safe=False)
     wide = made.cast(pa.float64())
     end = 2.0 ** (column.type.bit_width - of.is_signed_integer(column.type))
     inside = pc.less(wide, end)

@@ -301,6 +301,8 @@ BERLIN = pa.timestamp("us", tz="Europe/Berlin")
     [
         (pa.array([1.0, 1e300]), pa.float32(), r"1e\+300 is beyond what float holds"),
         (pa.array([1e5]), pa.float16(), "100000.0 is beyond what halffloat holds"),
+        (pa.array([2049], pa.int16()), pa.float16(), "2049 is not a value of halffloat"),
+        (pa.array([2048, 1 << 53]), pa.float16(), "9007199254740992 is not a value of halffloat"),
         (pa.array(["1e400"]), pa.float64(), "1e400 is beyond what double holds"),
         (pa.array([Decimal(10) ** 75]), pa.float32(), "beyond what float holds"),
         (pa.array([2]), pa.bool_(), "2 is neither true nor false"),
