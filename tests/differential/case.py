@@ -59,9 +59,9 @@ class Node:
     - join: `on`, `columns`, `how`, `order_by`, `deleted`, `ttl`, `time`; inputs: the stream and the table
     - per_key: `by`, `limit`, `column` (an event time, or None), `ttl`, `event_time`, `delay`
 
-    Those that keep state may keep a column of their key in another type: `kept`, column -> type. They may keep it in
-    the `store` of another node. All but per_key may take rows that are replaced later for rows of their own:
-    `over_changes`. Those of one's own may be a bare `function`.
+    Those that keep state may keep a column of their key, and a join also one of its table, in another type: `kept`,
+    column -> type. They may keep it in the `store` of another node. All but per_key may take rows that are replaced
+    later for rows of their own: `over_changes`. Those of one's own may be a bare `function`.
     """
 
     name: str
@@ -197,7 +197,7 @@ def shape(node: Node, inputs: list[Shape]) -> Shape:
     if node.op == "join":
         return replace(
             first,
-            columns={**first.columns, **{c: inputs[1].columns[c] for c in options["columns"]}},
+            columns={**first.columns, **{c: kept_as(node, inputs[1], c) for c in options["columns"]}},
             moved=True,
             changes=any(other.changes for other in inputs),
             numbered=first.numbered and "i" not in options["columns"],  # a table row joins many rows

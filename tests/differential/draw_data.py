@@ -71,7 +71,9 @@ class DataDrawing(Drawing):
                 time -= draw.randrange(0, 30 * SECOND, 250_000)
             if draw.random() < wild:
                 time += (
-                    draw.choice([3600, -3600, 864_000, -100 * 31_536_000, 8000 * 31_536_000 - time // SECOND])
+                    draw.choice(
+                        [3600, -3600, 86_400, 864_000, -100 * 31_536_000, 8000 * 31_536_000 - time // SECOND]
+                    )
                     * SECOND
                 )
             return time // (86_400 * SECOND) if kind == "date" else time

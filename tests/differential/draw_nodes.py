@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.differential.case import STAMPS, Case, Node, Shape
 from tests.differential.draw_data import DataDrawing
-from tests.differential.drawing import SECOND, SPLITTING, SUMS, VALUES, WIDER
+from tests.differential.drawing import SECOND, SPLITTING, SUMS, TIMES, VALUES, WIDER
 from tests.differential.routing import has_cycle, predicted
 
 
@@ -115,7 +115,12 @@ class NodeDrawing(DataDrawing):
             return None
         options: dict[str, Any] = {"by": by, **self._kept(by, before), **self._declares(before)}
         if before.times and self.maybe(0.6):
-            options |= {"ttl": self._ttl(), "time": self.draw.choice([*before.times])}
+            time = self.draw.choice([*before.times])
+            if time not in by and self.maybe(0.3):
+                by.append(time)
+                if before.key is not None and time not in before.key and before.columns[time] in TIMES:
+                    options["kept"] = {**options.get("kept", {}), time: TIMES[before.columns[time]]}
+            options |= {"ttl": self._ttl(), "time": time}
         return Node(self._name("once"), "deduplicate", [name], options)
 
     def _aggregate(self, name: str, windowed: bool = False) -> Node | None:
@@ -241,6 +246,9 @@ class NodeDrawing(DataDrawing):
         marks = [c for c, kind in table.columns.items() if kind == "bool"]
         if marks and self.maybe(0.5):
             options["deleted"] = draw.choice(marks)
+        if self.maybe(0.3):
+            stored = {c: TIMES[table.columns[c]] for c in options["columns"] if table.columns[c] in TIMES}
+            options["kept"] = {**options.get("kept", {}), **stored}
         times = [c for c in table.times if c in on or c in options["columns"]]
         if times and self.maybe(0.7):
             options |= {"ttl": self._ttl(), "time": draw.choice(times)}
@@ -288,8 +296,12 @@ class NodeDrawing(DataDrawing):
             return {}
         # Of a column that a function has cast nobody can say whether its values were apart.
         cast = {c for node in self.nodes for c in node.options.get("kinds", ())}
-        wider = {**WIDER, "timestamp": ["date"]} if self.daring and self.maybe(0.3) else WIDER
-        kinds = {c: wider[before.columns[c]] for c in by if before.columns[c] in wider and c not in cast}
+        daring = self.daring and self.maybe(0.3)
+        kinds = {c: WIDER[before.columns[c]] for c in by if before.columns[c] in WIDER and c not in cast}
+        for c in by:
+            # A column that rows are split by may not lose what tells its values apart.
+            if before.columns[c] in STAMPS and (daring or (before.key is not None and c not in before.key)):
+                kinds[c] = ["date"]
         return {"kept": {c: self.draw.choice(found) for c, found in kinds.items()}}
 
     def _by(self, before: Shape, free: bool | None = None) -> list[str]:

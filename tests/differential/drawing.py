@@ -57,6 +57,8 @@ WIDER = {
     "float32": ["float64"],
     "date": ["timestamp"],
 }
+#: type of a time that a table has -> the other type in which a join may keep it
+TIMES = {"timestamp": "date", "timestamp_ntz": "date", "date": "timestamp"}
 #: As what functions cast columns; to the last ones only if rows may meet that were apart.
 CASTS = {
     "bool": ["int32"],

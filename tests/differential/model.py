@@ -195,13 +195,13 @@ class Model:
         on, columns, order_by = (node.options[name] for name in ("on", "columns", "order_by"))
         kept = set(order_by) <= {*on, *columns}  # then the stored row has an order too
         for row in sorted(table, key=lambda row: order(row, order_by)):
-            key, values = self._key(node, row), {c: row[c] for c in columns}
+            key, values = self._key(node, row), self._values(node, row)
             seen = self._seen(node, state, key, late)
             if (
                 order_by
                 and kept
                 and seen is not None
-                and order(row, order_by) < order({**row, **seen}, order_by)
+                and order({**row, **values}, order_by) < order({**row, **seen}, order_by)
             ):
                 continue
             if expired(node, self.shapes, key, values, late):
@@ -278,6 +278,11 @@ class Model:
         return tuple(
             canonical(cast(row[c], kinds.get(c, "timestamp"), kept.get(c))) for c in key_columns(node)
         )
+
+    def _values(self, node: Node, row: Row) -> Row:
+        """Return the columns of a table's row that a join keeps, in the types in which they are kept."""
+        kinds, kept = self.shapes[node.inputs[1]].columns, node.options.get("kept", {})
+        return {c: cast(row[c], kinds[c], kept.get(c)) for c in node.options["columns"]}
 
     def _groups(self, node: Node, rows: list[Row]) -> dict[Key, list[Row]]:
         groups: dict[Key, list[Row]] = {}

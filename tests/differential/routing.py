@@ -8,7 +8,8 @@ The rules are the model's own: they follow how each topic's rows are split, thro
   types, over equal numbers of partitions, and the state's key has these columns without loss.
 - Unsound state must be refused, or give what one task would give (`one_task`).
 - State of rows that later ones replace may be refused, unless the node declares that each counts for itself.
-- A join of topics without a key may be refused, even in one task.
+- A join of topics without a key may be refused, even in one task. So may one that orders its table by a column that it
+  keeps in a type with another order.
 - Sound state may be refused where functions lie between whose columns are not declared: nobody can see there that a
   column with another name, or of another type, has the values that the rows are split by.
 """
@@ -77,6 +78,7 @@ def predicted(case: Case, *, one_partition: bool = True) -> str:
     found = MAY if any(shape[name].changes for node in counted for name in node.inputs) else ""
     joined = {way for node in case.nodes if node.op == "join" for name in node.inputs for way in route[name]}
     found = MAY if any(not way.values for way in joined) else found
+    found = MAY if any(_disordered(node, shape[node.inputs[-1]]) for node in case.nodes) else found
     users: dict[str, list[Node]] = {}
     for node in case.nodes:
         if stateful(node):
@@ -101,6 +103,15 @@ def _sound(node: Node, ways: Routes, before: Shape) -> bool:
         value.now in by and (before.columns[value.now], kept.get(value.now)) not in LOSSY
         for way in ways
         for value in way.values or [Value(None, "", "")]
+    )
+
+
+def _disordered(node: Node, table: Shape) -> bool:
+    """Return whether a join compares its table's rows by a column that it keeps in another order, or without one."""
+    kept = node.options.get("kept", {})
+    kinds = [(table.columns[c], kept[c]) for c in node.options.get("order_by", ()) if c in kept]
+    return any(
+        (given, kind) in LOSSY or (given.startswith("int") and kind == "string") for given, kind in kinds
     )
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 
 from taskplace.spark.messages import History
+from taskplace.spark.processors.base import Context, call, layouts
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import SECOND
 from taskplace.spark.state.store import Store
+from taskplace.spark.state.store_schema import StoreSchema
 
 TTL = 100  # seconds
 
@@ -63,3 +65,19 @@ class Task:
         with self.copy(copy_name) as copy:
             copy.bring_to(self.history, self.folder)
             return {name: copy.count(name) for name in self.databases}
+
+
+class Runs:
+    """Runs one processor, batch by batch, with watermarks."""
+
+    def __init__(self, folder: Path, committed, processor) -> None:
+        self.processor = processor
+        schemas = [StoreSchema.of(name, layout) for name, layout in layouts(processor).items()]
+        self.task = Task(folder, committed, schemas)
+
+    def batch(self, watermark: int | None, *inputs: pa.Table) -> tuple[list[dict], int]:
+        def work(stores):
+            out = call(self.processor, Context("0_0", 0, 0, stores), *inputs)
+            return out.to_pylist(), sum(store.late for store in stores.values())
+
+        return self.task.batch(watermark, work)

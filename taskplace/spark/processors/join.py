@@ -25,6 +25,7 @@ from taskplace.spark.processors.groups import Groups
 from taskplace.spark.processors.order import in_order, not_before, ranks
 from taskplace.spark.processors.times import TimeColumn, Times
 from taskplace.spark.processors.traits import Traits
+from taskplace.spark.state.casts import keeps_order
 from taskplace.spark.state.columns import arrow_schema
 from taskplace.spark.state.rows import codec_of
 from taskplace.spark.state.store import Store
@@ -45,7 +46,9 @@ class TableJoin:
     If a key has several table rows, the last one is kept: the last to arrive or, with `order_by`, the last in the order
     of these table columns, compared in turn. Null is the lowest value, NaN the greatest float; of equal rows the later
     one wins. If all `order_by` columns are stored (among `on` and `columns`), older rows in later batches are ignored.
-    If not, the later batch wins.
+    If not, the later batch wins. A stored `order_by` column is compared in the type in which it is kept. A type that
+    does not keep its order, such as the date of a timestamp, is refused: at the start if the table's types are known,
+    otherwise in the task before it writes anything.
 
     `deleted` names a boolean column of the table. A row in which it is true removes its key's row, under the same
     rules. Nothing remains of a removed row: a row in a later batch is stored, however old it is.
@@ -232,7 +235,15 @@ class TableJoin:
         path = f"TableJoin({self.store!r}).order_by"
         column = self._column(table, name, path)
         if (kind := {**self._on, **self._columns}.get(name)) is not None:
-            column = codec_of(arrow_schema({name: kind}), path).canonical(table)[name]
+            schema = arrow_schema({name: kind})
+            if not pa.types.is_null(column.type) and not keeps_order(column.type, schema.field(name).type):
+                raise InputError(
+                    f"{path}.{name}",
+                    found=f"{column.type}, kept as {schema.field(name).type}",
+                    expected="a type that keeps the order of the values, and keeps different values apart",
+                    hint=f"keep it as {column.type}, or keep its values in another column and order by that one",
+                )
+            column = codec_of(schema, path).canonical(table)[name]
         if pa.types.is_nested(column.type) or pa.types.is_dictionary(column.type):
             raise InputError(f"{path}.{name}", found=str(column.type), expected="values that can be compared")
         return ranks(column)

@@ -1,4 +1,4 @@
-"""Casts columns without loss, and decides which casts keep different values different.
+"""Casts columns without loss, and decides which casts keep different values different, or in order.
 
 **Idea of `cast`.** Arrow checks most casts, but not all: it turns 1e300 into infinity as float32, 2 into true, and a
 timestamp into a time of day. It also refuses integers that a float does hold, such as 2^60 in a float64. Here a value
@@ -9,6 +9,9 @@ takes the day of a timestamp in UTC, and a text is parsed ("07" as an integer is
 **Idea of `keeps_apart`.** Rows are split over tasks by columns with the types of the input, and state is kept by a key
 with declared types. All rows of one key are in one task only if the cast never merges different values: `int32` to
 `int64` does not, text to a number does ("7" and "07"), a timestamp to a date does.
+
+**Idea of `keeps_order`.** Rows that are ordered by a stored column are compared in the type of the store. Their order
+is lost if the cast takes the nearest value or the day, and if numbers become texts ("10" is before "9").
 
 Properties:
 - the checked casts of `RowCodec` are considered. A cast that refuses values (`int64` to `int32`, decimals to
@@ -21,6 +24,7 @@ Properties:
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TypeVar
 
 import pyarrow as pa
@@ -67,11 +71,14 @@ def cast(column: Column, kind: pa.DataType) -> Column:
 
 
 def _as_float(column: Column, kind: pa.DataType) -> Column:
-    """Return integers as floats. Arrow judges whole ranges; here each value is judged that is beyond them."""
-    try:
-        return column.cast(kind)
-    except pa.ArrowInvalid:
-        made = column.cast(kind, safe=False)
+    """Return integers as floats. Arrow judges whole ranges; here each value is judged that is beyond them.
+
+    To halves it casts without a check.
+    """
+    if not of.is_float16(kind):
+        with suppress(pa.ArrowInvalid):
+            return column.cast(kind)
+    made = column.cast(kind, safe=False)
     wide = made.cast(pa.float64())
     end = 2.0 ** (column.type.bit_width - of.is_signed_integer(column.type))
     inside = pc.less(wide, end)
@@ -140,6 +147,32 @@ def keeps_apart(given: pa.DataType, kept: pa.DataType) -> bool:
     if of.is_time(given):
         return of.is_time(kept) or of.is_integer(kept) or _is_text(kept)
     return of.is_duration(given) and (of.is_duration(kept) or of.is_integer(kept))
+
+
+def keeps_order(given: pa.DataType, kept: pa.DataType) -> bool:
+    """Return whether values of `given` that `cast` takes have the same order, none equal to another, as `kept`.
+
+    A text is parsed, so its order is that of the parsed values. Times as texts count as ordered: up to the year 9999,
+    they are.
+
+    >>> keeps_order(pa.int32(), pa.int64()), keeps_order(pa.string(), pa.int64()), keeps_order(pa.int64(), pa.string())
+    (True, True, False)
+    >>> keeps_order(pa.timestamp("us"), pa.timestamp("us", tz="UTC")), keeps_order(pa.timestamp("us"), pa.date32())
+    (True, False)
+    """
+    if of.is_dictionary(given):
+        given = given.value_type
+    if _is_text(given):
+        return not of.is_floating(kept)
+    if _is_text(kept):
+        return of.is_temporal(given) and keeps_apart(given, kept)
+    if of.is_date(kept):
+        return not of.is_timestamp(given)
+    if of.is_decimal(kept):
+        return not of.is_floating(given)
+    if of.is_floating(kept):
+        return keeps_apart(given, kept) and not of.is_decimal(given)
+    return True
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -123,7 +123,7 @@ class Store:
         last = {keys[row]: row for row in live}
         self._displace(last)
         self.writes.update((key, values[row]) for key, row in last.items())
-        self._enter(rows[self.schema.time], last)
+        self._enter(self.schema.times(rows, rows), last)
 
     def _enter(self, column: pa.ChunkedArray, rows: Mapping[bytes, int]) -> None:
         """Add keys to the expiry index, unless it has them for that slot; `rows` has the row of each key."""
@@ -156,7 +156,10 @@ class Store:
             self._displaced.update(entry for entry, old in zip(stored, stale, strict=True) if old)
 
     def is_late(self, rows: pa.Table) -> npt.NDArray[np.bool_]:
-        """Return which rows (with the column `time`) are late, and count them."""
+        """Return which rows (with the column `time`) are late, and count them.
+
+        A row is late if its entry would have expired: its time is judged as the store would keep it.
+        """
         stale = self.schema.expired(rows, rows, self._late)
         self.late += int(stale.sum())
         return stale

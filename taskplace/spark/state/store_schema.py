@@ -12,7 +12,7 @@ from taskplace.durations import milliseconds
 from taskplace.errors import InputError
 from taskplace.spark.state import expiry
 from taskplace.spark.state.columns import arrow_schema, column_of
-from taskplace.spark.state.rows import RowCodec
+from taskplace.spark.state.rows import RowCodec, codec_of
 from taskplace.validation import NO_SURROGATES, has_surrogates
 
 
@@ -74,9 +74,8 @@ class StoreSchema:
         if time is None:
             return cls(name, schemas["key"], schemas["value"], logged, meaning=meaning)
         columns = {field.name: field.type for part in schemas.values() for field in part}
-        if not pa.types.is_temporal(columns.get(str(time), pa.null())) or pa.types.is_time(
-            columns[str(time)]
-        ):
+        kind = columns.get(str(time), pa.null())
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             raise InputError(
                 f"stores.{name}.time",
                 found=f"{time!r}, {columns.get(str(time), 'no column of the store')}",
@@ -95,13 +94,24 @@ class StoreSchema:
         """The store's name in copies, and that of its expiry index if it has a `ttl`."""
         return (self.database, expiry.index_of(self.database)) if self.ttl else (self.database,)
 
+    def times(self, keys: pa.Table, values: pa.Table) -> pa.ChunkedArray:
+        """Return the column `time` of entries as the store keeps it, whatever type the rows have.
+
+        So an entry expires by the same time before and after it is written: a date by its day, for example, and not by
+        the timestamp that it was made of. Errors: `InputError` for a column that is no time, or a value that does not
+        fit the store's type.
+        """
+        part, rows = (self.key, keys) if self.time in self.key.names else (self.value, values)
+        path = f"stores.{self.name}"
+        expiry.check_time(column_of(rows, self.time, f"{path}.{self.time}").type, f"{path}.{self.time}")
+        return codec_of(pa.schema([part.field(self.time)]), path).canonical(rows)[self.time]
+
     def expired(self, keys: pa.Table, values: pa.Table, watermark: int | None) -> expiry.Mask:
-        """Return which entries have expired at a watermark (microseconds; None: none yet)."""
+        """Return which entries have expired at a watermark (microseconds; None: none yet), by `times`."""
         if not self.ttl:
             return np.zeros(keys.num_rows, np.bool_)
-        side = keys if self.time in self.key.names else values
         path = f"stores.{self.name}.{self.time}"
-        return expiry.expired(column_of(side, self.time, path), self.ttl, watermark, path)
+        return expiry.expired(self.times(keys, values), self.ttl, watermark, path)
 
 
 def _check_names(store: str, names: Iterable[str]) -> None:

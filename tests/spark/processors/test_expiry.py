@@ -29,23 +29,7 @@ from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.expiry import SECOND
 from taskplace.spark.state.store import Store
 from taskplace.spark.state.store_schema import StoreSchema
-from tests.support.expiry import TTL, Task, at, micros, table
-
-
-class Runs:
-    """Runs one processor, batch by batch, with watermarks."""
-
-    def __init__(self, folder: Path, committed, processor) -> None:
-        self.processor = processor
-        schemas = [StoreSchema.of(name, layout) for name, layout in layouts(processor).items()]
-        self.task = Task(folder, committed, schemas)
-
-    def batch(self, watermark: int | None, *inputs: pa.Table) -> tuple[list[dict], int]:
-        def work(stores):
-            out = call(self.processor, Context("0_0", 0, 0, stores), *inputs)
-            return out.to_pylist(), sum(store.late for store in stores.values())
-
-        return self.task.batch(watermark, work)
+from tests.support.expiry import TTL, Runs, Task, at, micros, table
 
 
 @pytest.fixture
@@ -303,6 +287,12 @@ def test_state_per_key_is_forgotten(runs):
                 "s", {"key": {"k": "string"}, "value": {"n": "int64"}, "time": "n", "retention_ms": 5}
             ),
             "n', int64\", expected a timestamp or date column",
+        ),
+        (
+            lambda: StoreSchema.of(
+                "s", {"key": {"k": "string"}, "value": {"n": "duration[us]"}, "time": "n", "retention_ms": 5}
+            ),
+            r"n', duration\[us\]\", expected a timestamp or date column",
         ),
         (
             lambda: StoreSchema.of("s", {"key": {"k": "string"}, "value": {"n": "int64"}, "retention_ms": 5}),

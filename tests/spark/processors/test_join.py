@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import tempfile
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -212,3 +214,41 @@ def test_a_name_on_both_sides_is_refused_whatever_its_case(bench, tmp_path):
     clash = flights(("a", 1)).append_column("Seats", pa.array([9]))
     with pytest.raises(InputError, match=r"found \"the columns \['Seats'\] on both sides\""):
         bench(tmp_path, join()).run(clash, planes(("a", 100, 0)))
+
+
+# --------------------------------------------------------------------------------- types that keep an order
+
+STAMPS = pa.array([datetime(2020, 1, 1, 1), datetime(2020, 1, 1, 0)], pa.timestamp("us", tz="UTC"))
+
+
+@pytest.mark.parametrize(
+    ("times", "kept", "refused"),
+    [
+        (STAMPS, "date", "timestamp[us, tz=UTC], kept as date32[day]"),
+        (pa.array([10, 9]), "string", "int64, kept as string"),
+        (pa.array([1.25, 1.2]), "decimal(3, 1)", "double, kept as decimal128(3, 1)"),
+        (pa.array([16_777_217.0, 16_777_216.0]), "float32", "double, kept as float"),
+        (STAMPS, "timestamp_ntz", None),
+        (pa.array([10, 9]), "float64", None),
+    ],
+)
+def test_an_order_that_is_not_kept_is_refused_before_anything_is_written(
+    bench, tmp_path, times, kept, refused
+):
+    """The first row is the last one in order; in a lossy type both would be equal, or turned round."""
+    rows = pa.table({"tail": ["a", "a"], "seats": [1, 2], "at": times})
+    make = TableJoin(
+        "planes", on={"tail": "string"}, columns={"seats": "int64", "at": kept}, order_by=["at"], how="inner"
+    )
+    run = bench(tmp_path, make)
+    if refused is None:
+        assert run.run(flights(("a", 0)), rows)["seats"].to_pylist() == [1]
+        return
+    message = re.escape(
+        f"TableJoin('planes').order_by.at: found {refused!r}, expected a type that keeps the order"
+    )
+    with pytest.raises(InputError, match=message):
+        run.run(flights(("a", 0)), rows)
+    assert run.stored("planes") == []
+    loose = bench(tmp_path / "loose", join(order_by=["at"]))  # not stored: compared as it comes
+    assert seats(loose.run(flights(("a", 0)), rows)) == [("a", 0, 1)]
