@@ -76,6 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     Slow tests get the time that they need.
     """
     for item in items:
+        if " at 0x" in item.nodeid:  # the workers of xdist could not agree on the names
+            raise pytest.UsageError(f"{item.nodeid}: a test's name has an address; give its parameters ids")
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker("spark")
         if item.get_closest_marker("spark"):

@@ -82,7 +82,7 @@ def test_a_value_of_another_class_is_held(kind: pa.DataType, value: Any, held: A
         (pa.uuid(), "x"),
         (pa.bool8(), 1.5),
     ],
-    ids=str,
+    ids=lambda part: str(part) if isinstance(part, pa.DataType) else type(part).__name__,
 )
 def test_a_value_that_is_none_of_the_type_is_refused_itself(kind: pa.DataType, value: Any) -> None:
     with pytest.raises(InputError, match=r"^state\.x: found ") as caught:
