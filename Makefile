@@ -10,7 +10,8 @@ RUN_STAMP := .venv/.installed-run
 export PYTHONDONTWRITEBYTECODE :=
 # Options for pytest: make test ARGS="-k settings"; in one process: make test ARGS="-n 0 -x tests/spark/state"
 ARGS ?=
-# One worker per core. In `make test`, one of them runs all tests with Spark, first (tests/conftest.py).
+# One worker per core. In `make test`, one of them runs all tests with Spark, first; `make test-long` has nothing else to
+# run, so two workers have a cluster each (tests/conftest.py).
 # A worker that crashes ends the run; xdist would otherwise wait for ever.
 PYTEST := $(BIN)/python -m pytest -n logical --dist loadgroup --no-loadscope-reorder --max-worker-restart=0
 
@@ -25,7 +26,7 @@ test: java $(STAMP) ## run the everyday tests (about 8 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
 test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 14 minutes on 2 cores)
-	@$(PYTEST) -m "long and not slow" $(ARGS)
+	@TASKPLACE_TEST_CLUSTERS=2 $(PYTEST) -n 2 -m "long and not slow" $(ARGS)
 
 test-all: java $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
 	@$(PYTEST) $(ARGS)
