@@ -22,10 +22,10 @@ run: java $(RUN_STAMP) ## run the main job from the start: a year of flights, on
 	@rm -rf var/flights/checkpoint var/flights/state var/flights/output
 	@$(BIN)/taskplace run conf/flights.yaml
 
-test: java $(STAMP) ## run the everyday tests (about 8 minutes on 2 cores)
+test: java $(STAMP) ## run the everyday tests (5 to 6 minutes on 2 cores)
 	@$(PYTEST) --hypothesis-profile quick -m "not slow and not long" $(ARGS)
 
-test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 14 minutes on 2 cores)
+test-long: java $(STAMP) ## run the tests with Spark that `make test` leaves out (about 12 minutes on 2 cores)
 	@TASKPLACE_TEST_CLUSTERS=2 $(PYTEST) -n 2 -m "long and not slow" $(ARGS)
 
 test-all: java $(STAMP) ## run all tests, with the long forms and the oldest Spark (hours)
