@@ -26,7 +26,7 @@ from bench_throughput import (
     native_parquet,
     placed,
 )
-from spark_bench import Out, Stream, arguments, cluster, write_files
+from spark_bench import Out, Stream, arguments, cluster, in_turn, write_files
 
 WARM = 10
 
@@ -52,9 +52,8 @@ def measure(
         for _ in range(warm):
             latency(stream, file)
     seconds: dict[str, list[float]] = {name: [] for name in streams}
-    names = list(streams)
     for block in range(blocks):
-        for name in names[block % len(names) :] + names[: block % len(names)]:
+        for name in in_turn(list(streams), block):
             seconds[name] += [latency(streams[name], file) for _ in range(length)]
         out.note(f"{rows:,} rows: block {block + 1} of {blocks}")
     for stream in streams.values():

@@ -28,7 +28,17 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from spark_bench import PARTITIONS, Out, Stream, arguments, cluster, start_native, start_placed, write_files
+from spark_bench import (
+    PARTITIONS,
+    Out,
+    Stream,
+    arguments,
+    cluster,
+    in_turn,
+    start_native,
+    start_placed,
+    write_files,
+)
 
 SCHEMA = "key string, value bigint"
 RESULT = "key string, n bigint, total bigint"
@@ -229,9 +239,8 @@ def turns(
     for turn in taking.values():
         turn.warm()
     out.note(f"{size.rows:,} rows: warm")
-    names = list(taking)
     for number in range(rounds):
-        for name in names[number % len(names) :] + names[: number % len(names)]:
+        for name in in_turn(list(taking), number):
             taking[name].take()
         out.note(f"{size.rows:,} rows: round {number + 1} of {rounds}")
     found = {name: turn.figures() for name, turn in taking.items()}

@@ -120,6 +120,12 @@ def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None
         time.sleep(0.02)
 
 
+def in_turn(names: Sequence[str], number: int) -> list[str]:
+    """Return the names in the order of a round: each round begins with the next one."""
+    first = number % len(names)
+    return [*names[first:], *names[:first]]
+
+
 class Stream:
     """One variant: a streaming query with an input directory of its own, fed file by file.
 

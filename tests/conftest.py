@@ -102,7 +102,7 @@ def fault_orders(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def only_cluster(tmp_path_factory):
-    """Fail if tests with Spark run in more workers of xdist than may have a cluster."""
+    """Fail if more workers of xdist run tests with Spark than `CLUSTERS` allows."""
     if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is None:
         return
     with (tmp_path_factory.getbasetemp().parent / "worker-with-spark").open("a+") as file:
@@ -118,6 +118,7 @@ def only_cluster(tmp_path_factory):
 def spark(only_cluster, fault_orders):
     from pyspark.sql import SparkSession
 
+    from tests.support.executors import executor_processes
     from tests.support.placed_harness import SHORT_LIVED
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -140,21 +141,12 @@ def spark(only_cluster, fault_orders):
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("FATAL")
     yield session
-    executors = executor_processes()
+    executors = list(executor_processes().values())
     session.stop()
     _, left = psutil.wait_procs(executors, timeout=5)
     for process in left:  # did not hear of it
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-
-
-def executor_processes() -> list[psutil.Process]:
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            if any("CoarseGrainedExecutorBackend" in part for part in process.cmdline()):
-                found.append(process)
-    return found
 
 
 @pytest.fixture

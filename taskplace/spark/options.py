@@ -92,8 +92,9 @@ def check_supported(config: PlacementConfig, prefix: str = "config.") -> None:
 
 def check_bridge(bridge: object) -> None:
     """Refuse a bridge that lacks a method of `Cluster`. None stands for the session's bridge."""
-    lacking = [name for name in METHODS if not callable(getattr(bridge, name, None))]
-    if bridge is not None and lacking:
+    if bridge is None:
+        return
+    if lacking := [name for name in METHODS if not callable(getattr(bridge, name, None))]:
         raise InputError(
             "bridge",
             found=bridge,

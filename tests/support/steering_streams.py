@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -12,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
+
+from tests.support.executors import executor_processes
 
 PARTITIONS = 6
 KEYS = 60
@@ -30,19 +30,8 @@ def wait_until(condition, what: str, seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
-def executor_pids() -> dict[str, int]:
-    """Return the processes of all executors of this driver, by instance."""
-    found = {}
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):  # the process has just ended
-            line = process.cmdline()
-            if "--executor-id" in line and "java" in process.name():
-                found[f"executor-{line[line.index('--executor-id') + 1]}"] = process.pid
-    return found
-
-
 def kill(instance: str) -> None:
-    os.kill(executor_pids()[instance], signal.SIGKILL)
+    os.kill(executor_processes()[instance].pid, signal.SIGKILL)
 
 
 def want_executors(bridge, count: int) -> None:

@@ -67,7 +67,7 @@ def test_processors_and_targets_are_given_by_name(part: str, given: Any) -> None
 
 
 def state(first: tuple[str, ...], *users: str) -> Any:
-    """Return a topology whose store is used by these nodes; all others are there, too."""
+    """Return a topology in which these nodes use the store. It has the other nodes as well."""
     topo = Topology("t")
     rows = topo.source("in", key="k", partitions=2)
     topo.store("s")

@@ -38,14 +38,15 @@ class BatchInput:
     def of_batch(self, df: DataFrame) -> DataFrame:
         """Return the united rows of a batch; `df` has them, or the rows of the single source. Errors: `InputError`."""
         topics = programs.external_topics(self.definition.built)
-        if df.columns[:2] == [TAG, PARTITION] and set(df.columns[2:]) == set(topics):
+        columns = list(getattr(df, "columns", ()))  # those of pandas are no list
+        if columns[:2] == [TAG, PARTITION] and set(columns[2:]) == set(topics):
             return df
         if not hasattr(df, "schema") or not hasattr(df, "isStreaming"):
             raise InputError("process_batch: df", found=df, expected="the data frame of the batch")
         if len(topics) != 1:
             raise InputError(
                 "process_batch",
-                found=df.columns,
+                found=columns,
                 expected=f"the data frame that unite({sorted(topics)}) gives",
             )
         return self.unite(dict.fromkeys(topics, df))

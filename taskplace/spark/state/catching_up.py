@@ -43,7 +43,7 @@ class Progress(enum.Enum):
 
 
 class CatchingUp:
-    """One copy on its way to the end of `history`. The work is counted in `done`.
+    """Brings one copy to the end of `history`, and counts the work in `done`.
 
     - `copy`: its directory, for errors
     - `files`: reads the files of the history
@@ -240,3 +240,8 @@ def _file_of(snapshot: Snapshot) -> str:
     The attempt alone is not enough: two files of one attempt may have different pieces.
     """
     return f"{snapshot.attempt}:{snapshot.checksum}"
+
+
+def restored_attempt(meta: Meta) -> str:
+    """Return the attempt of the snapshot that a copy has begun to restore; "" for none."""
+    return meta.restoring[0].rpartition(":")[0] if meta.restoring is not None else ""

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from taskplace.errors import InputError
 from taskplace.spark.messages import EMPTY, Fence, History, Meta, Position, Recovery
 from taskplace.spark.state import warm
-from taskplace.spark.state.catching_up import CatchingUp, CheckpointFiles, Progress
+from taskplace.spark.state.catching_up import CatchingUp, CheckpointFiles, Progress, restored_attempt
 from taskplace.spark.state.environment import DAMAGED
 from taskplace.spark.state.files import Changes, encode_changes, pieces
 from taskplace.spark.state.keys import CHECKSUM, LARGEST_STORED
@@ -167,8 +167,7 @@ class Copy:
     def _being_restored(self) -> str:
         """Return the attempt of the snapshot that is partly restored; "" for none."""
         with Transaction(self._env) as txn:
-            restoring = txn.meta().restoring
-        return restoring[0].rpartition(":")[0] if restoring else ""
+            return restored_attempt(txn.meta())
 
     # -- reading and writing, in the transaction that `bring_to` began
 

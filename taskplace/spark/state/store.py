@@ -117,13 +117,14 @@ class Store:
         if not self.schema.ttl:
             self.writes.update(zip(keys, values, strict=True))
             return
-        stale = self.schema.expired(rows, rows, self._late)
+        times = self.schema.times(rows, rows)
+        stale = self.schema.expired_at(times, self._late)
         self.late += int(stale.sum())
         live = np.flatnonzero(~stale).tolist()
         last = {keys[row]: row for row in live}
         self._displace(last)
         self.writes.update((key, values[row]) for key, row in last.items())
-        self._enter(self.schema.times(rows, rows), last)
+        self._enter(times, last)
 
     def _enter(self, column: pa.ChunkedArray, rows: Mapping[bytes, int]) -> None:
         """Add keys to the expiry index, unless it has them for that slot; `rows` has the row of each key."""

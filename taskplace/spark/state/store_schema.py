@@ -110,8 +110,11 @@ class StoreSchema:
         """Return which entries have expired at a watermark (microseconds; None: none yet), by `times`."""
         if not self.ttl:
             return np.zeros(keys.num_rows, np.bool_)
-        path = f"stores.{self.name}.{self.time}"
-        return expiry.expired(self.times(keys, values), self.ttl, watermark, path)
+        return self.expired_at(self.times(keys, values), watermark)
+
+    def expired_at(self, times: pa.ChunkedArray, watermark: int | None) -> expiry.Mask:
+        """Return which entries with these `times` have expired at a watermark, in a store with a time to live."""
+        return expiry.expired(times, self.ttl, watermark, f"stores.{self.name}.{self.time}")
 
 
 def _check_names(store: str, names: Iterable[str]) -> None:

@@ -88,7 +88,7 @@ class SteeringStatus:
 
     @property
     def said(self) -> int:
-        """`event_count` under its name of version 0.1.0, until version 0.3.0."""
+        """Return `event_count`. Deprecated: this is its name of version 0.1.0, and is removed in version 0.3.0."""
         warnings.warn("said is deprecated: read event_count", DeprecationWarning, stacklevel=2)
         return self.event_count
 

@@ -195,7 +195,7 @@ def test_a_key_that_is_not_hashed_is_named_with_its_topic(tmp_path, kind):
     ],
 )
 def test_a_key_in_another_layout_goes_where_the_plain_values_go(tmp_path, kind, like):
-    """Also a null among a dictionary's own values."""
+    """A null may also be among the values of a dictionary."""
     values = [11, 22, None, 33] if pa.types.is_integer(like) else ["aa", "bc", None, "de"]
     plain = pa.array(values * 5).cast(like)
     column = (
