@@ -195,7 +195,7 @@ def test_every_parameter_of_what_is_called_on_it(world):
         (lambda p: p.store("n-in").get({"k": 5}), r"^key\.k: found 5, expected string"),
         (lambda p: p.start({"in": None}), r"^sources\.in: found None, expected a Spark data frame"),
         (lambda p: p.process_batch(words("a"), 1), r"(?s)^process_batch: df: found .*the data frame of the batch"),
-        (lambda p: p.process_batch(words("a").to_pandas(), 1), r"(?s)^process_batch: df: found .*, expected the data frame"),
+        (lambda p: p.process_batch(words("a").to_pandas(), 1), r"(?s)^process_batch: df: found .*expected the data"),
         (lambda p: p.process_batch("in", 1), r"^process_batch: df: found 'in', expected the data frame of the batch"),
         (lambda p: p.start([]), r"^sources: found \[\], expected a data frame for each"),
         (lambda p: p.start({}, trigger={"processingtime": "1 s"}), r"^trigger\.processingtime: .*'processingTime'\?"),
