@@ -17,10 +17,10 @@ from taskplace.spark.driver import compaction
 from taskplace.spark.driver import journal as journal_module
 from taskplace.spark.driver.journal import Journal
 from taskplace.spark.messages import History, StagedFile
-from taskplace.spark.state.catching_up import CheckpointFiles
 from taskplace.spark.state.copy import Copy
 from taskplace.spark.state.files import read_sealed
 from taskplace.spark.worker import segments
+from tests.support.attempt_files import check_part
 from tests.support.forks import wait_for
 from tests.support.journal_driver import (
     BEFORE,
@@ -132,7 +132,7 @@ class World:
 
     def check_files(self, history: History) -> None:
         for part in (*history.changes, *history.snapshots):
-            CheckpointFiles(self.root).read(part).close()
+            check_part(self.root, part)
 
     def check_output(self, manifest: journal_module.Manifest) -> None:
         """Check that the output of every attempt of the last batch exists, because it may be published again."""
@@ -210,7 +210,7 @@ class World:
         for task in TASKS:
             history = journal.history[task]
             needed = {part.file for part in (*history.changes, *history.snapshots)}
-            there = {str(path.relative_to(self.root)) for path in self.root.glob(f"snapshots/{task}/*")}
+            there = {str(path.relative_to(self.root)) for path in self.root.glob(f"snapshots/{task}/*.arrow")}
             assert there == {file for file in needed if file.startswith("snapshots/")}
         named = {change.file for history in journal.history.values() for change in history.changes}
         there = {str(path.relative_to(self.root)) for path in self.root.glob("changelog/*")}
