@@ -31,7 +31,9 @@ bytes, decoded messages, or plain Python: pairs, lists, dicts. Unreadable user d
 
 `copartitioned` gives partition p of all topics with equal counts and subscribers to one consumer, without standbys.
 
-Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns.
+Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns. A single such
+consumer turns the group into one, and the others stay in it without an error. Under names that are not Kafka's,
+`on_assignment` raises one: an assignment of our leader has a mark in its user data.
 """
 
 from __future__ import annotations
@@ -55,6 +57,9 @@ except ImportError as error:
     raise ImportError('kafka-python 3.0 is needed: pip install "taskplace[kafka]"') from error
 
 _VERSION = 3  # of subscriptions, with owned partitions, generation and rack, and of assignments
+_KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky")  # protocols in which others may lead
+_MARK = b"taskplace"
+"""The user data of our assignments in all other protocols. Without it, the broker has assigned (KIP-848)."""
 _FORMS = ("java", "kafka-python")  # of the user data of "sticky"
 _MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")
@@ -133,12 +138,13 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         `assignment`: a message, decoded or as bytes, or the partitions. `generation`: a number, or an object with a
         `generation_id` or `generation`.
 
-        Errors: `InputError` for wrong partitions, bytes that are not an assignment, or a generation that does not fit
-        into a message. Then nothing is remembered.
+        Errors: `InputError` for wrong partitions, bytes that are not an assignment, a generation that does not fit into
+        a message, or a message that the broker has made instead of our leader. Then nothing is remembered.
         """
         assignment = _message(ConsumerProtocolAssignment, assignment, "assignment", "bytes of an assignment")
         held: Any = assignment
         if isinstance(assignment, ConsumerProtocolAssignment):
+            self._check_leader(assignment)
             held = assignment.assigned_partitions  # null if nothing is assigned
         elif (given := _field(assignment, "assigned_partitions", "partitions")) is not None:
             held = given() if callable(given) else given
@@ -152,6 +158,16 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             expected = f"an integer of at most {_MOST_GENERATION}"
             raise InputError("generation", found=number, expected=expected)
         self._owned, self._generation = owned, max(number, NO_GENERATION)
+
+    def _check_leader(self, assignment: Any) -> None:
+        if self.name not in _KAFKAS and assignment.user_data != _MARK:
+            raise InputError(
+                "assignment",
+                found="an assignment that no TaskplaceAssignor has made",
+                expected=f"one of a leader with the protocol {self.name!r}",
+                hint="a consumer with group.protocol=consumer (KIP-848) has the broker assign: restart it with "
+                "group.protocol=classic, or give it another group",
+            )
 
     def assign(self, cluster: Any, members: Any) -> dict[str, Any]:
         """Return the assignments of all members. Called on the group's leader.
@@ -193,7 +209,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             name: ConsumerProtocolAssignment(
                 _VERSION,
                 [(t, [numbers[t][k] for k in places]) for t, places in sorted(_by_topic(held).items())],
-                None,
+                None if self.name in _KAFKAS else _MARK,
             )
             for name, held in made.assignment.items()
         }

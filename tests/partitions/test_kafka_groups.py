@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ import pytest
 
 pytest.importorskip("kafka")
 
+from confluent_kafka import Consumer
+
 from tests.support.kafka_broker import SharedBroker
-from tests.support.kafka_consumers import Assignor, ConsumerGroup, Held, consumer_group
+from tests.support.kafka_consumers import SECONDS, Assignor, ConsumerGroup, Held, consumer_group
 
 pytestmark = pytest.mark.kafka
 
@@ -142,3 +145,27 @@ def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Gro
     g.join("C", STICKY, topics=[many])
     held = g.balanced(2, 3, 3)
     assert held["A"] == {(few, 0), (few, 1)}
+
+
+def test_a_consumer_of_the_new_protocol_ends_those_that_cannot_do_without_our_leader(
+    group: Groups, kafka: SharedBroker
+) -> None:
+    """KIP-848: it has the broker assign, also to the consumers that are in the group already."""
+    g = group(4)
+    member = g.join("A", {"mode": "copartitioned"})
+    g.balanced(4)
+    theirs = Consumer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "group.id": g.group,
+            "group.protocol": "consumer",
+            "log_level": 0,
+        }
+    )
+    with closing(theirs):
+        theirs.subscribe(g.topics)
+        deadline = time.monotonic() + SECONDS
+        while member.process.poll() is None and time.monotonic() < deadline:
+            theirs.poll(0.2)
+    assert member.process.poll() not in (None, 0)
+    assert "restart it with group.protocol=classic" in member.errors.read_text()

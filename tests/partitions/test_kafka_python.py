@@ -171,3 +171,18 @@ def test_partitions_move_for_racks_under_kafkas_protocols() -> None:
     assert not changed(rack_priority="stickiness") and not changed(name="ours")
     with pytest.raises(InputError, match="rack_priority: found 'rack'"):
         TaskplaceAssignor(rack_priority="rack")
+
+
+def test_an_assignment_of_the_broker_is_refused_where_only_ours_may_lead() -> None:
+    """In a group of the new protocol (KIP-848), the broker assigns: its message is Kafka's plain one."""
+    brokers = ConsumerProtocolAssignment(3, [("t", [0])], None).encode()
+    known = cluster({"t": 1})
+    for mode, refused in (("fair", True), ("copartitioned", True), ("sticky", False), ("cooperative", False)):
+        assignor = TaskplaceAssignor(mode)
+        assignor.on_assignment(assignor.assign(known, [("A", assignor.metadata(["t"]))])["A"].encode(), 1)
+        if refused:
+            with pytest.raises(InputError, match=r"restart it with group\.protocol=classic"):
+                assignor.on_assignment(brokers, 2)
+        else:
+            assignor.on_assignment(brokers, 2)
+        assert assignor.metadata(["t"]).generation_id == 2 - refused
