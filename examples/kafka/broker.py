@@ -306,15 +306,20 @@ class Brokers:
 
     def _add_users(self) -> None:
         """Add the users, and wait until every broker knows them."""
-        kind = ScramMechanism.SCRAM_SHA_512
-        for node in self._nodes.values():
+        kind, names = ScramMechanism.SCRAM_SHA_512, list(self._users)
+        added = [
+            UserScramCredentialUpsertion(name, ScramCredentialInfo(kind, 4096), password.encode())
+            for name, password in self._users.items()
+        ]
+        for k, node in enumerate(self._nodes.values()):
             admin = AdminClient({"bootstrap.servers": node.address(), "log_level": 0})
-            added = [
-                UserScramCredentialUpsertion(name, ScramCredentialInfo(kind, 4096), password.encode())
-                for name, password in self._users.items()
-            ]
-            for future in admin.alter_user_scram_credentials(added).values():
-                future.result(READY_SECONDS)
+            if k == 0:
+                for future in admin.alter_user_scram_credentials(added).values():
+                    future.result(READY_SECONDS)
+            deadline = time.monotonic() + READY_SECONDS
+            while any(future.exception() for future in admin.describe_user_scram_credentials(names).values()):
+                if time.monotonic() > deadline:
+                    raise BrokerError(f"broker {node.number} does not know the users after {READY_SECONDS} s")
 
     def _format(self, classpath: str) -> None:
         """Format the data directories of all brokers, beside each other."""

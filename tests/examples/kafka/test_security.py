@@ -18,7 +18,7 @@ def brokers():
 
 
 def asked(brokers, listener, password=RIGHT, *, seconds=SECONDS, **settings):
-    """Return the brokers that a client at this listener sees; an error is the first that the client reports."""
+    """Return the brokers that a client at this listener sees; an error has all that the client reports."""
     errors = []
     client = AdminClient(
         {
@@ -35,7 +35,8 @@ def asked(brokers, listener, password=RIGHT, *, seconds=SECONDS, **settings):
     try:
         return set(client.list_topics(timeout=seconds).brokers)
     except KafkaException as error:
-        raise KafkaException(*errors[:1], *error.args) from error
+        client.poll(0)  # has the callback called
+        raise KafkaException(*errors, *error.args) from error
 
 
 @pytest.mark.parametrize("listener", ["PLAINTEXT", "SASL_PLAINTEXT", "SSL", "SASL_SSL"])
@@ -51,7 +52,7 @@ def test_a_wrong_password_does_not_get_in(brokers, listener):
 
 
 def test_a_broker_whose_certificate_is_not_trusted_is_refused(brokers):
-    with pytest.raises(KafkaException, match=r"_SSL|_TRANSPORT"):
+    with pytest.raises(KafkaException, match="_SSL"):
         asked(brokers, "SSL", seconds=3, **{"ssl.ca.location": None})
 
 
