@@ -64,6 +64,7 @@ def test_members_join_leave_and_crash(group: Groups, assignor: Any) -> None:
     assert g.overlaps() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [("sticky", {"user_data": "kafka-python"}), ("cooperative-sticky", COOPERATIVE)],
@@ -94,6 +95,7 @@ def test_a_group_of_the_same_protocol_changes_over_and_back(group: Groups, their
     assert g.overlaps() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("theirs", ["range", "roundrobin"])
 def test_a_group_of_another_protocol_changes_over_and_back(group: Groups, theirs: str) -> None:
     """In two rounds, as Kafka says: first all consumers support both protocols, then the old one goes."""

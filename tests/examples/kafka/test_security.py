@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient
 
 from examples.kafka.broker import BrokerError, Brokers
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("kafka-security")]  # one worker makes the fixture
 SECONDS = 30
 RIGHT, WRONG = "right-password", "wrong-password"
 
