@@ -31,9 +31,10 @@ bytes, decoded messages, or plain Python: pairs, lists, dicts. Unreadable user d
 
 `copartitioned` gives partition p of all topics with equal counts and subscribers to one consumer, without standbys.
 
-Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns. A single such
-consumer turns the group into one, and the others stay in it without an error. Under names that are not Kafka's,
-`on_assignment` raises one: an assignment of our leader has a mark in its user data.
+Not supported: groups of the new protocol (KIP-848, `group.protocol=consumer`). There the broker assigns. Under Kafka's
+names, a single such consumer turns the group into one, and the others stay in it without an error. Under other names,
+our leader puts a mark into the user data of assignments. The broker takes it for that of a custom assignor, and refuses
+such a consumer. In a group of the new protocol, the mark is missing, and `on_assignment` raises an error.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ except ImportError as error:
 _VERSION = 3  # of subscriptions, with owned partitions, generation and rack, and of assignments
 _KAFKAS = ("range", "roundrobin", "sticky", "cooperative-sticky")  # protocols in which others may lead
 _MARK = b"taskplace"
-"""The user data of our assignments in all other protocols. Without it, the broker has assigned (KIP-848)."""
+"""The user data of our assignments in all other protocols. If it is missing, the broker has assigned (KIP-848)."""
 _FORMS = ("java", "kafka-python")  # of the user data of "sticky"
 _MOST_GENERATION = 2**31 - 1
 _GENERATION = struct.Struct(">i")

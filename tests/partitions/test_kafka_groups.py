@@ -149,24 +149,31 @@ def test_members_with_different_topics_are_as_balanced_as_they_can_be(group: Gro
     assert held["A"] == {(few, 0), (few, 1)}
 
 
-def test_a_consumer_of_the_new_protocol_ends_those_that_cannot_do_without_our_leader(
-    group: Groups, kafka: SharedBroker
-) -> None:
-    """KIP-848: it has the broker assign, also to the consumers that are in the group already."""
+def new_consumer(g: ConsumerGroup) -> Consumer:
+    """Return a consumer of the new protocol (KIP-848), which has the broker assign."""
+    settings = {"bootstrap.servers": g.bootstrap, "group.id": g.group, "group.protocol": "consumer"}
+    theirs = Consumer({**settings, "log_level": 0})
+    theirs.subscribe(g.topics)
+    return theirs
+
+
+def test_a_consumer_of_the_new_protocol_is_refused_where_ours_leads(group: Groups) -> None:
     g = group(4)
-    member = g.join("A", {"mode": "copartitioned"})
+    g.join("A", {"mode": "fair"})
     g.balanced(4)
-    theirs = Consumer(
-        {
-            "bootstrap.servers": kafka.bootstrap,
-            "group.id": g.group,
-            "group.protocol": "consumer",
-            "log_level": 0,
-        }
-    )
-    with closing(theirs):
-        theirs.subscribe(g.topics)
+    with closing(new_consumer(g)) as theirs:
+        refused = theirs.poll(SECONDS)
+        assert refused is not None and refused.error().name() == "_FATAL"
+    assert g.balanced(4, protocol="taskplace-fair")
+
+
+def test_a_group_of_the_new_protocol_is_refused_by_ours(group: Groups) -> None:
+    g = group(4)
+    with closing(new_consumer(g)) as theirs:
         deadline = time.monotonic() + SECONDS
+        while len(theirs.assignment()) < 4 and time.monotonic() < deadline:
+            theirs.poll(0.2)
+        member = g.join("A", {"mode": "fair"})
         while member.process.poll() is None and time.monotonic() < deadline:
             theirs.poll(0.2)
     assert member.process.poll() not in (None, 0)
