@@ -39,6 +39,7 @@ such a consumer. In a group of the new protocol, the mark is missing, and `on_as
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -98,6 +99,7 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
         _check_known(mode, "mode", NAMES)
         _check_known(user_data, "user_data", _FORMS)
         self.user_data = user_data
+        _load(self.mode)
         self._name = name or _protocol(self.mode, self.cooperative)
         first = racks_first(self._name, check_rack_priority(rack_priority))
         self.rack_priority = "racks" if first else "stickiness"
@@ -214,6 +216,13 @@ class TaskplaceAssignor(AbstractPartitionAssignor):  # type: ignore[misc]
             )
             for name, held in made.assignment.items()
         }
+
+
+@functools.cache
+def _load(mode: str) -> None:
+    """Assign once, so that solvers are loaded. kafka-python may lose an assignment that takes longer than a poll."""
+    two = {name: Member(["t"]) for name in "ab"}
+    assign_partitions(Subscriptions({"t": 3}, two), mode)
 
 
 def _check_known(value: object, path: str, known: Sequence[str]) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import struct
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +25,8 @@ from kafka.protocol.consumer.metadata import (  # noqa: E402
 from taskplace.errors import InputError  # noqa: E402
 from taskplace.partitions.kafka_python import TaskplaceAssignor  # noqa: E402
 from tests.support.kafka_python_group import Held, cluster  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
 
 
 class Group:
@@ -186,3 +191,17 @@ def test_an_assignment_of_the_broker_is_refused_where_only_ours_may_lead() -> No
         else:
             assignor.on_assignment(brokers, 2)
         assert assignor.metadata(["t"]).generation_id == 2 - refused
+
+
+@pytest.mark.parametrize("mode", ["sticky", "copartitioned"])
+def test_what_an_assignment_needs_is_loaded_before_the_first_one(mode: str) -> None:
+    """kafka-python may lose an assignment that takes longer than a poll."""
+    text = (
+        "import sys; from taskplace.partitions.kafka_python import TaskplaceAssignor; "
+        "from tests.support.kafka_python_group import cluster; known = cluster({'t': 7, 'u': 7, 'v': 3}); "
+        f"made = TaskplaceAssignor({mode!r}); before = set(sys.modules); "
+        "told = [(name, made.metadata(['t', 'u', 'v'])) for name in 'ABC']; "
+        "made.assign(known, told); print(sorted(set(sys.modules) - before))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

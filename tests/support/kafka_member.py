@@ -80,7 +80,7 @@ def main(configuration: str) -> None:
     )
     consumer.subscribe(given["topics"], listener=Listener())
     while not select.select([sys.stdin], [], [], 0)[0]:
-        consumer.poll(timeout_ms=100)
+        consumer.poll(timeout_ms=1000)  # not shorter: see "Limits" in docs/partitions.md
     consumer.close()
     say(closed=True)
 
