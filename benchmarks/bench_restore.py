@@ -1,8 +1,8 @@
 """How fast snapshots are restored, beside `cp` of the same files: without Spark, in one process.
 
-    python benchmarks/bench_restore.py [--mb 1000] [--tasks 12] [--rounds 5] [--quick] [--json FILE]
+    python benchmarks/bench_restore.py [--mb 1000] [--tasks 12] [--entry 1000] [--rounds 5] [--quick] [--json FILE]
 
-The tasks' copies are filled together to `--mb` MB of keys and values, 1,000 bytes an entry. They do not compress, as in
+The tasks' copies are filled together to `--mb` MB of keys and values, `--entry` bytes each. They do not compress, as in
 `bench_recovery.py`. A visit's own code writes a snapshot of each. Then, in turn and after a round that does not count:
 
 - "restore": all copies from empty directories, one after the other, by the code that an attempt uses
@@ -47,18 +47,18 @@ from taskplace.spark.worker import follow, identity
 from topology import TaskId
 
 STORE = "by-key"
-KEY, VALUE = 16, 984
+KEY = 16  # bytes
 BATCHES = 5  # that fill a copy
 RESTORE, CP = "restore", "cp"
 
 
-def fill(path: Path, rng: np.random.Generator, entries: int) -> History:
-    """Make a copy with so many entries, in random order of their keys, and return its history."""
+def fill(path: Path, rng: np.random.Generator, entries: int, entry: int) -> History:
+    """Make a copy with so many entries of so many bytes, in random order of their keys, and return its history."""
     order, at = rng.permutation(entries), EMPTY
     changes: list[Change] = []
     with Copy(path, [STORE]) as copy:
         for number, part in enumerate(np.array_split(order, BATCHES)):
-            letters = rng.integers(ord("0"), ord("0") + 64, (len(part), VALUE), dtype=np.uint8)
+            letters = rng.integers(ord("0"), ord("0") + 64, (len(part), entry - KEY), dtype=np.uint8)
             data: dict[bytes, bytes | None] = {
                 b"customer%08d" % key: value.tobytes()
                 for key, value in zip(part.tolist(), letters, strict=True)
@@ -121,11 +121,11 @@ def timed(work: Callable[..., object], *args: object) -> tuple[float, float]:
 class Measure:
     """The copies in `folder`, their snapshots in its checkpoint, and what was measured with them."""
 
-    def __init__(self, folder: Path, tasks: int, entries: int, seed: int) -> None:
+    def __init__(self, folder: Path, *, tasks: int, entries: int, entry: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
         self.folder, self.checkpoint = folder, folder / "checkpoint"
         self.snapshots = {
-            task: snapshot(folder, task, fill(folder / str(task), rng, entries))
+            task: snapshot(folder, task, fill(folder / str(task), rng, entries, entry))
             for task in (TaskId(0, number) for number in range(tasks))
         }
         self.bytes = sum(made.size for made in self.snapshots.values())
@@ -206,15 +206,22 @@ def main() -> None:
     parser = arguments(__doc__ or "")
     parser.add_argument("--mb", type=int, default=1000, help="MB of keys and values (%(default)s)")
     parser.add_argument("--tasks", type=int, default=12, help="copies that hold them (%(default)s)")
+    parser.add_argument("--entry", type=int, default=1000, help="bytes of key and value (%(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="measured rounds (%(default)s)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     mb, rounds = (2, 1) if args.quick else (args.mb, args.rounds)
-    entries = mb * 1_000_000 // (KEY + VALUE) // args.tasks
+    entries = mb * 1_000_000 // args.entry // args.tasks
+    if args.entry <= KEY or entries < BATCHES:
+        parser.error(
+            f"found {mb} MB in {args.tasks} tasks, {args.entry} bytes an entry; expected more than {KEY} bytes "
+            f"an entry, and {BATCHES} entries a task"
+        )
     out = Out(args, "bench-restore", cluster="none: one process")
     with tempfile.TemporaryDirectory(prefix="bench-restore-", dir=args.scratch) as name:
-        measure = Measure(Path(name), args.tasks, entries, args.seed)
-        out.note(f"{args.tasks} copies of {entries:,} entries; snapshots of {measure.bytes / 1e6:,.0f} MB")
+        measure = Measure(Path(name), tasks=args.tasks, entries=entries, entry=args.entry, seed=args.seed)
+        size = f"{measure.bytes / 1e6:,.0f} MB"
+        out.note(f"{args.tasks} copies of {entries:,} entries of {args.entry} bytes; snapshots of {size}")
         for number in range(rounds + 1):
             measure.round(number, counts=number > 0, last=number == rounds)
             out.note(f"round {number} of {rounds}" if number else "warmed up")
