@@ -68,12 +68,14 @@ def kind(path: Path) -> str:
 
     >>> kind(Path("changelog/0_3/17-a.arrow")), kind(Path("batches/17/attempts/0/0_3.json")), kind(Path("tick"))
     ('changelog', 'batches/attempts', 'others')
+    >>> kind(Path("spark/.metadata.crc")), kind(Path("spark/offsets/17"))
+    ('spark/metadata', 'spark/offsets')
     """
     parts = path.parts
     if parts[0] == "batches":
         return "/".join((parts[0], *parts[2:3])) if len(parts) > 3 else "batches"
-    if parts[0] == "spark":
-        return "/".join(parts[:2])
+    if parts[0] == "spark":  # a checksum file of Spark counts with its file
+        return f"spark/{parts[1].removeprefix('.').removesuffix('.crc')}"
     return parts[0] if len(parts) > 1 else "others"
 
 
