@@ -3,10 +3,10 @@
     python benchmarks/bench_files.py [--batches 30,1000] [--every N] [--parts placed,spark] [--quick] [--json FILE]
 
 - placed: the state's part of the checkpoint, without Spark, in one process. Topology, placement and runtime are those
-  of `conf/flights.yaml`: two subtopologies of 12 tasks, three executors, one standby. The cluster is the stand-in of
-  the tests (`tests/support/placed_without_spark.py`). All files come from the driver's and the executors' own code.
-  Followers are up to date after each batch, and all snapshots that are due are made. The result is checked: each flight
-  counts once.
+  of `conf/flights.yaml`: two subtopologies of 12 tasks, three executors of two slots, one standby. The cluster is
+  the stand-in of the tests (`tests/support/placed_without_spark.py`), with a worker for each slot. All files come from
+  the driver's and the executors' own code. Followers are up to date after each batch, and all snapshots that are due
+  are made. The result is checked: each flight counts once.
 - spark: Spark's own part, `spark/`. A query on `local[2]` reads two file streams, one file of each a batch, as the job
   does, and its `foreachBatch` does nothing.
 
@@ -32,7 +32,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from spark_bench import CONF, ROOT, Out, arguments, write_files
 
-EXECUTORS = 3
+from taskplace.spark.cluster import Executor
+from taskplace.spark.worker import segments
+from tests.support.placed_without_spark import World
+
+EXECUTORS, SLOTS = 3, 2
 PARTS = ("placed", "spark")
 SUM = "all"
 
@@ -94,6 +98,23 @@ def counted(checkpoint: Path) -> Counts:
 # -- the two parts
 
 
+class Workers(World):
+    """The stand-in with several slots an executor. Each slot is a worker, with changelog files of its own."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._open: dict[tuple[str, int], Any] = {}
+        super().__init__(*args, **options)
+
+    def come(self, number: int = 1) -> list[str]:
+        ids = super().come(number)
+        self.there |= {id: Executor(id, f"host-{id}", SLOTS) for id in ids}
+        return ids
+
+    def _task(self, job: Any, i: int, where: str) -> list[str] | None:
+        segments.OPEN = self._open.setdefault((where, i % SLOTS), {})
+        return super()._task(job, i, where)
+
+
 def placed(folder: Path, batches: int, counting: Iterable[int]) -> Iterator[tuple[int, Counts, float]]:
     """Run the job on the stand-in, and yield what there is after these batches, with the median seconds of a batch."""
     from pytest import MonkeyPatch
@@ -101,13 +122,13 @@ def placed(folder: Path, batches: int, counting: Iterable[int]) -> Iterator[tupl
     from taskplace.settings import Settings
     from taskplace.spark import ParquetSink
     from taskplace.spark.yaml_application import declared_topology
-    from tests.support.placed_without_spark import World
 
     settings = Settings.load(ROOT / "conf" / "flights.yaml")
     topology = declared_topology(settings, {"delays-by-batch": ParquetSink(folder / "output")})
     flights, seconds, counting = 0, [], frozenset(counting)
     with MonkeyPatch.context() as patches:
-        world = World(folder, patches, executors=EXECUTORS)
+        patches.setattr(segments, "OPEN", {})  # and what it was before, afterwards
+        world = Workers(folder, patches, executors=EXECUTORS)
         stream = world.open(topology, config=settings.placement.to_properties(), options=settings.runtime)
         for number, rows in enumerate(spans(batches)):
             start = time.perf_counter()
@@ -200,7 +221,9 @@ def main() -> None:
         parser.error(f"--parts: found {args.parts!r}, expected some of {', '.join(PARTS)}")
     numbers = [3] if args.quick else [int(number) for number in args.batches.split(",")]
     out = Out(
-        args, "bench-files", cluster=f"{EXECUTORS} executors without Spark, 1 standby; Spark on local[2]"
+        args,
+        "bench-files",
+        cluster=f"{EXECUTORS} executors of {SLOTS} slots without Spark, 1 standby; Spark on local[2]",
     )
     for batches in numbers:
         counting = {batches, *range(args.every, batches, args.every)} if args.every else {batches}
