@@ -26,6 +26,7 @@ import argparse
 import contextlib
 import json
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -303,6 +304,7 @@ def main() -> None:
     variants = args.variants.split(";")
     if not variants or set(variants) - {KEPT, LOST, NATIVE}:
         parser.error(f"--variants: found {args.variants!r}, expected some of {KEPT};{LOST};{NATIVE}")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the driver must not outlive this process
     out = Out(args, "bench-restart")
     out.say(f"seed {args.seed}; {ENTRY} bytes of key and value per entry")
     rng = np.random.default_rng(args.seed)
