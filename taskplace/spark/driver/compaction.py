@@ -5,16 +5,20 @@ whole segment with it. So a driver that writes a full manifest copies such secti
 manifest has all histories anyway, so it can say where the sections are now. Each section keeps its bytes and its
 checksum. The old segment stays until no running visit reads it (`taskplace.spark.driver.pruning`).
 
-Cost: a section moves only when most of its segment is not needed any more, and a pass moves at most `BYTES_LIMIT`.
+Properties:
+- A section moves only when most of its segment is not needed any more. A pass moves about `BYTES_LIMIT`.
+- It is never needed for a commit: after any error of the disk, everything stays where it is, and a warning is logged.
 """
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 from msgspec.structs import replace
 
 from taskplace.errors import CheckpointError
@@ -26,8 +30,15 @@ log = logging.getLogger(__name__)
 
 #: The part of a segment that may be needed when its sections move.
 MOST_NEEDED = 0.25
-#: The most bytes to move at once. The sections are copied one by one.
+#: After so many bytes, a pass moves no more segments.
 BYTES_LIMIT = 32 << 20
+#: Fewer unneeded bytes in segments are not worth a full manifest before its time.
+UNNEEDED_LIMIT = 256 << 20
+_PART = 1 << 20
+
+#: By segment: the changes whose sections are needed.
+Needed = Mapping[str, Sequence[Change]]
+Place = tuple[str, int]
 
 
 def compacted(
@@ -35,58 +46,93 @@ def compacted(
 ) -> dict[TaskId, History]:
     """Return the histories, with the sections of mostly unneeded segments in a new one, which is synced.
 
-    `batch`: the one that is about to be committed. Segments that may still grow are left alone.
-    A damaged section stays where it is, and so do the others of its segment. Errors: `OSError` of the new segment.
-    O(changes), and O(bytes) that move.
+    `batch`: the one that is about to be committed. Segments that may still grow are left alone, and so are segments
+    with a damaged section. O(changes), and O(bytes) that move.
     """
     into = SectionFile(root, segment_file(batch, epoch, uuid.uuid4().hex))
-    moved: dict[tuple[str, int], tuple[str, int]] = {}
-    for name, sections in _mostly_unneeded(root, histories, batch):
-        try:
-            moved |= {(name, part.start): (into.name, into.append(_read(root, part))) for part in sections}
-        except CheckpointError as error:
-            log.warning("the changelog segment stays because of a damaged section: %s", error)
-    if not moved:
+    moved: dict[Place, Place] = {}
+    try:
+        for name, sections in _mostly_unneeded(root, histories, batch):
+            if _readable(root, sections):
+                moved |= {(name, part.start): (into.name, _copy(root, part, into)) for part in sections}
+        into.sync()
+    except (OSError, CheckpointError) as error:
+        log.warning("the sections of old changelog segments stay where they are: %s", error)
+        with suppress(OSError):
+            into.path.unlink(missing_ok=True)
         return dict(histories)
-    into.sync()
     return {
         task: replace(history, changes=tuple(_moved(change, moved) for change in history.changes))
         for task, history in histories.items()
     }
 
 
-def _mostly_unneeded(
-    root: Path, histories: Mapping[TaskId, History], batch: int
-) -> list[tuple[str, list[Change]]]:
-    """Return the segments to empty, with their needed sections; the smallest rest first, up to `BYTES_LIMIT`."""
+def wasteful(root: Path, histories: Mapping[TaskId, History]) -> bool:
+    """Return whether the bytes of segments that nobody needs are many, and more than those that are needed."""
+    needed = sum(part.size for sections in _needed(histories).values() for part in sections)
+    there = 0
+    for path in (root / "changelog").glob("*.segment"):
+        with suppress(OSError):
+            there += path.stat().st_size
+    return there - needed > max(UNNEEDED_LIMIT, needed)
+
+
+def _needed(histories: Mapping[TaskId, History]) -> dict[str, list[Change]]:
     needed: dict[str, list[Change]] = {}
     for history in histories.values():
         for change in history.changes:
-            if change.file.endswith(".segment") and int(Path(change.file).name.split("-")[0]) < batch:
+            if change.file.endswith(".segment"):
                 needed.setdefault(change.file, []).append(change)
+    return needed
+
+
+def _mostly_unneeded(
+    root: Path, histories: Mapping[TaskId, History], batch: int
+) -> Iterator[tuple[str, Sequence[Change]]]:
+    """Yield the segments to empty, with their needed sections: the smallest rest first."""
     found = []
-    for name, sections in needed.items():
+    for name, sections in _needed(histories).items():
+        if int(Path(name).name.split("-")[0]) >= batch:
+            continue
         size = sum(part.size for part in sections)
         try:
             if size <= MOST_NEEDED * (root / name).stat().st_size:
                 found.append((size, name, sections))
-        except FileNotFoundError:
-            continue  # an attempt or a visit that needs it will say so
-    chosen, left = [], BYTES_LIMIT
+        except OSError as error:  # whoever needs the segment will say more
+            log.warning("the changelog segment cannot be emptied: %s", error)
+    moved = 0
     for size, name, sections in sorted(found, key=lambda one: one[:2]):
-        if size > left:
-            break
-        chosen.append((name, sections))
-        left -= size
-    return chosen
+        if moved >= BYTES_LIMIT:
+            return
+        moved += size
+        yield name, sections
 
 
-def _read(root: Path, change: Change) -> bytes:
-    with open_section(root / change.file, change.start, change.size, change.checksum) as section:
-        return bytes(section.read())
+def _readable(root: Path, sections: Sequence[Change]) -> bool:
+    """Return whether all sections are there and whole. If not, log the error."""
+    try:
+        for part in sections:
+            _open(root, part).close()
+    except (OSError, CheckpointError) as error:
+        log.warning("the changelog segment stays because of an unreadable section: %s", error)
+        return False
+    return True
 
 
-def _moved(change: Change, moved: Mapping[tuple[str, int], tuple[str, int]]) -> Change:
+def _open(root: Path, change: Change) -> pa.NativeFile:
+    return open_section(root / change.file, change.start, change.size, change.checksum)
+
+
+def _copy(root: Path, change: Change, into: SectionFile) -> int:
+    """Append a section to another file, and return its offset there. Takes the memory of a part of it."""
+    start = into.size
+    with _open(root, change) as section:
+        while data := section.read(_PART):
+            into.append(data)
+    return start
+
+
+def _moved(change: Change, moved: Mapping[Place, Place]) -> Change:
     if (place := moved.get((change.file, change.start))) is None:
         return change
     return replace(change, file=place[0], start=place[1])

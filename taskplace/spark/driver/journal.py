@@ -33,7 +33,7 @@ from typing import Any
 from taskplace.errors import Fenced
 from taskplace.spark import faults
 from taskplace.spark.driver.checkpoint_identity import check_bound, check_identity, with_keys
-from taskplace.spark.driver.compaction import compacted
+from taskplace.spark.driver.compaction import compacted, wasteful
 from taskplace.spark.driver.epochs import Epochs
 from taskplace.spark.driver.histories import continued, first_needed, kept_snapshots, read_histories
 from taskplace.spark.driver.manifests import Manifests
@@ -85,6 +85,7 @@ class Journal:
         self.spared: frozenset[tuple[TaskId, str]] = frozenset()
         self._new_snapshots: dict[TaskId, Snapshot] = {}
         self._full: list[int] = []  # the full manifests that are needed: the last two
+        self._wasteful = False  # whether segments have many bytes that nobody needs
         self._visits: dict[int, FollowRequest] = {}  # the running visits
         self._visit_numbers = itertools.count()
         self._epochs = Epochs(root)
@@ -206,7 +207,7 @@ class Journal:
         self.check_epoch()
         snapshots = kept_snapshots(self.history, dict(self._new_snapshots), self.spared)
         after = continued(self.history, changes, snapshots)
-        full = [*self._full[-1:], batch] if batch > 0 and batch % FULL_EVERY == 0 else self._full
+        full = [*self._full[-1:], batch] if self._full_due(batch) else self._full
         if full is not self._full:
             after = compacted(self.root, after, batch, self.epoch)
         manifest = Manifest(
@@ -232,6 +233,11 @@ class Journal:
         self._new_snapshots.clear()
         self.last = manifest
         return manifest
+
+    def _full_due(self, batch: int) -> bool:
+        """Return whether the manifest of a batch should be full: at intervals, and earlier if that frees much."""
+        since = batch - (self._full[-1] if self._full else 0)
+        return batch > 0 and (batch % FULL_EVERY == 0 or (self._wasteful and since >= FULL_EVERY // 5))
 
     def event_times_with(self, more: Mapping[str, int]) -> dict[str, int]:
         """Return the newest event time of each source so far, updated with those of one more batch."""
@@ -289,4 +295,5 @@ class Journal:
         if self._epochs.newest() != self.epoch:
             return 0
         remove(old)
+        self._wasteful = wasteful(self.root, self.history)
         return len(old)

@@ -30,6 +30,7 @@ class SectionFile:
     """A new file to which this process appends sections. The first section creates it.
 
     - `name`: relative to the directory `root`
+    - `size`: the bytes of its sections
     - `failed`: whether an error has left it in an unknown state; then append nothing more
 
     Threads may share it. Sections survive a killed process at once, and a crash of the host after `sync`. The file is
@@ -38,10 +39,10 @@ class SectionFile:
 
     def __init__(self, root: Path, name: str) -> None:
         self.name, self.path = name, root / name
+        self.size = 0
         self.failed = False
         self._lock = threading.Lock()
         self._handle: int | None = None
-        self._size = 0
         self._directories: list[Path] = []
 
     def append(self, data: bytes | pa.Buffer) -> int:
@@ -50,12 +51,12 @@ class SectionFile:
         Errors: `OSError`, for example `FileExistsError` if another process has made the file.
         """
         with self._lock:
-            start, view = self._size, memoryview(data)
+            start, view = self.size, memoryview(data)
             try:
                 handle = self._opened()
                 while view:
                     written = os.write(handle, view)
-                    view, self._size = view[written:], self._size + written
+                    view, self.size = view[written:], self.size + written
             except BaseException:
                 self.failed = True
                 raise
@@ -74,6 +75,12 @@ class SectionFile:
             except BaseException:
                 self.failed = True
                 raise
+
+    def flush(self) -> None:
+        """Make the sections visible to other hosts: a network file system sends them when a handle is closed."""
+        with self._lock:
+            if self._handle is not None:
+                os.close(os.dup(self._handle))
 
     def usable(self) -> bool:
         """Return whether sections may be appended: after no error, and if the path still leads to this file."""

@@ -1,9 +1,10 @@
 """The reports of finished attempts: files beside Spark's result, so that they count although the job ends early.
 
-Short attempts are reported together, as a group. The group's rows for a sink are staged in one file. A report says that
-the changes and the staged output of its attempt survive a crash of the host, so these are synced first, all at once.
-Then one file has the reports of the group: they count together or not at all, because a part of the rows in a staged
-file cannot count. Boundary files are not synced: only this batch needs them.
+Short attempts are reported together, as a group. A group ends with the first attempt that ends a quarter of a second or
+more after the reports before. The group's rows for a sink are staged in one file. A report says that the changes and
+the staged output of its attempt survive a crash of the host, so these are synced first, all at once. Then one file has
+the reports of the group: they count together or not at all, because a part of the rows in a staged file cannot count.
+Boundary files are not synced: only this batch needs them.
 
 Until its report is written, a finished attempt is lost with its worker. Then its copy, which has committed, is rolled
 back by the next descriptor, as the copy of any attempt that did not win.
@@ -11,6 +12,7 @@ back by the next descriptor, as the copy of any attempt that did not win.
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Sequence
@@ -29,8 +31,10 @@ from taskplace.spark.worker.bin_files import BinFiles
 from taskplace.spark.worker.guard import raising_disk_full
 from topology import TaskId
 
-#: After so many bytes of rows for sinks, or so long after the reports before, the next attempt to end is reported at
-#: once. So only short attempts wait for others, and a loss costs little. The rows are in memory until then.
+log = logging.getLogger(__name__)
+
+#: After so many bytes of rows for sinks, or so long after the reports before, the attempts that have ended are reported
+#: when the next one ends. The rows are in memory until then.
 BYTES_LIMIT = 16 << 20
 SECONDS_LIMIT = 0.25
 
@@ -45,6 +49,7 @@ class AttemptReports:
         self.files = BinFiles(setting)
         self._setting = setting
         self._attempts: list[Attempted] = []
+        self._bytes = 0
         self._since = time.monotonic()
 
     def __enter__(self) -> AttemptReports:
@@ -52,11 +57,15 @@ class AttemptReports:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None and issubclass(kind, Exception) and self.pending:
-            self.report()
+            try:
+                self.report()
+            except Exception:  # the error of the attempt is the one to show
+                log.warning("attempts that had finished are not reported, and run again", exc_info=True)
 
     def add(self, attempted: Attempted) -> None:
         """Add a finished attempt."""
         self._attempts.append(attempted)
+        self._bytes += sum(rows.get_total_buffer_size() for rows in attempted.rows.values())
 
     @property
     def pending(self) -> bool:
@@ -65,8 +74,7 @@ class AttemptReports:
 
     def due(self) -> bool:
         """Return whether the attempts should be reported now."""
-        held = sum(rows.nbytes for attempted in self._attempts for rows in attempted.rows.values())
-        return held >= BYTES_LIMIT or time.monotonic() - self._since > SECONDS_LIMIT
+        return self._bytes >= BYTES_LIMIT or time.monotonic() - self._since > SECONDS_LIMIT
 
     def report(self) -> ReportGroup:
         """Stage the rows of the pending attempts, sync what they wrote, write their reports, and return them.
@@ -75,9 +83,11 @@ class AttemptReports:
         """
         root = self.files.checkpoint
         attempts, self._attempts = self._attempts, []  # what cannot be synced is never reported
+        self._bytes = 0
         with raising_disk_full(root, Path(self._setting.state_root)), Unsynced() as unsynced:
             group = self._staged(attempts, unsynced)
             unsynced.sync(self.files.to_sync())
+            self.files.flush()
             file = root / report_file(self._setting, group)
             staging = file.with_suffix(".tmp")
             write_file(staging, group.encode(), sync=False)

@@ -36,6 +36,11 @@ class BinFiles:
             self._boundaries[topic] = SectionFile(self.checkpoint, name)
         return self._boundaries[topic]
 
+    def flush(self) -> None:
+        """Make the boundary files visible to other hosts, before reports name their sections."""
+        for file in self._boundaries.values():
+            file.flush()
+
     def to_sync(self) -> list[SectionFile]:
         """Return the files to which attempts have written what must survive a crash of the host."""
         return [self.segment] if "segment" in self.__dict__ else []

@@ -145,7 +145,7 @@ def _full(error: OSError | lmdb.Error, folders: tuple[Path, ...]) -> str | None:
     return (
         f"{word} ({error}); {'; '.join(left)}. Free space there, or use a larger disk; nothing is lost, and the "
         "batch is repeated when the stream is restarted. Copies without a role are removed after "
-        "state.cleanup.delay.ms, changelogs when two snapshots cover them"
+        "state.cleanup.delay.ms, changelog segments when two snapshots of each of their tasks cover them"
     )
 
 
