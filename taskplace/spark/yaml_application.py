@@ -49,6 +49,7 @@ from taskplace.errors import ConfigError, InputError
 from taskplace.paths import local_path
 from taskplace.redaction import scrubbed
 from taskplace.settings import Settings, absolute
+from taskplace.spark.targets import is_target
 from taskplace.spark.yaml_inputs import YamlSource, inputs_of, schemas_of
 from taskplace.spark.yaml_paths import YamlPaths, node_path
 from topology import BuiltTopology, Topology, TopologyError
@@ -259,5 +260,5 @@ _TARGETS: Mapping[str, Callable[[str, str], SinkTarget]] = {"path": _parquet, "f
 
 def _check_sinks(built: BuiltTopology) -> None:
     for node in built.nodes:
-        if node.kind == "sink" and not hasattr(node.target, "publish"):
+        if node.kind == "sink" and not is_target(node.target):
             raise ConfigError(f"output.{node.name}", found=node.target, expected=_SINK)
